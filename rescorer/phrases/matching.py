@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
+
 from rescorer.conversation import Phrase
 from rescorer.phrases.phrase_set import PhraseSet
 from rescorer.trie import Words
@@ -69,6 +71,15 @@ def fill_slots(
             match = match._replace(slot_log_probs=log_probs)
         filled.append(match)
     return filled
+
+
+def phrase_log_probs(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray:
+    """Return the log-probabilities of each word under the phrase model, (n,); -inf outside of phrases."""
+    log_probs = np.full(len(words), -np.inf)
+    for match in matches:
+        end = match.start + match.n_words
+        log_probs[match.start : end] = match.origin.word_log_probs(words[match.start : end])
+    return log_probs
 
 
 def _find_best(

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rescorer.lm.base import EdgeScores
-from rescorer.phrases.matching import PhraseMatch
+from rescorer.phrases.matching import PhraseMatch, phrase_log_probs
 from rescorer.trie import HypothesisTrie, Words, build_trie
 
 MAX_READ = 3
@@ -35,21 +35,25 @@ class Reading(NamedTuple):
 
     words: Words
     replaced: tuple[PhraseMatch, ...]
+    token: np.ndarray
+    """(n + 1,) index among ``words`` of each word of the hypothesis, or of its slot, and of ``</s>``."""
 
-    def spread(self, log_probs: np.ndarray, is_known: np.ndarray) -> np.ndarray:
-        """ln P of each word of the hypothesis and of ``</s>``, from those of the words of this reading.
+    def spread(self, log_probs: np.ndarray, unknown: np.ndarray, credits: np.ndarray) -> np.ndarray:
+        """ln P of each word of the hypothesis and of ``</s>``, (n + 1,).
 
         Args:
-            is_known: whether the model knows each word of the reading; readings with an unknown slot have
-                the probability 0.
+            log_probs: ln P of the words of this reading and of ``</s>``.
+            unknown: whether the model does not know each of them; unknown slots have the probability 0.
+            credits: (n + 1,) ln P of the words of the hypothesis under the phrase model.
         """
-        parts, position, shift = [], 0, 0
+        spread = log_probs[self.token]
+        spread = np.where(unknown[self.token], np.maximum(spread, credits), spread)
         for match in self.replaced:
-            place = match.start - shift
-            parts += [log_probs[position:place], np.array(match.slot_log_probs)]
-            parts[-1][0] += log_probs[place] if is_known[place] else -np.inf
-            position, shift = place + 1, shift + match.n_words - 1
-        return np.concatenate([*parts, log_probs[position:]])
+            place = self.token[match.start]
+            in_slot = np.array(match.slot_log_probs)
+            in_slot[0] += -np.inf if unknown[place] else log_probs[place]
+            spread[match.start : match.start + match.n_words] = in_slot
+        return spread
 
 
 class ReadHypothesis(NamedTuple):
@@ -58,6 +62,8 @@ class ReadHypothesis(NamedTuple):
     row: int
     """Index of the hypothesis in the trie of its batch."""
     readings: tuple[Reading, ...]
+    credits: np.ndarray
+    """(n + 1,) ln P of its words under the phrase model, which counts where a word is unknown."""
     partial: bool
 
     def sum_readings(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
@@ -102,7 +108,8 @@ class SlotReadings(NamedTuple):
         spread = []
         for index, reading in enumerate(hypothesis.readings, first):
             edges = scores.path_edges(self.trie, index)
-            spread.append(reading.spread(scores.log_probs[edges], ~scores.unknown[edges]))
+            parts = scores.log_probs[edges], scores.unknown[edges]
+            spread.append(reading.spread(*parts, hypothesis.credits))
         return spread
 
 
@@ -121,7 +128,12 @@ def read_slots(
         partial: whether the end of each of them is not scored.
     """
     hypotheses = tuple(
-        ReadHypothesis(row, _list_readings(words[row], slots), bool(partial[row]))
+        ReadHypothesis(
+            row,
+            _list_readings(words[row], slots),
+            np.append(phrase_log_probs(words[row], found), -np.inf),
+            bool(partial[row]),
+        )
         for row, found in enumerate(matches)
         if (slots := [match for match in found if match.slot])
     )
@@ -135,9 +147,11 @@ def _list_readings(words: Words, slots: Sequence[PhraseMatch]) -> tuple[Reading,
     readings = []
     for is_replaced in product((False, True), repeat=min(len(slots), MAX_READ)):
         replaced = tuple(match for match, is_slot in zip(slots, is_replaced, strict=False) if is_slot)
-        read, position = [], 0
-        for match in replaced:
-            read += [*words[position : match.start], match.slot]
-            position = match.start + match.n_words
-        readings.append(Reading((*read, *words[position:]), replaced))
+        read, token = list(words), np.arange(len(words) + 1)
+        for match in reversed(replaced):
+            end = match.start + match.n_words
+            read[match.start : end] = [match.slot]
+            token[match.start : end] = match.start
+            token[end:] -= match.n_words - 1
+        readings.append(Reading(tuple(read), replaced, token))
     return tuple(readings)

@@ -1,4 +1,4 @@
-"""Give words that models do not know, inside of phrases, the probability that the phrase model gives them.
+"""Give unknown words inside of phrases the probability that the phrase model gives them, and slots theirs.
 
 A name that is not in a model's vocabulary costs as much as any other unknown word, which is often too much to
 be chosen. Where it is part of a phrase, it is expected.
@@ -13,7 +13,7 @@ import numpy as np
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.mixture import mix
 from rescorer.lm.session_cache import Caches
-from rescorer.phrases.matching import PhraseMatch
+from rescorer.phrases.matching import PhraseMatch, phrase_log_probs
 from rescorer.phrases.slots import SlotScores
 from rescorer.score_combination import MIXTURE, OOV
 from rescorer.trie import HypothesisTrie, Words
@@ -33,9 +33,8 @@ def adjust_for_phrases(
 ) -> None:
     """Change the sums of hypotheses so that n-grams read slots and unknown words of phrases count as known.
 
-    Where a hypothesis has a slot, the scores of its readings take the place of those of its words. Then the
-    log-probability of an unknown word becomes that of the phrase model, or stays that of ``<unk>`` if it is
-    larger; see ``PhraseSet.word_log_probs``.
+    The log-probability of an unknown word becomes that of the phrase model, or stays that of ``<unk>`` if it
+    is larger; see ``PhraseSet.word_log_probs``. Of n-grams that read slots, ``slots`` has this already.
 
     Args:
         sums: sums by component, (H,) float64: of any models, of the mixture, and the number of unknown words.
@@ -53,7 +52,7 @@ def adjust_for_phrases(
         return
     for row, index in places:
         if matches[index]:
-            log_probs = _phrase_model(words[index], matches[index])
+            log_probs = phrase_log_probs(words[index], matches[index])
             read = slots.get(row, {})
             # what follows a slot is predicted from it
             n_scored = max([len(words[index]), *map(len, read.values())])
@@ -84,8 +83,9 @@ def _find_gains(
     before = {name: part.log_probs[edges[name]] for name, part in scores.items()}
     after = {
         name: np.where(scores[name].unknown[edges[name]], np.maximum(values, log_probs), values)
-        for name, values in (before | read).items()
+        for name, values in before.items()
     }
+    after |= read
     for part in (before, after):
         mixed = mix([part[name] for name in mixture], list(mixture.values()))
         # all models of a mixture with a cache read the same trie, forward
@@ -95,12 +95,3 @@ def _find_gains(
             mixed = interpolated
         part[MIXTURE] = mixed
     return {name: float(np.sum(values - before[name])) for name, values in after.items()}
-
-
-def _phrase_model(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray:
-    """Log-probabilities of words under the phrase model, (n,); -inf for words that belong to no phrase."""
-    log_probs = np.full(len(words), -np.inf)
-    for match in matches:
-        end = match.start + match.n_words
-        log_probs[match.start : end] = match.origin.word_log_probs(words[match.start : end])
-    return log_probs

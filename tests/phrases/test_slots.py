@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from rescorer import LimitExceeded, NBestList, Phrase
 from rescorer.lm.ngrams import read_ngram
 from rescorer.phrases.finder import PhraseFinder
-from rescorer.phrases.matching import fill_slots, find_matches
+from rescorer.phrases.matching import fill_slots, find_matches, phrase_log_probs
 from rescorer.phrases.phrase_set import compile_phrases
 from rescorer.phrases.slots import MAX_READ, read_slots
 from rescorer.types import Hypothesis
@@ -29,9 +29,10 @@ def split(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-def slow_log_probs(orders, words, slots, context) -> list[float]:
+def slow_log_probs(orders, words, matches, context) -> list[float]:
     """ln P of each word and of ``</s>``: every reading apart, equal beginnings counted once."""
     vocabulary = {ngram[0] for ngram in orders[0]}
+    slots = [match for match in matches if match.slot]
     beginnings: list[dict] = [{} for _ in range(len(words) + 1)]
     for choice in product((False, True), repeat=min(len(slots), MAX_READ)):
         replaced = {m.start: m for m, chosen in zip(slots, choice, strict=False) if chosen}
@@ -43,10 +44,14 @@ def slow_log_probs(orders, words, slots, context) -> list[float]:
             tokens.append(match.slot if match else words[position])
             within.append(match.slot_log_probs if match else (0.0,))
             position += len(within[-1])
+        credits = phrase_log_probs(words, matches).tolist()
         log10_probs = katz_log10_probs(orders, tuple(tokens), context)
         log_prob, labels = 0.0, []
         for token, values, log10_prob in zip((*tokens, ""), (*within, (0.0,)), log10_probs, strict=True):
-            log_prob += log10_prob * math.log(10)
+            token_log_prob = log10_prob * math.log(10)
+            if token and token not in vocabulary:  # a word, since slots are known
+                token_log_prob = max(token_log_prob, credits[len(labels)])
+            log_prob += token_log_prob
             for value in values:
                 log_prob += value
                 labels.append((token, len(values)))
@@ -55,7 +60,7 @@ def slow_log_probs(orders, words, slots, context) -> list[float]:
     return [math.log(after / before) for before, after in zip([1.0, *sums], sums, strict=False)]
 
 
-TEXTS = st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(" ".join)
+TEXTS = st.lists(st.sampled_from("abx"), min_size=1, max_size=3).map(" ".join)
 PHRASE = st.builds(
     Phrase,
     TEXTS,
@@ -69,7 +74,7 @@ PHRASE = st.builds(
     seed=st.integers(0, 2**32 - 1),
     order=st.integers(1, 4),
     sets=st.lists(st.lists(PHRASE, min_size=1, max_size=4), min_size=1, max_size=2),
-    hypotheses=st.lists(st.lists(st.sampled_from("abcd"), max_size=7).map(tuple), min_size=1, max_size=4),
+    hypotheses=st.lists(st.lists(st.sampled_from("abxd"), max_size=7).map(tuple), min_size=1, max_size=4),
     context=st.lists(st.sampled_from("abd"), max_size=3).map(tuple),
     partial=st.booleans(),
 )
@@ -84,8 +89,7 @@ def test_equals_one_reading_at_a_time(seed, order, sets, hypotheses, context, pa
     sums = readings.sum_scores({"ngram": model.score(readings.trie)}) if readings.hypotheses else {}
     assert sums.keys() == {row for row, found in enumerate(matches) if any(match.slot for match in found)}
     for row, by_model in sums.items():
-        slots = [match for match in matches[row] if match.slot]
-        expected = slow_log_probs(orders, hypotheses[row], slots, context)
+        expected = slow_log_probs(orders, hypotheses[row], matches[row], context)
         assert by_model["ngram"] == pytest.approx(expected[:-1] if partial else expected, abs=1e-4)
 
 
