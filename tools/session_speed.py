@@ -1,0 +1,84 @@
+"""Measure what an utterance costs that comes after others, beside one that comes after nothing.
+
+    python -m tools.session_speed LISTS --bundle carried/1
+
+Before each list of a file come the first hypotheses of the 20 lists before it. Each list is scored after nothing;
+then after these, where the states after all but the last of them are cached, as in a conversation that grows by
+an utterance; and then after these without cached states. The three follow one another, so that what else the
+machine does slows all of them. Times are processor times of the library, in one thread.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from rescorer.conversation import Utterance
+from rescorer.cli.options.lists import ListInputOptions
+from rescorer.pipeline import Rescorer
+from rescorer.types import NBestList
+
+WAYS = ("after nothing", "after others, states cached", "after others, no states")
+
+
+def cut_lists(lists: Sequence[NBestList], n_hypotheses: int) -> list[NBestList]:
+    """Keep the first hypotheses of the lists that have so many, without scores."""
+    return [
+        NBestList(nbest.id, nbest.hypotheses[:n_hypotheses])
+        for nbest in lists
+        if len(nbest.hypotheses) >= n_hypotheses
+    ]
+
+
+def time_list(rescorer: Rescorer, nbest: NBestList) -> float:
+    """Processor time of rescoring a list, in seconds."""
+    began = time.process_time()
+    rescorer.rescore([nbest])
+    return time.process_time() - began
+
+
+def measure(
+    cached: Rescorer, uncached: Rescorer, lists: Sequence[NBestList], n_previous: int
+) -> list[tuple[float, ...]]:
+    """Processor times of each list that has so many before it, in seconds, for each of ``WAYS``."""
+    rows = []
+    for index in range(n_previous, len(lists)):
+        before = tuple(Utterance(nbest.hypotheses[0].text) for nbest in lists[index - n_previous : index])
+        cached.rescore([replace(lists[index - 1], previous=before[:-1])])
+        after = replace(lists[index], previous=before)
+        ways = (cached, lists[index]), (cached, after), (uncached, after)
+        rows.append(tuple(time_list(rescorer, nbest) for rescorer, nbest in ways))
+    return rows
+
+
+def main(
+    file: Annotated[Path, typer.Argument(help="Lists, in the order in which they were said.")],
+    bundle: Annotated[Path, typer.Option(help="Bundle with a network that carries its state.")],
+    hypotheses: Annotated[int, typer.Option(help="Number of hypotheses; shorter lists are left out.")] = 50,
+    fields: Annotated[str, typer.Option(help="Fields of the lists, as for rescorer rescore.")] = "",
+    previous: Annotated[int, typer.Option(help="Number of utterances before each list.")] = 20,
+    repetitions: Annotated[int, typer.Option(help="Number of passes over the lists.")] = 5,
+) -> None:
+    """Print the median processor time of a list in each way, and its ratio to that after nothing."""
+    import torch  # takes seconds
+
+    torch.set_num_threads(1)
+    read = ListInputOptions([fields] if fields else []).read(str(file))
+    lists = cut_lists([item for item in read if isinstance(item, NBestList)], hypotheses)
+    rows = []
+    for _ in range(repetitions):  # each pass with empty caches
+        rescorers = Rescorer.load(bundle), Rescorer.load(bundle, context_cache_bytes=0)
+        rows += measure(*rescorers, lists, previous)
+    for way, times in zip(WAYS, zip(*rows, strict=True), strict=True):
+        ratio = statistics.median(time / row[0] for time, row in zip(times, rows, strict=True))
+        print(f"{way:<28} {statistics.median(times) * 1e3:6.2f} ms  {ratio:5.2f} ×")
+
+
+if __name__ == "__main__":
+    typer.run(main)
