@@ -107,7 +107,7 @@ class HypothesisTrie:
         lengths = np.searchsorted(self.level_bounds, self.end_nodes, side="right") - 1
         first = np.cumsum(lengths) - lengths
         flat_words = np.empty(lengths.sum(), dtype=np.int64)
-        order, n_reaching = _sort_by_length(lengths)
+        order, n_reaching = sort_by_length(lengths)
         node = self.end_nodes[order]  # walking up from its end reads a hypothesis backwards
         for depth, n in enumerate(n_reaching):
             flat_words[first[order[:n]] + depth] = self.node_word[node[:n]]
@@ -192,12 +192,12 @@ def build_trie(
     contexts = [()] * len(hypotheses) if contexts is None else contexts
     confidences = [()] * len(hypotheses) if confidences is None else confidences
     flatness = [0.0] * len(hypotheses) if flatness is None else flatness
-    # Equal hypotheses are merged before any of their words is looked at.
-    row_of: dict[tuple[Words, tuple[float, ...], float, Words], int] = defaultdict(count().__next__)
-    rows = _to_array(map(row_of.__getitem__, zip(contexts, confidences, flatness, hypotheses, strict=True)))
-    contexts, confidences, flatness, hypotheses = zip(*row_of, strict=True) if row_of else ((), (), (), ())
     root_of: dict[tuple[Words, tuple[float, ...], float], int] = defaultdict(count().__next__)
-    roots = _to_array(map(root_of.__getitem__, zip(contexts, confidences, flatness, strict=True)))
+    roots_of_rows = _number_roots(root_of, contexts, confidences, flatness)
+    # Equal hypotheses are merged before any of their words is looked at.
+    row_of: dict[tuple[int, Words], int] = defaultdict(count().__next__)
+    rows = _to_array(map(row_of.__getitem__, zip(roots_of_rows, hypotheses, strict=True)))
+    roots, hypotheses = _to_array(root for root, _ in row_of), [words for _, words in row_of]
     index: dict[str, int] = defaultdict(count().__next__)
     context_words = [
         _to_array(-1 if word == SENTENCE_END else index[word] for word in context)
@@ -209,6 +209,26 @@ def build_trie(
     trie = _grow_trie(tuple(index), ended, roots, flat_words, lengths)
     _, sure, flat = zip(*root_of, strict=True) if root_of else ((), (), ())
     return replace(trie, hypothesis_node=trie.hypothesis_node[rows], confidences=sure, flatness=flat)
+
+
+def _number_roots(
+    root_of: dict[tuple[Words, tuple[float, ...], float], int],
+    contexts: Sequence[Words],
+    confidences: Sequence[tuple[float, ...]],
+    flatness: Sequence[float],
+) -> list[int]:
+    """The root of each hypothesis.
+
+    The hypotheses of a list share one context, which may be long: it is hashed once, not for each of them.
+    """
+    known: dict[tuple[int, int, float], int] = {}
+    roots = []
+    for context, sure, flat in zip(contexts, confidences, flatness, strict=True):
+        key = id(context), id(sure), flat
+        if key not in known:
+            known[key] = root_of[context, sure, flat]
+        roots.append(known[key])
+    return roots
 
 
 def _to_array(numbers: Iterable[int]) -> np.ndarray:
@@ -232,7 +252,7 @@ def _grow_trie(
         flat_words: word indices of all hypotheses, one after the other.
         lengths: (H,) number of words of each hypothesis.
     """
-    order, n_reaching = _sort_by_length(lengths)
+    order, n_reaching = sort_by_length(lengths)
     first = (np.cumsum(lengths) - lengths)[order]
     node = roots[order]  # reached so far
     parents = [np.arange(len(contexts))]
@@ -261,7 +281,7 @@ def _grow_trie(
     )
 
 
-def _sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sort hypotheses so that those that reach a depth are always the first rows.
 
     Returns:

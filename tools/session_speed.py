@@ -2,10 +2,11 @@
 
     python -m tools.session_speed LISTS --bundle carried/1
 
-Before each list of a file come the first hypotheses of the 20 lists before it. Each list is scored after nothing;
-then after these, where the states after all but the last of them are cached, as in a conversation that grows by
-an utterance; and then after these without cached states. The three follow one another, so that what else the
-machine does slows all of them. Times are processor times of the library, in one thread.
+Before each list of a file come the first hypotheses of the 20 lists before it. Each list is scored after
+nothing; after these, where the states after all but the last of them are cached, as in a conversation that
+grows by an utterance; and after these without cached states. The three follow one another, in turn from each
+of them, so that what else the machine does slows all of them. Times are processor times of the library, in
+one thread.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from typing import Annotated
 
 import typer
 
-from rescorer.conversation import Utterance
 from rescorer.cli.options.lists import ListInputOptions
+from rescorer.conversation import Utterance
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList
 
@@ -53,7 +54,11 @@ def measure(
         cached.rescore([replace(lists[index - 1], previous=before[:-1])])
         after = replace(lists[index], previous=before)
         ways = (cached, lists[index]), (cached, after), (uncached, after)
-        rows.append(tuple(time_list(rescorer, nbest) for rescorer, nbest in ways))
+        times = [0.0] * len(ways)
+        for turn in range(len(ways)):
+            way = (index + turn) % len(ways)
+            times[way] = time_list(*ways[way])
+        rows.append(tuple(times))
     return rows
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -104,13 +104,15 @@ class ContextCache(RowCache):
     def __init__(self, max_bytes: int) -> None:
         super().__init__(max_bytes)
         self._lengths: dict[int, Counter[int]] = {}  # lengths of the cached contexts, by first word
+        self._widths: tuple[int, ...] = ()  # of the vectors and states in a row
 
-    def recall(self, contexts: Sequence[np.ndarray], rows: Rows) -> tuple[list[int], Rows]:
+    def recall(self, contexts: Sequence[np.ndarray], start: Callable[[], Rows]) -> tuple[list[int], Rows]:
         """Look up the longest cached prefix of each context.
 
         Args:
             contexts: (R,) arrays of the model's word ids.
-            rows: rows after the start word, returned for contexts without a cached prefix.
+            start: returns the rows after the start word, which contexts without a cached prefix get; called
+                if there are any.
 
         Returns:
             For each context, the length of its longest cached prefix in words, and the rows after it.
@@ -122,8 +124,11 @@ class ContextCache(RowCache):
                     self._slots.move_to_end(key)
                     n_known[position], found[position] = key.n_words, self._slots[key]
             if self._table is None or not found:
-                return n_known, rows
-            cached = self._table[list(found.values())].split([part.shape[1] for part in rows], dim=1)
+                return n_known, start()
+            cached = self._table[list(found.values())].split(self._widths, dim=1)
+        if len(found) == len(contexts):
+            return n_known, cached
+        rows = start()
         positions = torch.tensor(list(found), device=rows[0].device)
         return n_known, tuple(
             part.index_copy(0, positions, new) for part, new in zip(rows, cached, strict=True)
@@ -133,6 +138,7 @@ class ContextCache(RowCache):
         """Copy the rows after these contexts into the cache, except those that are already cached."""
         positions = [position for position, context in enumerate(contexts) if len(context)]
         keys = [_key(contexts[position], len(contexts[position])) for position in positions]
+        self._widths = tuple(part.shape[1] for part in rows)
         self.store_rows(keys, torch.cat([part[positions] for part in rows], dim=1))
 
     def _longest_prefix(self, context: np.ndarray) -> _Key | None:

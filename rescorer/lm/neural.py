@@ -10,11 +10,10 @@ from torch import Tensor
 
 from rescorer.lm import CONTEXT_CACHE_BYTES, context_stats
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.context_cache import ContextCache, RowCache
+from rescorer.lm.context_cache import ContextCache, RowCache, Rows
 from rescorer.lm.networks import (
     ContextNetwork,
     NeuralModel,
-    State,
     TransformerNetwork,
     WindowedNetwork,
 )
@@ -22,6 +21,7 @@ from rescorer.lm.neural_cache import predict_from_past
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.past_words import read_past
 from rescorer.lm.precision import set_precision
+from rescorer.lm.sequences import AddInputs, read_sequences
 from rescorer.lm.tags import TagFilter
 from rescorer.lm.topics import CONTEXT_BLOCK, TopicReader
 from rescorer.lm.tree_attention import build_prefix_tree, tree_vectors
@@ -230,11 +230,19 @@ class NeuralLanguageModel:
             tags: features of each node and of each word of each context; None: the network reads none.
         """
         network: ContextNetwork = self.model.network
-        inputs = network.inputs(self._to_device(ids))  # (W, I): one input projection per distinct word
+        contexts = [ids[context] for context in trie.contexts]
+        n_known, after = self._recall(contexts, added)
+        unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
+        read, place = _find_read(trie, unread)
+        inputs = network.inputs(self._to_device(ids[read]))  # (W, I): one projection per distinct word
         vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
-        in_contexts = tags and [network.topic_inputs(features) for features in tags[1]]
-        vectors[: trie.n_roots], state = self._root_vectors(trie, ids, inputs, added, in_contexts)
-        parent, word = self._to_device(trie.parent), self._to_device(trie.node_word)
+        if any(map(len, contexts)):
+            in_contexts = tags and [network.topic_inputs(features) for features in tags[1]]
+            add_inputs = self._context_inputs(contexts, n_known, added, in_contexts)
+            after = read_sequences(network, inputs, [place[words] for words in unread], after, add_inputs)
+            self.context_cache.store(contexts, after)
+        vectors[: trie.n_roots], state = after[0], after[1:]
+        parent, word = self._to_device(trie.parent), self._to_device(place[trie.node_word])
         root = parent if added is None else self._to_device(trie.root_of_node)
         level_above = 0  # first node of the level above
         for level in trie.levels():
@@ -248,54 +256,51 @@ class NeuralLanguageModel:
             vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
         return vectors
 
-    def _root_vectors(
-        self,
-        trie: HypothesisTrie,
-        ids: np.ndarray,
-        inputs: Tensor,
-        added: Tensor | None,
-        in_contexts: list[Tensor] | None,
-    ) -> tuple[Tensor, State]:
-        """Vectors and states of the roots: after the start word and the words of each context.
+    def _recall(self, contexts: Sequence[np.ndarray], added: Tensor | None) -> tuple[list[int], Rows]:
+        """What is known of each root: how many words of its context are, and vectors and states after these.
 
         Args:
-            inputs: (W, I) inputs of the trie's words.
+            added: (R, I) what the topics of each root add to inputs; None: nothing.
+        """
+        if not any(map(len, contexts)):
+            return [0] * len(contexts), self._read_start(len(contexts), added)
+        assert isinstance(self.context_cache, ContextCache)
+        n_known, after = self.context_cache.recall(contexts, lambda: self._read_start(len(contexts), added))
+        context_stats.count(sum(map(len, contexts)), sum(n_known))
+        return n_known, after
+
+    def _read_start(self, n_roots: int, added: Tensor | None) -> Rows:
+        """Vectors and states of the roots after the start word."""
+        network: ContextNetwork = self.model.network
+        start = network.inputs(torch.tensor([self.start_word], device=self.device)).expand(n_roots, -1)
+        if added is not None and not self.model.config.carried:  # else nothing comes before the start word
+            start = start + added
+        vectors, state = network.step(start, network.initial_state(n_roots))
+        return vectors, *state
+
+    def _context_inputs(
+        self,
+        contexts: list[np.ndarray],
+        n_known: Sequence[int],
+        added: Tensor | None,
+        in_contexts: list[Tensor] | None,
+    ) -> AddInputs:
+        """Return what adds topics and tags to the inputs of the words of contexts that are not yet read.
+
+        Args:
             added: (R, I) what the topics of each root add to inputs; None: nothing.
             in_contexts: what the tags of each word of each context add to its input; None: nothing.
         """
-        network: ContextNetwork = self.model.network
-        cache = self.context_cache
-        assert isinstance(cache, ContextCache)
-        start = network.inputs(torch.tensor([self.start_word], device=self.device))
-        start = start.expand(trie.n_roots, -1)
-        if added is not None and not self.model.config.carried:  # else nothing comes before the start word
-            start = start + added
-        vectors, state = network.step(start, network.initial_state(trie.n_roots))
-        if not any(len(context) for context in trie.contexts):
-            return vectors, state
-        contexts = [ids[context] for context in trie.contexts]
-        n_known, after = cache.recall(contexts, (vectors, *state))
-        context_stats.count(sum(map(len, contexts)), sum(n_known))
-        unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
         blocks = None if added is None else self._block_inputs(contexts, added)
-        for position in range(max(len(words) for words in unread)):
-            active = [root for root, words in enumerate(unread) if len(words) > position]
-            words = self._to_device(np.array([unread[root][position] for root in active]))
-            rows = torch.tensor(active, device=self.device)
-            gates = inputs[words]
+
+        def add_inputs(gates: Tensor, position: int, roots: list[int]) -> None:
+            places = [(root, n_known[root] + position) for root in roots]
             if blocks is not None:
-                gates += torch.stack(
-                    [blocks[root][(n_known[root] + position) // CONTEXT_BLOCK] for root in active]
-                )
+                gates += torch.stack([blocks[root][place // CONTEXT_BLOCK] for root, place in places])
             if in_contexts is not None:
-                gates += torch.stack([in_contexts[root][n_known[root] + position] for root in active])
-            new_vectors, new_state = network.step(gates, tuple(part[rows] for part in after[1:]))
-            new = (new_vectors, *new_state)
-            after = tuple(
-                part.index_copy(0, rows, new_part) for part, new_part in zip(after, new, strict=True)
-            )
-        cache.store(contexts, after)
-        return after[0], after[1:]
+                gates += torch.stack([in_contexts[root][place] for root, place in places])
+
+        return add_inputs
 
     def _block_inputs(self, contexts: list[np.ndarray], added: Tensor) -> list[Tensor]:
         """What topics add to the inputs of each block of words of each context, (blocks, I).
@@ -313,3 +318,20 @@ class NeuralLanguageModel:
         blocks = self.topics.block_features(contexts)
         inputs = self.model.network.topic_inputs(torch.cat(blocks).to(self.device))
         return list(inputs.split([len(rows) for rows in blocks]))
+
+
+def _find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Find the words of a trie that a network has to read, which few of those of long contexts are.
+
+    Args:
+        unread: words of the context of each root that are not in the cache.
+
+    Returns:
+        Their indices, and for each word of the trie, and ``</s>``, its place among them.
+    """
+    is_read = np.zeros(len(trie.words) + 1, dtype=bool)
+    is_read[-1] = True
+    is_read[trie.node_word[trie.n_roots :]] = True
+    for words in unread:
+        is_read[words] = True
+    return np.flatnonzero(is_read), np.cumsum(is_read) - 1
