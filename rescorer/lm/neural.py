@@ -237,6 +237,7 @@ class NeuralLanguageModel:
         inputs = network.inputs(self._to_device(ids[read]))  # (W, I): one projection per distinct word
         vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
         if any(map(len, contexts)):
+            assert isinstance(self.context_cache, ContextCache)
             in_contexts = tags and [network.topic_inputs(features) for features in tags[1]]
             add_inputs = self._context_inputs(contexts, n_known, added, in_contexts)
             after = read_sequences(network, inputs, [place[words] for words in unread], after, add_inputs)
