@@ -30,8 +30,8 @@ from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import SENTENCE_END
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
-from rescorer_training.recipe.bundle_export import BundleParts, make_bundle
-from rescorer_training.recipe.bundle_tables import publish_tables
+from rescorer_training.recipe.bundles.export import BundleParts, make_bundle
+from rescorer_training.recipe.bundles.tables import publish_tables
 from tests.support.servers import run_server
 from tests.support.session_cache_twin import log_probs_with_cache
 from tests.support.tiny_models import write_bundle
