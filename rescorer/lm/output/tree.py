@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,15 +11,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.errors import BundleError
+from rescorer.lm.output.path_products import concatenate_runs, score_nodes, sum_by_node, sum_rows
 from rescorer.lm.output.tree_paths import balanced_tree, check_places, leaf_paths
 from rescorer.lm.output.tree_vectors import SideDifferences, list_levels
 
 BLOCK_EDGES = 16_384
 """Number of edges whose decisions are held at once."""
-
-with warnings.catch_warnings():  # torch warns once per process that sparse CSR tensors are in beta
-    warnings.simplefilter("ignore")
-    torch.sparse_csr_tensor([0, 0], [], [], (1, 1))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +128,7 @@ class TreeSoftmax(nn.Module):
 
     def decisions(self, leaves: Tensor) -> Decisions:
         """The decisions on the paths to ``leaves``, (N,)."""
-        indices, starts = _ranges(self.starts, leaves)
+        indices, starts = concatenate_runs(self.starts, leaves)
         return Decisions(starts, self.nodes[indices], self.signs[indices])
 
     def decision_weight(self) -> Tensor:
@@ -182,7 +178,7 @@ class TreeSoftmax(nn.Module):
         """The leaves of ``words``, (N,), and the index of each leaf's word, or None if leaves are words."""
         if self.n_leaves == self.n_words:
             return words, None
-        leaves, starts = _ranges(self.first_leaf, words)
+        leaves, starts = concatenate_runs(self.first_leaf, words)
         return leaves, torch.repeat_interleave(starts.diff())
 
     @torch.no_grad()
@@ -197,27 +193,13 @@ class TreeSoftmax(nn.Module):
         return torch.stack([torch.logsumexp(leaves, dim=1) for leaves in by_word], dim=1)
 
 
-def _ranges(starts: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
-    """Concatenate the ranges starts[i] … starts[i+1]-1 of ``items``; also return where each of them begins,
-    (len(items) + 1,)."""
-    lengths = starts.diff()[items]
-    begins = functional.pad(lengths.cumsum(0), (1, 0))
-    shift = torch.repeat_interleave(starts[items] - begins[:-1], lengths)
-    return torch.arange(len(shift), device=items.device) + shift, begins
-
-
 def _decision_scores(hidden: Tensor, weight: Tensor, bias: Tensor, path: Decisions) -> Tensor:
     """Return the logit q_i·h + b_i of every decision, (M,), where h is the row of the decision's path.
-
-    A sampled matrix product, so that no (M, D) tensor is created.
 
     Args:
         hidden: (N, D), one row per path.
     """
-    pattern = torch.sparse_csr_tensor(
-        path.starts, path.nodes, bias[path.nodes], (len(hidden), len(weight)), check_invariants=False
-    )
-    return torch.sparse.sampled_addmm(pattern, hidden, weight.t()).values()
+    return score_nodes(hidden, weight, path.starts, path.nodes, bias[path.nodes])
 
 
 def _leaf_log_probs(path: Decisions, scores: Tensor) -> Tensor:
@@ -263,16 +245,8 @@ class _Loss(torch.autograd.Function):
     def backward(ctx, grad):  # type: ignore[no-untyped-def]
         hidden, weight, delta = ctx.saved_tensors
         path, delta = ctx.path, delta * grad  # (M,)
-        hidden_grad = _weighted_sums(weight, path.nodes, path.starts[:-1], delta)
-        nodes, by_node = torch.sort(path.nodes)
-        distinct, counts = torch.unique_consecutive(nodes, return_counts=True)
-        rows = torch.repeat_interleave(path.starts.diff())[by_node]
-        sums = _weighted_sums(hidden, rows, counts.cumsum(0) - counts, delta[by_node])
-        weight_grad = torch.zeros_like(weight).index_copy_(0, distinct, sums)
+        hidden_grad = sum_rows(weight, path.nodes, path.starts, delta)
+        by_node = sum_by_node(hidden, path.starts, path.nodes, delta)
+        weight_grad = torch.zeros_like(weight).index_copy_(0, by_node.nodes, by_node.sums)
         bias_grad = weight.new_zeros(len(weight)).index_add_(0, path.nodes, delta)
         return hidden_grad, weight_grad, bias_grad, None, None
-
-
-def _weighted_sums(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-    """Σ weights[m]·table[rows[m]] over each run of m that begins at ``starts``: (len(starts), D)."""
-    return functional.embedding_bag(rows, table, starts, mode="sum", per_sample_weights=weights)

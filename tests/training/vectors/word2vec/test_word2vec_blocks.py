@@ -145,3 +145,15 @@ def test_the_step_of_the_root_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(hierarchical_softmax, "MAX_NODE_STEPS", 10.0)
     _, bounded = problem.train("hierarchical", cbow=False)
     np.testing.assert_allclose(bounded[0] - before, (free[0] - before) * 10 / n_pairs, atol=1e-6)
+
+
+@MODELS
+def test_the_steps_of_looked_up_nodes_are_bounded_like_those_of_frequent_ones(
+    monkeypatch: pytest.MonkeyPatch, cbow: bool
+) -> None:
+    problem = Problem(4, seed=2, density=1)
+    monkeypatch.setattr(hierarchical_softmax, "MAX_NODE_STEPS", 4.0)
+    expected = problem.train("hierarchical", cbow)
+    monkeypatch.setattr(hierarchical_softmax, "N_TOP_NODES", 1)
+    for vectors, expected_vectors in zip(problem.train("hierarchical", cbow), expected, strict=True):
+        np.testing.assert_allclose(vectors, expected_vectors, atol=1e-6)
