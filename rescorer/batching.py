@@ -43,7 +43,7 @@ def plan_batches(
         return
     order = sorted(range(len(words)), key=words.__getitem__)
     order.sort(key=contexts.__getitem__)  # stable: hypotheses with equal contexts stay sorted by their words
-    remaining = sum(_whole_cost(words, contexts, i) for i in order)
+    remaining = sum(map(len, words)) + len(words) + sum(map(len, contexts))
     begin = total = 0
     for position, i in enumerate(order):
         if total + remaining <= max_words:

@@ -94,6 +94,11 @@ class HypothesisTrie:
             root[level] = root[self.parent[level]]
         return root
 
+    @cached_property
+    def _end_index(self) -> np.ndarray:
+        """(H,) int64 position among ``end_nodes`` of the node where each hypothesis ends."""
+        return np.searchsorted(self.end_nodes, self.hypothesis_node)
+
     def in_direction(self, backward: bool) -> HypothesisTrie:
         """The trie that a model reads: ``reversed`` for a backward model, this one for any other."""
         return self.reversed if backward else self
@@ -114,8 +119,7 @@ class HypothesisTrie:
             node[:n] = self.parent[node[:n]]
         no_context = (np.zeros(0, dtype=np.int64),)
         trie = _grow_trie(self.words, no_context, np.zeros_like(lengths), flat_words, lengths)
-        end_index = np.searchsorted(self.end_nodes, self.hypothesis_node)
-        return replace(trie, hypothesis_node=trie.hypothesis_node[end_index])
+        return replace(trie, hypothesis_node=trie.hypothesis_node[self._end_index])
 
     def levels(self) -> list[slice]:
         """The nodes of each level below the roots."""
@@ -139,8 +143,7 @@ class HypothesisTrie:
         for level in self.levels():
             edges = slice(level.start - self.n_roots, level.stop - self.n_roots)
             sums[level] = sums[self.parent[level]] + edge_values[edges]
-        end_index = np.searchsorted(self.end_nodes, self.hypothesis_node)
-        end_values = edge_values[n_inner:][end_index]
+        end_values = edge_values[n_inner:][self._end_index]
         return sums[self.hypothesis_node] + (
             end_values if partial is None else np.where(partial, 0.0, end_values)
         )
@@ -193,11 +196,7 @@ def build_trie(
     confidences = [()] * len(hypotheses) if confidences is None else confidences
     flatness = [0.0] * len(hypotheses) if flatness is None else flatness
     root_of: dict[tuple[Words, tuple[float, ...], float], int] = defaultdict(count().__next__)
-    roots_of_rows = _number_roots(root_of, contexts, confidences, flatness)
-    # Equal hypotheses are merged before any of their words is looked at.
-    row_of: dict[tuple[int, Words], int] = defaultdict(count().__next__)
-    rows = _to_array(map(row_of.__getitem__, zip(roots_of_rows, hypotheses, strict=True)))
-    roots, hypotheses = _to_array(root for root, _ in row_of), [words for _, words in row_of]
+    roots = np.array(_number_roots(root_of, contexts, confidences, flatness), dtype=np.int64)
     index: dict[str, int] = defaultdict(count().__next__)
     context_words = [
         _to_array(-1 if word == SENTENCE_END else index[word] for word in context)
@@ -208,7 +207,7 @@ def build_trie(
     ended = tuple(np.where(words < 0, len(index), words) for words in context_words)
     trie = _grow_trie(tuple(index), ended, roots, flat_words, lengths)
     _, sure, flat = zip(*root_of, strict=True) if root_of else ((), (), ())
-    return replace(trie, hypothesis_node=trie.hypothesis_node[rows], confidences=sure, flatness=flat)
+    return replace(trie, confidences=sure, flatness=flat)
 
 
 def _number_roots(

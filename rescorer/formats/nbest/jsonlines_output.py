@@ -103,7 +103,8 @@ def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
     if any(ranking.members):
         for record, i in zip(records, order, strict=True):
             record["merged_ranks"] = [member + 1 for member in ranking.members[i]]
-    return [*map(_add_client_fields, records, [hypothesis.fields for hypothesis in hypotheses])]
+    fields = [hypothesis.fields for hypothesis in hypotheses]
+    return [*map(_add_client_fields, records, fields)] if any(fields) else records
 
 
 def _round_scores(values: np.ndarray) -> np.ndarray:
