@@ -178,6 +178,18 @@ class DeadlineExceeded(ServiceError):
     """The call took longer than permitted."""
 
 
+def pluralise(count: int, noun: str, plural: str = "") -> str:
+    """Return a count and its noun.
+
+    >>> pluralise(1, "list"), pluralise(1200, "list"), pluralise(2, "hypothesis", "hypotheses")
+    ('1 list', '1,200 lists', '2 hypotheses')
+
+    Args:
+        plural: the plural of the noun; empty to add an s.
+    """
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 MAX_SHORT_NAME = 4
 """Longest name, in characters, in which two errors leave too little to recognise it by."""
 

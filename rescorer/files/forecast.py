@@ -6,52 +6,23 @@ word takes. Both go the way of the real run, so that parsing, batches and writin
 
 from __future__ import annotations
 
-import math
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
 from rescorer.errors import InputError, InvalidList
+from rescorer.files.estimates import Estimate, estimate_rate, estimate_speed
 from rescorer.files.rescoring import FileSummary, LocalRescorer, Writer, count_words, rescore_lists
 from rescorer.trie import build_trie
 from rescorer.types import NBestList
 
-QUANTILES_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
-"""Quantiles of 97.5 % of Student's t with 1 to 15 degrees of freedom; beyond, ``1.96 + 2.5 / degrees`` is as
-good."""
-
-
-@dataclass(frozen=True, slots=True)
-class Estimate:
-    """An estimate with its interval of 95 %, which is infinite if the sample does not tell."""
-
-    value: float
-    low: float
-    high: float
-
-    @classmethod
-    def exact(cls, value: float) -> Estimate:
-        return cls(value, value, value)
-
-    def times(self, factor: float, plus: float = 0.0) -> Estimate:
-        return Estimate(*(factor * bound + plus for bound in (self.value, self.low, self.high)))
-
-    def to_dict(self) -> dict[str, float | None]:
-        """The three figures; None for an infinite bound, which JSON does not know."""
-        return {name: bound if math.isfinite(bound) else None for name, bound in asdict(self).items()}
-
-    def product(self, other: Estimate) -> Estimate:
-        """The product of independent estimates, whose relative errors add up as squares do."""
-        value = self.value * other.value
-        errors = other.value * (self.high - self.value), self.value * (other.high - other.value)
-        error = math.hypot(*errors)
-        return Estimate(value, max(0.0, value - error), value + error)
-
-    def inverse(self) -> Estimate:
-        return Estimate(*(1 / bound if bound else math.inf for bound in (self.value, self.high, self.low)))
+N_PASSES = 3
+"""How often the sample is scored, to see how much the speed of the machine varies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +51,9 @@ class BatchCost:
     """Words and sentence ends, as they were sent."""
     edges: int
     """Distinct prefixes and sentence ends."""
-    processor_s: float
-    elapsed_s: float
+    processor_s: tuple[float, ...]
+    """In each pass over the sample, like the next."""
+    elapsed_s: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,8 +100,8 @@ def forecast(
 ) -> Forecast:
     """Extrapolate what the sample took to all lists."""
     words = [cost.words for cost in costs]
-    core = estimate_rate(words, [cost.processor_s for cost in costs])
-    elapsed = estimate_rate(words, [cost.elapsed_s for cost in costs])
+    core = estimate_speed(words, [cost.processor_s for cost in costs])
+    elapsed = estimate_speed(words, [cost.elapsed_s for cost in costs])
     return Forecast(
         sample,
         rejected,
@@ -193,17 +165,11 @@ def draw_sample(
 def measure_sample(
     rescorer: LocalRescorer, sample: Sample, write: Callable[[Any], object]
 ) -> tuple[list[BatchCost], FileSummary]:
-    """Rescore a sample batch by batch; return what each batch took, and the counts of the run.
+    """Rescore a sample batch by batch, several times; return what each batch took, and the counts of a run.
 
     The first batch is rescored once more beforehand, which is not counted: memory and caches are cold then.
     """
     lists = list(sample.lists)
-    clocks, ends = [], [0]
-
-    def note_end(n_items: int, summary: FileSummary) -> None:
-        ends.append(ends[-1] + n_items)
-        clocks.append((time.process_time(), time.perf_counter()))
-
     warm_up, words = [], 0
     for nbest in lists:
         warm_up.append(nbest)
@@ -211,18 +177,35 @@ def measure_sample(
         if words >= rescorer.batch_words:
             break
     rescore_lists(rescorer, warm_up, lambda content: None, _Discard())
-    clocks.append((time.process_time(), time.perf_counter()))
-    summary = rescore_lists(rescorer, lists, write, _Discard(), on_batch=note_end)
+    passes = [_measure_pass(rescorer, lists, write) for _ in range(N_PASSES)]
+    ends, _, summary = passes[0]
+    times = np.diff([clocks for _, clocks, _ in passes], axis=1)  # (passes, batches, 2)
     costs = [
         BatchCost(
             sum(map(count_words, lists[begin:end])),
             count_edges(rescorer, lists[begin:end]),
-            after[0] - before[0],
-            after[1] - before[1],
+            *map(tuple, times[:, batch].T.tolist()),
         )
-        for (begin, end), (before, after) in zip(pairwise(ends), pairwise(clocks), strict=True)
+        for batch, (begin, end) in enumerate(pairwise(ends))
     ]
     return costs, summary
+
+
+def _measure_pass(
+    rescorer: LocalRescorer, lists: Sequence[NBestList], write: Callable[[Any], object]
+) -> tuple[list[int], list[tuple[float, float]], FileSummary]:
+    """Rescore a sample; return where its batches end, both clocks there, and the counts of the run.
+
+    Ends and clocks begin with those before the first batch.
+    """
+    ends, clocks = [0], [(time.process_time(), time.perf_counter())]
+
+    def note_end(n_items: int, summary: FileSummary) -> None:
+        ends.append(ends[-1] + n_items)
+        clocks.append((time.process_time(), time.perf_counter()))
+
+    summary = rescore_lists(rescorer, lists, write, _Discard(), on_batch=note_end)
+    return ends, clocks, summary
 
 
 class _Discard(Writer):
@@ -241,20 +224,3 @@ def count_edges(rescorer: LocalRescorer, lists: Sequence[NBestList]) -> int:
             continue
     words = [hypothesis for each in prepared for hypothesis in each.words]
     return build_trie(words, [each.history for each in prepared for _ in each.words]).n_edges if words else 0
-
-
-def estimate_rate(words: Sequence[int], amounts: Sequence[float]) -> Estimate:
-    """Estimate an amount per word by the ratio of sums, with an interval from the spread of the parts.
-
-    The parts are treated as a random sample (Cochran, Sampling Techniques, 1977, chapter 6). A single part
-    has no spread: its interval reaches to infinity.
-    """
-    n_parts, total = len(words), sum(words)
-    ratio = sum(amounts) / total
-    if n_parts < 2:
-        return Estimate(ratio, 0.0, math.inf)
-    degrees = n_parts - 1
-    squares = sum((amount - ratio * count) ** 2 for count, amount in zip(words, amounts, strict=True))
-    error = math.sqrt(n_parts * squares / degrees) / total
-    quantile = QUANTILES_95[degrees - 1] if degrees <= len(QUANTILES_95) else 1.96 + 2.5 / degrees
-    return Estimate(ratio, max(0.0, ratio - quantile * error), ratio + quantile * error)

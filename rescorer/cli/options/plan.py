@@ -20,7 +20,9 @@ class PlanOptions:
             "hours all of them will take; with --json, as one JSON object.",
         ),
     ] = False
-    plan_lists: Annotated[int, typer.Option(min=2, help="Number of lists that --plan scores.")] = 400
+    plan_lists: Annotated[
+        int, typer.Option(min=2, help="Number of lists that --plan scores, three times.")
+    ] = 400
     plan_seed: Annotated[int, typer.Option(help="Random seed by which --plan chooses them.")] = 0
     plan_mb: Annotated[
         float,

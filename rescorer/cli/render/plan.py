@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from rescorer.files.forecast import Estimate, Forecast
+from rescorer.errors import pluralise
+from rescorer.files.estimates import Estimate
+from rescorer.files.forecast import N_PASSES, Forecast
 
 
 def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
     """Yield the lines of a forecast, at most 80 columns wide."""
     sample = forecast.sample
     about = "" if sample.read_share == 1 else "about "
-    counts = f"{sample.n_lists:,} lists, {sample.hypotheses:,} hypotheses, {sample.words.value:,.0f} words"
-    yield f"{about}{counts}"
+    hypotheses = pluralise(sample.hypotheses, "hypothesis", "hypotheses")
+    words = pluralise(round(sample.words.value), "word")
+    yield f"{about}{pluralise(sample.n_lists, 'list')}, {hypotheses}, {words}"
     if about:
         yield f"{100 * sample.read_share:.2g} % of the bytes read"
     if sample.unreadable:
-        yield f"{about}{sample.unreadable:,} lists cannot be read"
-    sampled = f"{len(sample.lists):,} lists scored, drawn with seed {seed}"
+        yield f"{about}{pluralise(sample.unreadable, 'list')} cannot be read"
+    sampled = f"{pluralise(len(sample.lists), 'list')} scored, drawn with seed {seed}"
     yield f"{sampled}; {forecast.rejected:,} of them rejected" if forecast.rejected else sampled
     rows = {
         "distinct prefixes per word": f"{forecast.prefix_share:.3f}",
@@ -32,6 +35,7 @@ def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
     width = max(map(len, rows))
     for name, value in rows.items():
         yield f"{name:<{width}}  {value}"
+    yield f"95 % intervals, from the lists drawn and {N_PASSES} passes over them on this machine"
 
 
 def _with_interval(estimate: Estimate, spec: str) -> str:
