@@ -70,6 +70,26 @@ def test_reports_findings_and_rejected_lists(monkeypatch, capsys, tmp_path):
     assert [report["reference_words"] for report in json.loads(out)["files"]] == [40, 40]
 
 
+def test_a_table_with_ids_is_no_file_of_nemo(monkeypatch, capsys, tmp_path):
+    table = tmp_path / "table.tsv"
+    table.write_text("u1\ttwo be\t-3.2\nu1\tto be\t-3.9\n", encoding="utf-8")
+    code, out, _ = run(monkeypatch, capsys, table, "--format", "nemo:beam=2")
+    assert code == 1
+    assert "in 1 list every text has a tab" in out
+    code, _, err = run(monkeypatch, capsys, table)
+    assert code == 2
+    assert "If the lines are id, text and score, print JSON lines instead" in err
+
+
+def test_one_list_is_not_one_lists(monkeypatch, capsys, tmp_path):
+    lines = tmp_path / "one.jsonl"
+    lines.write_text('{"id": "u1", "hypotheses": ["", "to be"], "reference": "to be"}\n', encoding="utf-8")
+    _, out, _ = run(monkeypatch, capsys, lines)
+    assert "1 hypothesis in 1 list without words" in out
+    assert "(1 list with references)" in out
+    assert "1 lists" not in out
+
+
 def test_aligns_tables_on_a_narrow_screen():
     lists = with_scores(with_scores(SOUND, "acoustic", lambda s: 300.0 * s), "lm", lambda s: -s)
     found = inspect_lists(

@@ -47,6 +47,7 @@ def test_finds_nothing_in_sound_lists():
         ([], {"nothing"}),
         ([*TOTAL, TOTAL[0]], {"same_id"}),
         (with_texts(TOTAL, lambda nbest, texts: [f"{nbest.id} {text}" for text in texts]), {"id_in_text"}),
+        (with_texts(TOTAL, lambda nbest, texts: [f"a\t{text}" for text in texts]), {"tab_in_text"}),
         (
             with_texts(TOTAL, lambda nbest, texts: [" ".join(text.split()[1:]) for text in texts]),
             {"first_word"},

@@ -219,6 +219,16 @@ def list_with_scores(*values: object) -> dict:
         ),
         ({"id": "u1", "hypotheses": ["a"], "reference": []}, InvalidList, "reference: expected a string"),
         ({"id": "u1", "hypotheses": [{"text": "a", "scores": 1}]}, InvalidList, "scores: expected an object"),
+        (
+            {"id": "u1", "hypotheses": ["a", "b"], "scores": [-1, -2]},
+            InvalidList,
+            r'scores: beside the hypotheses; expected the scores of each inside it: \{"text": "a b"',
+        ),
+        (
+            {"id": "u1", "hypotheses": ["a", {"text": "b"}], "scores": {"am": [-1, -2]}},
+            InvalidList,
+            "scores: beside the hypotheses",
+        ),
         (list_with_scores(-1, None), InvalidList, r'hypothesis 1, scores\["am"\]: no score, though other'),
         (list_with_scores(math.nan), InvalidList, "the score is nan; expected a finite number"),
         (list_with_scores("-1"), InvalidList, "'-1' is not a number"),
@@ -235,6 +245,16 @@ def test_yields_error_with_place_for_bad_line_and_reads_on(record, error_type, m
     assert "<stream>:2" in str(error)
     with pytest.raises(error_type, match=message):
         raise error
+
+
+def test_fields_beside_the_hypotheses_are_scores_only_if_they_look_like_theirs():
+    fields = {"scores": [-1.0], "am": -3, "lm": "-1 -2"}
+    (nbest,) = read({"id": "u1", "hypotheses": ["a", "b"], **fields})
+    assert nbest.fields == fields
+    (nbest,) = read({**list_with_scores(-1, -2), "scores": [1, 2]})
+    assert nbest.streams == {"am": (-1.0, -2.0)}
+    (error,) = read({"id": "u1", "hyps": [{"text": "a"}, {"text": "b"}], "am": [-1, -2]}, names=FLAT)
+    assert "list 'u1', am: beside the hypotheses" in str(error)
 
 
 def test_rejects_stream_with_two_sources():

@@ -63,7 +63,7 @@ def test_nemo_round_trip(beam, data):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (NEMO + "left\t-1\n", "<stream>:5, list '3': 1 lines are left for a beam of 2; is the beam size"),
+        (NEMO + "left\t-1\n", "<stream>:5, list '3': 1 line is left for a beam of 2; is the beam size"),
         (NEMO + "a\t-1\nb\tnan\n", "<stream>:6, list '3', hypothesis 1, first_pass: the score is nan"),
         (NEMO + "a\ttensor(-12.9)\nb\t-1\n", "<stream>:5, list '3', hypothesis 0, first_pass: 'tensor(-1"),
         (NEMO + "no score\n\n", "first_pass: 'no score' is not a number"),
@@ -84,7 +84,7 @@ def test_nemo_requires_beam_size(tmp_path):
     nbest = NBestList("u1", (Hypothesis("a"),), {"first_pass": (-1.0,)})
     with nemo.writer(tmp_path / "out", beam=1) as write:
         for change, message in (
-            ({"hypotheses": nbest.hypotheses * 2}, "expected 1 hypotheses as in every list, got 2"),
+            ({"hypotheses": nbest.hypotheses * 2}, "expected 1 hypothesis as in every list, got 2"),
             ({"hypotheses": (Hypothesis("a\nb"),)}, "contains a line break"),
             ({"streams": {}}, "first_pass: the format needs this stream"),
         ):

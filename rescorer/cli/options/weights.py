@@ -23,6 +23,12 @@ N_CHECKED_LISTS = 10
 """Number of lists that are checked for the streams named by options before anything is scored."""
 TABLES = {"lm": "lm", "mix": "mixture", "reranker": "rerankers"}
 """Field of ``Weights`` by the prefix of a name in ``--weight``; names without one are streams."""
+WEIGHTS_BY_PREFIX = {
+    "lm": ("lm:mixture", "the language models"),
+    "mix": ("mix:NAME", "the share of a model in the mixture"),
+    "reranker": ("reranker:NAME", "a reranker"),
+}
+"""What somebody wants who gives a prefix of ``TABLES`` without a name, and how it is written."""
 OWN_WEIGHTS = (
     "word",
     "oov",
@@ -184,15 +190,28 @@ def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[st
                 f"{need}, but {RESCORED_LISTS_MESSAGE}: give the lists that it read, or `-w {name}=0` to "
                 "rank by language models alone"
             )
-        if name in {"mixture", *weights.lm, *weights.mixture}:
-            hint = f"; did you mean `-w lm:{name}={weight:g}`?"
-        else:
-            leave_out = "leave it out" if weights.name == FIRST_PASS else f"`-w {name}=0` leaves it out"
-            if len(known) == 1 and not weights.streams.get(known[0]) and weights.name != FIRST_PASS:
-                leave_out = f"`-w {name}=0 -w {known[0]}={weight:g}` weighs the only score instead"
-            hint = did_you_mean(name, [*known, *OWN_WEIGHTS]) or f"; {leave_out}"
+        hint = _suggest_weight(name, weights, known)
         available = f"streams: {', '.join(known)}" if known else "no scores at all"
         raise ConfigError(f"{need}, but {none} it ({available}){hint}")
+
+
+def _suggest_weight(name: str, weights: Weights, known: Sequence[str]) -> str:
+    """Say what to write instead of a weight of a stream that the lists do not have.
+
+    Args:
+        known: the streams of the lists.
+    """
+    weight, leave_out = weights.streams[name], f"`-w {name}=0` leaves it out"
+    if name in {"mixture", *weights.lm, *weights.mixture}:
+        return f"; did you mean `-w lm:{name}={weight:g}`?"
+    if weights.name == FIRST_PASS:
+        leave_out = "leave it out"
+    elif name in TABLES:
+        whole, meant = WEIGHTS_BY_PREFIX[name]
+        return f"; for {meant} write `-w {whole}={weight:g}`; {leave_out}"
+    elif len(known) == 1 and not weights.streams.get(known[0]):
+        leave_out = f"`-w {name}=0 -w {known[0]}={weight:g}` weighs the only score instead"
+    return did_you_mean(name, [*known, *OWN_WEIGHTS]) or f"; {leave_out}"
 
 
 def parse_first_pass(text: str | None) -> Weights | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from rescorer.errors import pluralise
 from rescorer.evaluation.inspection.finding import Finding, Severity
 from rescorer.evaluation.inspection.list_stats import ErrorStats, ListStats
 from rescorer.evaluation.inspection.models import ModelStats, WeightStats
@@ -57,29 +58,39 @@ def _judge_lists(stats: ListStats) -> Iterator[Finding]:
     yield from _judge_duplicates(stats)
     if stats.unread:
         names = ", ".join(name for name, _ in stats.unread)
-        message = f"{stats.unread[0][1]:,} lists without scores have fields that look like scores: {names}"
+        lists = pluralise(stats.unread[0][1], "list without scores has", "lists without scores have")
+        message = f"{lists} fields that look like scores: {names}"
         advice = "Read them with --stream NAME=FIELD, or with the options of --format."
         yield Finding("warning", "unread_scores", message, advice)
     if stats.empty_near_best:
         message = (
-            f"in {stats.empty_near_best:,} lists the empty hypothesis scores above the best other one, or at "
-            f"most {NEAR_NATS:g} nats below it"
+            f"in {pluralise(stats.empty_near_best, 'list')} the empty hypothesis scores above the best other "
+            f"one, or at most {NEAR_NATS:g} nats below it"
         )
         advice = "Language models prefer short texts: give `word` a weight above 0, or drop empty hypotheses."
         yield Finding("warning", "empty_near_best", message, advice)
     elif stats.empty:
-        message = f"{stats.empty:,} hypotheses in {stats.with_empty:,} lists have no words"
-        yield Finding("note", "empty", f"{message}; {stats.only_empty:,} lists have only such hypotheses")
+        count = pluralise(stats.empty, "hypothesis", "hypotheses")
+        message = f"{count} in {pluralise(stats.with_empty, 'list')} without words"
+        only = pluralise(stats.only_empty, "list has", "lists have")
+        yield Finding("note", "empty", f"{message}; {only} only such hypotheses")
 
 
 def _judge_ids_and_ranks(stats: ListStats) -> Iterator[Finding]:
     if stats.same_id:
-        message = f"{stats.same_id:,} lists have the same id as an earlier list"
+        message = f"{pluralise(stats.same_id, 'list has', 'lists have')} the same id as an earlier list"
         advice = "Make ids unique: results and references are matched by id."
         yield Finding("warning", "same_id", message, advice)
     if stats.id_in_text > MAX_ODD_SHARE * stats.lists:
-        message = f"in {stats.id_in_text:,} lists every text starts with the id of the list"
+        message = f"in {pluralise(stats.id_in_text, 'list')} every text starts with the id of the list"
         yield Finding("warning", "id_in_text", message, "The id was read as a word: check --format or --map.")
+    if stats.tab_in_text > MAX_ODD_SHARE * stats.lists:
+        message = f"in {pluralise(stats.tab_in_text, 'list')} every text has a tab"
+        advice = (
+            "A column was read as a word: check --format. NeMo's files have no ids; docs/how-to/lists.md "
+            "says how to read a table of ids, texts and scores."
+        )
+        yield Finding("warning", "tab_in_text", message, advice)
     if stats.single == stats.lists:
         message = "every list has one hypothesis, so there is nothing to re-rank"
         advice = (
@@ -88,11 +99,12 @@ def _judge_ids_and_ranks(stats: ListStats) -> Iterator[Finding]:
         )
         yield Finding("note", "single", message, advice)
     if stats.without_first:
-        message = f"{stats.without_first:,} of {stats.ranked:,} lists with ranks lack the first rank"
+        ranked = pluralise(stats.ranked, "list")
+        message = f"no first rank in {stats.without_first:,} of {ranked} with ranks"
         advice = "If the 1-best was written to another file, put it back."
         yield Finding("warning", "missing_1best", message, advice)
     if stats.with_gaps:
-        message = f"{stats.with_gaps:,} of {stats.ranked:,} lists with ranks have gaps between ranks"
+        message = f"gaps between ranks in {stats.with_gaps:,} of {pluralise(stats.ranked, 'list')} with ranks"
         yield Finding("note", "rank_gaps", message, "Expected if duplicates were removed before.")
 
 
@@ -146,7 +158,8 @@ def _judge_errors(errors: ErrorStats) -> Iterator[Finding]:
         yield Finding("warning", "worse_than_random", message, advice)
     correct = totals.oracle.sentences - totals.oracle.sentences_wrong
     if errors.without_first_word > max(3, correct):
-        message = f"{errors.without_first_word:,} lists are correct except for a missing first word"
+        lists = pluralise(errors.without_first_word, "list is", "lists are")
+        message = f"{lists} correct except for a missing first word"
         advice = "The first word may have been read as an id: check --format."
         yield Finding("warning", "first_word", message, advice)
     if totals.oracle.errors == totals.system.errors and totals.system.errors:
@@ -155,10 +168,12 @@ def _judge_errors(errors: ErrorStats) -> Iterator[Finding]:
 
 def _judge_weights(weights: WeightStats, errors: ErrorStats | None) -> Iterator[Finding]:
     if weights.refused:
-        message = f"weights {weights.name!r} cannot rank {weights.refused:,} lists: {weights.reason}"
+        message = (
+            f"weights {weights.name!r} cannot rank {pluralise(weights.refused, 'list')}: {weights.reason}"
+        )
         advice = (
             "Read the stream under the name that the weights use, --stream NAME=FIELD, or change them with "
-            "--weights or -w."
+            "--weights or -w: acoustic=1 weighs a stream, lm:mixture=9 the language models."
         )
         yield Finding("note", "weights_refuse", message, advice)
     advice = "Tune weights on lists with references: rescorer tune FILE --bundle BUNDLE -o mine.json."

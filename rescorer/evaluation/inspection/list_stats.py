@@ -25,6 +25,8 @@ class ListStats:
     """Lists with the id of an earlier list."""
     id_in_text: int = 0
     """Lists in which every hypothesis starts with the id of the list."""
+    tab_in_text: int = 0
+    """Lists in which every text has a tab, as where a column of a table was read as a word."""
     duplicates: int = 0
     """Hypotheses with the same text as an earlier one of their list."""
     duplicates_normalised: int = 0

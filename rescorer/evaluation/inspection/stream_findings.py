@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 
+from rescorer.errors import pluralise
 from rescorer.evaluation.inspection.finding import Finding
 from rescorer.evaluation.inspection.list_stats import ListStats
 from rescorer.evaluation.inspection.models import NGramCorrelation
@@ -48,16 +49,16 @@ def judge_order(stats: ListStats, streams: Sequence[StreamStats]) -> Iterator[Fi
     total = by_name.get(FIRST_PASS, streams[0] if streams else None)
     if total is None or (len(streams) > 1 and total.name != FIRST_PASS) or not total.compared:
         return
+    compared = pluralise(total.compared, "list")
     if is_reversed(total):
-        message = f"{total.name}: {total.ascending:,} of {total.compared:,} lists start with the lowest score"
+        message = f"{total.name}: the lowest score comes first in {total.ascending:,} of {compared}"
         advice = f"Is it a cost that was read as a log-probability? {COST_ADVICE}"
         yield Finding("warning", "backwards", message, advice, total.name)
         return
     wrong = total.compared - total.first_is_best
     if wrong > MAX_ODD_SHARE * total.compared:
         message = (
-            f"{total.name}: in {wrong:,} of {total.compared:,} lists the first hypothesis does not have the "
-            "best score"
+            f"{total.name}: in {wrong:,} of {compared} the first hypothesis does not have the best score"
         )
         advice = "The lists are ordered by something else: give --first-pass, or check the sign of the score."
         if total.name == FIRST_PASS:
@@ -74,7 +75,7 @@ def judge_stream(
         return Finding("warning", code, f"{stream.name}: {message}", advice, stream.name)
 
     if stream.lists < n_lists:
-        message = f"missing from {n_lists - stream.lists:,} of {n_lists:,} lists"
+        message = f"missing from {n_lists - stream.lists:,} of {pluralise(n_lists, 'list')}"
         yield warning("stream_missing", message, "Lists without it are refused if its weight is not 0.")
     if stream.minimum == stream.maximum:
         if stream.lists > 1:

@@ -141,6 +141,7 @@ class ListTally:
             single=len(texts) == 1,
             same_id=nbest.id in self._ids,
             id_in_text=all(text.split(maxsplit=1)[:1] == [nbest.id] for text in texts),
+            tab_in_text=all("\t" in text for text in texts),
             duplicates=len(texts) - len(set(texts)),
             duplicates_normalised=len(words) - len(set(words)),
             prefixes=build_trie(words).n_edges,

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
 from rescorer.formats.common import Row, Write, build_list, format_texts, parse_number, stream_from_nats
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
@@ -49,7 +49,8 @@ def _read_lists(source: Source, beam: int) -> Iterator[NBestList | InputError]:
         if error is not None:
             yield error
         elif len(beam_lines) < beam:
-            message = f"{len(beam_lines)} lines are left for a beam of {beam}; is the beam size right?"
+            left = pluralise(len(beam_lines), "line is", "lines are")
+            message = f"{left} left for a beam of {beam}; is the beam size right?"
             yield InvalidList(message, list_id=str(position), file=file, line=beam_lines[0][0])
         else:
             rows = [_parse_row(text, line) for line, text in beam_lines if isinstance(text, str)]
@@ -74,7 +75,8 @@ def writer(target: str | Path, *, beam: int = 0) -> Iterator[Write]:
 
         def write(nbest: NBestList) -> None:
             if len(nbest.hypotheses) != beam:
-                message = f"expected {beam} hypotheses as in every list, got {len(nbest.hypotheses)}"
+                expected = pluralise(beam, "hypothesis", "hypotheses")
+                message = f"expected {expected} as in every list, got {len(nbest.hypotheses)}"
                 raise InvalidList(message, list_id=nbest.id, field="hypotheses")
             format_texts(nbest)  # rejects line breaks; the text is written with its original spaces
             scores = stream_from_nats(nbest, STREAM, NATURAL)

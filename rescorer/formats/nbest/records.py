@@ -61,6 +61,8 @@ def _parse_list(
         message = f"expected a non-empty array, got {describe_type(items)}"
         raise InvalidList(message, list_id=list_id, field=names.hypotheses)
     hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
+    if not columns:
+        _check_no_parallel_scores(record, names, len(items), list_id)
     group = _check_text(record.pop(names.group, None), names.group, list_id)
     if not group and group_of is not None:
         group = group_of(list_id)
@@ -75,6 +77,22 @@ def _parse_list(
         phrases=parse_phrases(record.pop(names.phrases, None), names.phrases, list_id),
         fields=record,
     )
+
+
+def _check_no_parallel_scores(record: dict[str, Any], names: FieldMap, n: int, list_id: str) -> None:
+    """Raise InvalidList if scores are in an array beside the hypotheses, where nothing reads them.
+
+    Args:
+        record: the fields of the list.
+        n: number of hypotheses.
+    """
+    for name in filter(None, (names.scores, *(stream.field for stream in names.streams.values()))):
+        found = record.get(name)
+        columns = found.values() if isinstance(found, dict) else [found]
+        if any(isinstance(column, list) and len(column) == n for column in columns):
+            example = f'{{"{names.text}": "a b", "scores": {{"acoustic": -310.2}}}}'
+            message = f"beside the hypotheses; expected the scores of each inside it: {example}"
+            raise InvalidList(message, list_id=list_id, field=name)
 
 
 Columns = dict[str, list[Any]]
