@@ -17,7 +17,7 @@ from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption
 from rescorer.cli.options.models import DeviceOption, DtypeOption
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.render.tables import FoldingTable, print_out
-from rescorer.errors import ConfigError, InputError
+from rescorer.errors import ConfigError, InputError, pluralise
 from rescorer.files.parallel import ProcessPoolRescorer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import NBestList
@@ -169,7 +169,8 @@ def describe_network_share(report: BenchReport) -> list[str]:
 def describe_comparisons(report: BenchReport) -> list[str]:
     """One line each for the lists, the comparisons and the machine."""
     lines = [
-        f"{report.lists:,} lists, {report.hypotheses:,} hypotheses, {report.words:,} words, "
+        f"{pluralise(report.lists, 'list')}, {pluralise(report.hypotheses, 'hypothesis', 'hypotheses')}, "
+        f"{pluralise(report.words, 'word')}, "
         f"{report.prefixes:,} distinct prefixes ({report.words / report.prefixes:.2f} words per prefix)"
     ]
     if report.gemm_gflops_per_second and report.floor_gflops:

@@ -13,7 +13,7 @@ import typer
 from rescorer.cli.options.lists import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
 from rescorer.cli.output import SOME_REJECTED, Rejections
 from rescorer.cli.render.tables import make_text_grid, print_out
-from rescorer.errors import ConfigError, InputError, InvalidList
+from rescorer.errors import ConfigError, InputError, InvalidList, pluralise
 from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import format_reject
 from rescorer.formats.registry import FORMATS, choose, detect
@@ -99,8 +99,10 @@ def convert(
     rejected.report(f"; all are in {rejects_path}" if rejects_path else "")
     for part, count in sorted(losses.items()):
         what = f"scores of the {part}" if part.startswith("stream ") else part
-        typer.echo(f"warning: {what} of {count:,} lists left out: {to} cannot store this", err=True)
-    typer.echo(f"{n_written:,} lists written as {to}; {len(rejected):,} rejected", err=True)
+        typer.echo(
+            f"warning: {what} of {pluralise(count, 'list')} left out: {to} cannot store this", err=True
+        )
+    typer.echo(f"{pluralise(n_written, 'list')} written as {to}; {len(rejected):,} rejected", err=True)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 

@@ -11,7 +11,7 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError, pluralise
 from rescorer.formats.io.text_io import check_target
 from rescorer.types import Weights
 
@@ -91,10 +91,8 @@ def check_output_path(
 
 def warn_about_tuning(weights: Weights, n_seen: int, n_lists: int, consequence: str) -> None:
     """Warn that weights, or rerankers that they use, were made from the lists that judge them."""
-    typer.echo(
-        f"warning: weights {weights.name!r} were tuned on {n_seen} of these {n_lists} lists: {consequence}",
-        err=True,
-    )
+    overlap = f"{n_seen} of these {pluralise(n_lists, 'list')}"
+    typer.echo(f"warning: weights {weights.name!r} were tuned on {overlap}: {consequence}", err=True)
 
 
 def shorten_names(files: Sequence[str]) -> list[str]:
@@ -110,7 +108,8 @@ def shorten_names(files: Sequence[str]) -> list[str]:
 def describe_shared_lists(n_shared: int, others: Mapping[str, int]) -> str:
     """Say which lists files are compared on; ``others`` is the number of further lists of each file."""
     counts = ", ".join(f"{file} {count:,}" for file, count in others.items())
-    return f"compared on the {n_shared:,} lists that all files have; others: {counts}"
+    shared = pluralise(n_shared, "list")
+    return f"compared on the {shared} that all files have; others: {counts}"
 
 
 SEE_JSON = "; --json names them all"
@@ -146,5 +145,4 @@ class Rejections:
                 typer.echo(f"rejected: {reason}", err=True)
             if (more := len(reasons) - MAX_EXAMPLES) > 0:
                 about = f" for their {field}" if field else ""
-                lists = "list" if more == 1 else "lists"
-                typer.echo(f"rejected: {more:,} more {lists}{about}{hint}", err=True)
+                typer.echo(f"rejected: {pluralise(more, 'more list')}{about}{hint}", err=True)

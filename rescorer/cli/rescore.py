@@ -29,7 +29,7 @@ from rescorer.cli.plan import print_plan, read_sample
 from rescorer.cli.render.progress import show_rescoring
 from rescorer.cli.shards.rescoring import Scoring
 from rescorer.cpu_count import count_cpus
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, pluralise
 from rescorer.files.parallel import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.files.parallel import open_rescorer
 from rescorer.files.rejects_file import RejectsFile
@@ -224,8 +224,9 @@ def print_summary(summary: FileSummary, see: str, *, as_json: bool) -> None:
         return
     see = f" ({see})" if see and summary.rejected else ""
     typer.echo(
-        f"{summary.lists:,} lists, {summary.hypotheses:,} hypotheses, {summary.words:,} words; the best "
-        f"hypothesis changed in {summary.changed:,}; {summary.rejected:,} rejected{see}",
+        f"{pluralise(summary.lists, 'list')}, {pluralise(summary.hypotheses, 'hypothesis', 'hypotheses')}, "
+        f"{pluralise(summary.words, 'word')}; the best hypothesis changed in {summary.changed:,}; "
+        f"{summary.rejected:,} rejected{see}",
         err=True,
     )
 

@@ -63,9 +63,7 @@ def test_measures_bundle_and_file_in_processor_time(bundle, tmp_path):
         )
     lines = bench(str(path), "--bundle", str(bundle), "--processor-time").splitlines()
     assert lines[0].split()[:3] == ["phase", "seconds", "share"]
-    assert lines[14].startswith(
-        "1 lists, 3 hypotheses, 12 words, 6 distinct prefixes (2.00 words per prefix)"
-    )
+    assert lines[14].startswith("1 list, 3 hypotheses, 12 words, 6 distinct prefixes (2.00 words per prefix)")
     assert lines[-1].endswith("processor time")
 
 

@@ -73,7 +73,7 @@ def test_lists_without_references_are_rejected(run, bundle, lists, tmp_path):
     draws = ("--max-false-alarms", 0.9, "--decoys", 1, "--rounds", 20)
     code, out, errors = run("candidates", lists, *options, *draws)
     assert code == 1
-    assert "1 lists rejected" in out
+    assert "1 list rejected" in out
     assert "reference" in errors
 
 

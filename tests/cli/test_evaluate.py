@@ -81,7 +81,7 @@ def test_evaluate_and_tune_continue_after_invalid_lists(run, bundle, tmp_path):
         assert (code, report["rejected"], "'u3'" in err) == (1, 1, True)
         assert report["systems"][-1]["lists"] == 2
     code, out, _ = run("tune", source, "--bundle", bundle, "-o", tmp_path / "w.json")
-    assert (code, "1 lists rejected" in out) == (1, True)
+    assert (code, "1 list rejected" in out) == (1, True)
 
 
 def test_summarises_many_rejected_lists(run, tmp_path):

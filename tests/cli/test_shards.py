@@ -54,7 +54,7 @@ def test_tasks_of_an_array_job_make_the_plan_and_run_a_shard_each(run, rescore, 
     code, out, _ = run("shards", "status", tmp_path / "out", "--json")
     status = json.loads(out)
     assert (status["committed"], status["missing"], status["attempts"]) == (3, [], [])
-    assert "1 of 1 shards were committed before" in rescore(lists, "--shard", 1)[2]
+    assert "1 of 1 shard committed before" in rescore(lists, "--shard", 1)[2]
     assert rescore(lists, "--shard", 3)[2].endswith("the plan has shards 0 to 2\n")
 
 
@@ -64,7 +64,7 @@ def test_resume_runs_what_is_missing(run, rescore, lists, tmp_path):
     rescore(lists, "--shard", 2)
     code, _, err = rescore(lists, "--resume")
     assert "1 of " in err
-    assert "were committed before" in err
+    assert "shards committed before" in err
     assert run("shards", "verify", tmp_path / "out")[0] == 0
 
 
@@ -144,7 +144,7 @@ def test_says_what_is_wrong_with_folders(run, rescore, lists, ngram_bundle, tmp_
 
 def test_conversations_are_never_divided(run, rescore, lists, tmp_path):
     _, _, err = rescore(lists, "--shards", 4, "--session", "group", "-w", "cache=0.1")
-    assert "3 of 4 shards are empty" in err
+    assert "of 4 shards, 3 got no lists" in err
     status = json.loads(run("shards", "status", tmp_path / "out", "--json")[1])
     assert (status["committed"], status["lists"] + status["rejected"]) == (4, 44)
 

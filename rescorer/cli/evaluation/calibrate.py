@@ -20,7 +20,7 @@ from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_outpu
 from rescorer.cli.render.evaluation.calibration import render_measures, render_reliability, summarise
 from rescorer.cli.render.evaluation.reliability_plot import draw_reliability
 from rescorer.cli.render.tables import print_out
-from rescorer.errors import FormatError
+from rescorer.errors import FormatError, pluralise
 from rescorer.evaluation.calibration.claims import Claims, make_claims
 from rescorer.evaluation.calibration.fitting import Division
 from rescorer.evaluation.calibration.judging import Judgement, judge, replace_nan
@@ -97,7 +97,8 @@ def calibrate(
             print_out(render_reliability(name, judgement), "")
         print_out(f"cross-validation: {folds.describe()}", *summarise(judgements))
         print_out(
-            f"{len(claims.lists):,} lists; weights written to {output}; {len(rejected):,} lists rejected"
+            f"{pluralise(len(claims.lists), 'list')}; weights written to {output}; "
+            f"{pluralise(len(rejected), 'list')} rejected"
         )
     if rejected:
         raise typer.Exit(SOME_REJECTED)

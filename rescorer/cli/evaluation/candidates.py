@@ -17,7 +17,7 @@ from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_li
 from rescorer.cli.options.weights import WeightOptions, check_streams
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.tables import print_out
-from rescorer.errors import FormatError
+from rescorer.errors import FormatError, pluralise
 from rescorer.evaluation.candidates.outcomes import Outcome, draw_decoys, score_outcomes
 from rescorer.evaluation.candidates.threshold import Choice, Judgement, Tally, choose, judge
 from rescorer.evaluation.figures import describe_p, format_gain
@@ -107,7 +107,10 @@ def candidates(
     n_words = [one.n_words for one in own]
     gain = bootstrap(judgement.errors, n_words, choose_units(groups)).gain(0, 1)
     print_out(*describe(judgement, choice, gain), f"cross-validation: {folds.describe()}")
-    print_out(f"{len(kept):,} lists; weights written to {output}; {len(rejected):,} lists rejected")
+    print_out(
+        f"{pluralise(len(kept), 'list')}; weights written to {output}; "
+        f"{pluralise(len(rejected), 'list')} rejected"
+    )
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -119,9 +122,10 @@ def describe(judgement: Judgement, choice: Choice, gain: Gain) -> list[str]:
         f"weights: generated {choice.generated:g}, sound_match {choice.sound_match:g}",
         f"word error rate: {_rate(judgement.before)} without generated hypotheses, {_rate(after)} with them; "
         f"gain {format_gain(gain)}, {describe_p(gain.p_value)}",
-        f"generated hypotheses won {after.right:,} times with a phrase that was said, {after.false_alarms:,} "
-        f"times with another, in {after.lists:,} lists",
-        f"false alarms: {decoys.false_alarms:,} of {decoys.lists:,} lists with phrases that were not said",
+        f"generated hypotheses won {pluralise(after.right, 'time')} with a phrase that was said, "
+        f"{pluralise(after.false_alarms, 'time')} with another, in {pluralise(after.lists, 'list')}",
+        f"false alarms: {decoys.false_alarms:,} of {pluralise(decoys.lists, 'list')} with phrases that were "
+        "not said",
     ]
 
 

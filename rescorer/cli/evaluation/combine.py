@@ -24,7 +24,7 @@ from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_outpu
 from rescorer.cli.render.evaluation.combination import render_combination, summarise
 from rescorer.cli.render.tables import print_out
 from rescorer.decision import rover
-from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean
+from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean, pluralise
 from rescorer.evaluation.combination.report import CombinationReport, judge_settings, tune_and_judge
 from rescorer.evaluation.combination.utterances import Utterance, join_systems
 from rescorer.evaluation.error_rate.counting import CountingSettings
@@ -116,7 +116,7 @@ def combine(
     else:
         if report is not None:
             print_out(render_combination(report), "", *summarise(report))
-        print_out(f"{len(utterances):,} utterances written to {output}, in normalised words")
+        print_out(f"{pluralise(len(utterances), 'utterance')} written to {output}, in normalised words")
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -181,7 +181,9 @@ def read_utterances(
     if any(others):
         counts = ", ".join(f"{file} {count:,}" for file, count in zip(files, others, strict=True))
         typer.echo(
-            f"{len(utterances):,} utterances are in all files; others are left out: {counts}", err=True
+            f"{pluralise(len(utterances), 'utterance is', 'utterances are')} in all files; others are left "
+            f"out: {counts}",
+            err=True,
         )
     return utterances
 

@@ -18,7 +18,7 @@ from rescorer.cli.options.selection import warn_if_tuned_otherwise
 from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON
 from rescorer.cli.render.evaluation.false_alarms import describe_over_boosting
-from rescorer.errors import ConfigError, FormatError, did_you_mean
+from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
 from rescorer.evaluation.comparison.baselines import drop_models
 from rescorer.evaluation.comparison.false_alarms import (
     DEFAULT_MAX_SHARE,
@@ -185,7 +185,7 @@ class Run:
         _warn_about_false_alarms(file, scored, weights, rescorer)
         rerankers = rescorer.ranker.used_rerankers(weights)
         if n_seen := count_tuning_lists(weights, lists, rerankers):
-            overlap = f"{n_seen} of these {len(lists)} lists"
+            overlap = f"{n_seen} of these {pluralise(len(lists), 'list')}"
             message = f"weights {weights.name!r} were tuned on {overlap}: errors are optimistic"
             typer.echo(f"{file}: {message}", err=True)
             self.warnings[file] = message

@@ -28,7 +28,7 @@ from rescorer.cli.render.evaluation.false_alarms import (
 )
 from rescorer.cli.render.evaluation.tuning import describe_report, make_weight_table
 from rescorer.cli.render.tables import print_out
-from rescorer.errors import FormatError
+from rescorer.errors import FormatError, pluralise
 from rescorer.evaluation.comparison.false_alarms import PhraseBound
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import (
@@ -131,7 +131,7 @@ def tune(
         if bound:
             print_out(*describe_false_alarms(bound, tuning.count_false_alarms()))
         print_out(report.judgement.explain(force))
-        print_out(f"{written} written to {output}; {len(rejected)} lists rejected")
+        print_out(f"{written} written to {output}; {pluralise(len(rejected), 'list')} rejected")
         warn_if_worse(f"{file}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
         raise typer.Exit(SOME_REJECTED)

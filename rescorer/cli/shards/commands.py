@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from rescorer.cli.output import PLAIN_HELP, SOME_REJECTED
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, pluralise
 from rescorer.shards.inspection import Status, clean, read_status, verify
 from rescorer.shards.merge import merge
 from rescorer.shards.object_store import open_store
@@ -109,7 +109,7 @@ def show_verification(
     Example: rescorer shards verify out
     """
     with open_store(folder) as store, _progress("verifying", store) as bar:
-        n = bar.total
+        n = int(bar.total or 0)
         problems = list(verify(store, inputs=inputs, on_shard=bar.update))
     if as_json:
         typer.echo(json.dumps({"shards": n, "problems": problems}))
@@ -117,7 +117,8 @@ def show_verification(
         for problem in problems:
             typer.echo(problem)
         typer.echo(
-            f"{n:,} shards, " + (f"{len(problems):,} problems" if problems else "all committed and intact")
+            f"{pluralise(n, 'shard')}, "
+            + (pluralise(len(problems), "problem") if problems else "all committed and intact")
         )
     if problems:
         raise typer.Exit(SOME_REJECTED)
@@ -142,13 +143,14 @@ def merge_shards(
             f"--output {output}: expected a file of this machine, or - for a pipe to another tool"
         )
     with open_store(folder) as store, _progress("merging", store) as bar:
-        n = bar.total
+        n = int(bar.total or 0)
         summary = merge(store, output, None if output == "-" else Path(f"{output}.rejects"), bar.update)
     if as_json:
         typer.echo(json.dumps({"shards": n, **summary.to_dict()}), err=True)
     else:
         see = f" (see {output}.rejects)" if summary.rejected and output != "-" else ""
-        typer.echo(f"{n:,} shards, {summary.lists:,} lists; {summary.rejected:,} rejected{see}", err=True)
+        counts = f"{pluralise(n, 'shard')}, {pluralise(summary.lists, 'list')}"
+        typer.echo(f"{counts}; {summary.rejected:,} rejected{see}", err=True)
 
 
 @shards.command("clean")
@@ -174,4 +176,4 @@ def clean_attempts(
     if as_json:
         typer.echo(json.dumps({"deleted": [file.name for file in deleted], "bytes": n_bytes}))
     else:
-        typer.echo(f"{len(deleted):,} files deleted, {n_bytes / 1e6:,.1f} MB")
+        typer.echo(f"{pluralise(len(deleted), 'file')} deleted, {n_bytes / 1e6:,.1f} MB")

@@ -22,7 +22,7 @@ from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.sessions import SessionOptions
 from rescorer.cli.options.shards import ShardOptions
 from rescorer.cli.options.weights import check_first_lists
-from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError
+from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError, pluralise
 from rescorer.files.rescoring import FileSummary, LocalRescorer
 from rescorer.score_combination import weights_to_dict
 from rescorer.shards.inputs import ListSource, find_files, measure_all
@@ -80,10 +80,9 @@ class Scoring:
         check_answers(plan, answers, f"{store.place}/{PLAN}")
         check_files(plan, tuple(zip(names, measure_all(names), strict=True)))
         if options.plan_only:
-            n = len(plan.shards)
-            typer.echo(
-                f"{store.place}/{PLAN}: {n:,} shards; run them with --resume, or each with --shard", err=True
-            )
+            shards = pluralise(len(plan.shards), "shard")
+            message = f"{store.place}/{PLAN}: {shards}; run them with --resume, or each with --shard"
+            typer.echo(message, err=True)
             return
         job = Job(load, source, self.to, self.session.keep_order)
         _run(store, plan, job, options, engine, machine[3], report)
@@ -137,10 +136,10 @@ class Scoring:
         store.create(PLAN, plan.encode())
         empty = sum(not shard for shard in plan.shards)
         if empty:
+            shards = pluralise(len(plan.shards), "shard")
             typer.echo(
-                f"warning: {empty:,} of {len(plan.shards):,} shards are empty: only plain files of JSON "
-                "lines can be divided, with networks only where batches end (--batch-words); others are one "
-                "shard each",
+                f"warning: of {shards}, {empty:,} got no lists: only plain files of JSON lines can be "
+                "divided, with networks only where batches end (--batch-words); others are one shard each",
                 err=True,
             )
 
@@ -178,7 +177,7 @@ def _run(
         _raise_first(errors, len(due))
     done = len(planned) - len(due)
     if done:
-        typer.echo(f"{done:,} of {len(planned):,} shards were committed before", err=True)
+        typer.echo(f"{done:,} of {pluralise(len(planned), 'shard')} committed before", err=True)
     report(total, "in the rejects of their shards")
 
 
@@ -186,7 +185,7 @@ def _raise_first(errors: list[tuple[int, RescorerError]], n_due: int) -> None:
     """Raise an error of the type of the first one, which says how many shards failed."""
     shard, error = errors[0]
     others = f"; {len(errors) - 1:,} more failed" if errors[1:] else ""
-    message = f"{len(errors):,} of {n_due:,} shards failed: shard {shard}: {error}{others}"
+    message = f"{len(errors):,} of {pluralise(n_due, 'shard')} failed: shard {shard}: {error}{others}"
     if isinstance(error, InputError):
         raise InputError(message)
     raise ScoringError(message)

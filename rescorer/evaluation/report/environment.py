@@ -6,6 +6,7 @@ from functools import cache
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from rescorer.errors import pluralise
 from rescorer.evaluation.report import numbers
 from rescorer.evaluation.report.charts import lists, rows, weights
 from rescorer.evaluation.report.data import SystemRow
@@ -34,7 +35,7 @@ def make_environment() -> Environment:
         "compact": numbers.format_compact,
     }
     environment.globals |= {
-        "pluralise": numbers.pluralise,
+        "pluralise": pluralise,
         "draw_weight_curve": weights.draw_weight_curve,
         "draw_share_curve": weights.draw_share_curve,
         "draw_surface": weights.draw_surface,

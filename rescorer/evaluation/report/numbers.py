@@ -47,12 +47,3 @@ def format_compact(value: float) -> str:
     ('−310.26', '12')
     """
     return figures.format_number(value, 0 if value == int(value) else PERCENT_DECIMALS)
-
-
-def pluralise(count: int, noun: str) -> str:
-    """A count and its noun.
-
-    >>> pluralise(1, "utterance"), pluralise(1200, "utterance")
-    ('1 utterance', '1,200 utterances')
-    """
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"

@@ -9,8 +9,8 @@ from rescorer.cli.output import describe_shared_lists
 from rescorer.cli.render.evaluation.error_rates import Cells, format_cells, render_error_rates
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, print_out
+from rescorer.errors import pluralise
 from rescorer.evaluation.figures import format_interval, format_p, format_percent, format_signed
-from rescorer.evaluation.report.numbers import pluralise
 from rescorer.evaluation.significance.results import Result
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from rescorer.cli.render.evaluation.alignments import legend, render_alignment, render_change
 from rescorer.cli.render.tables import FoldingTable, make_console, print_out
 from rescorer.conversation import Generated
+from rescorer.errors import pluralise
 from rescorer.evaluation.comparison.analysis import AlignedList
 from rescorer.evaluation.comparison.explanation import Candidate, Explanation
 from rescorer.evaluation.error_analysis.aligned_text import Aligner, align_tokens
@@ -32,7 +33,7 @@ def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) ->
             table.add_row(found.id, *numbers, *_format_scores([sum(lead.values()), *by_component]))
         print_out(table)
         print_out("lead: weighted score of the winner minus that of the first pass")
-    print_out(f"{n_changed:,} of {n_lists:,} lists changed; {len(shown):,} shown")
+    print_out(f"{n_changed:,} of {pluralise(n_lists, 'list')} changed; {len(shown):,} shown")
 
 
 def print_explanation(found: Explanation, aligner: Aligner) -> None:

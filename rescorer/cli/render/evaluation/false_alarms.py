@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from rescorer.errors import pluralise
 from rescorer.evaluation.comparison.false_alarms import PhraseBound
 from rescorer.evaluation.figures import format_percent
 
@@ -19,10 +20,11 @@ def describe_false_alarms(bound: PhraseBound, held_out: int) -> Iterator[str]:
         held_out: number of lists that were made worse by weights that they did not tune.
     """
     alarms = bound.alarms
-    others = f", {alarms.n_distractors:,} distractors" if alarms.n_distractors else ""
+    others = f", {pluralise(alarms.n_distractors, 'distractor')}" if alarms.n_distractors else ""
     yield (
-        f"phrases: {alarms.n_phrases:,} in {alarms.n_lists:,} lists, {alarms.n_said:,} of them said{others}; "
-        f"some that were not said occur in the hypotheses of {len(alarms.exposures):,} lists"
+        f"phrases: {alarms.n_phrases:,} in {pluralise(alarms.n_lists, 'list')}, {alarms.n_said:,} of them "
+        f"said{others}; some that were not said occur in the hypotheses of "
+        f"{pluralise(len(alarms.exposures), 'list')}"
     )
     yield (
         f"false alarms: held out, they make {describe_share(held_out, alarms.n_lists)} worse; "
@@ -51,7 +53,7 @@ def describe_share(n_worse: int, n_lists: int) -> str:
     >>> describe_share(3, 1200)
     '3 of 1,200 lists (0.25 %)'
     """
-    return f"{n_worse:,} of {n_lists:,} lists ({format_percent(n_worse / n_lists)} %)"
+    return f"{n_worse:,} of {pluralise(n_lists, 'list')} ({format_percent(n_worse / n_lists)} %)"
 
 
 def false_alarms_to_dict(bound: PhraseBound, held_out: int) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rescorer.cli.render.tables import FoldingTable, make_text_grid
+from rescorer.errors import pluralise
 from rescorer.evaluation.inspection.bundle_models import BundleModel
 from rescorer.evaluation.inspection.inspect import Inspection
 from rescorer.evaluation.inspection.list_stats import ErrorStats
@@ -45,7 +46,7 @@ def _overview(inspection: Inspection) -> RenderableType:
         "hypotheses": f"{lists.hypotheses:,}; the longest list has {lists.longest_list:,}",
         "words": f"{lists.words:,}",
         "duplicates": f"{lists.duplicates:,} as read, {lists.duplicates_normalised:,} once normalised",
-        "empty hypotheses": f"{lists.empty:,} in {lists.with_empty:,} lists",
+        "empty hypotheses": f"{lists.empty:,} in {pluralise(lists.with_empty, 'list')}",
         "prefix sharing": f"{lists.prefix_sharing:.2f} words per distinct prefix",
     }
     for kind, tokens in inspection.words.uncovered.items():
@@ -71,9 +72,11 @@ def _error_rows(errors: ErrorStats) -> dict[str, str]:
         f"{name} {'-' if values[key] is None else format(values[key], '.2f')}" for name, key in keys.items()
     )
     depth = values["depth_for_90_percent_of_oracle"]
+    lists = pluralise(values["with_reference"], "list")
+    first = pluralise(depth, "hypothesis gives", "hypotheses give")
     return {
-        f"{errors.unit[0].upper()}ER %": f"{rates} ({values['with_reference']:,} lists with references)",
-        "depth": f"the first {depth:,} hypotheses give 90 % of the oracle's gain",
+        f"{errors.unit[0].upper()}ER %": f"{rates} ({lists} with references)",
+        "depth": f"the first {first} 90 % of the oracle's gain",
     }
 
 
@@ -89,7 +92,7 @@ def _model_rows(models: ModelStats) -> dict[str, str | Text]:
     if correlations:
         rows["like the n-gram"] = Text("; ".join(correlations))
     if weights.lists:
-        errors = f"{weights.errors:,} errors, the first pass {weights.first_errors:,}; "
+        errors = f"{pluralise(weights.errors, 'error')}, the first pass {weights.first_errors:,}; "
         spreads = (
             f"models ± {_format_number(weights.model_spread)}, "
             f"streams ± {_format_number(weights.stream_spread)}"

@@ -11,6 +11,7 @@ from string import ascii_uppercase
 from rescorer.cli.output import describe_shared_lists
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
+from rescorer.errors import pluralise
 from rescorer.evaluation.figures import (
     UNKNOWN,
     describe_p,
@@ -20,7 +21,6 @@ from rescorer.evaluation.figures import (
     format_p,
     format_percent,
 )
-from rescorer.evaluation.report.numbers import pluralise
 from rescorer.evaluation.significance.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
 
 PAIR_COLUMN = "pair"
