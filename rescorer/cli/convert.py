@@ -18,6 +18,7 @@ from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import format_reject
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored
+from rescorer.storage.urls import as_local, is_url
 from rescorer.types import NBestList
 
 
@@ -70,7 +71,9 @@ def convert(
     Parts that the other format cannot hold are left out, with a warning on stderr. Exit code 1 means that
     some lists were rejected.
     """
-    output = choose(to)
+    output, source, target = choose(to), as_local(source), as_local(target)
+    if is_url(target):
+        raise ConfigError(f"{target}: expected a file or folder of this machine; objects can only be read")
     if from_ is None and not maps and not streams:
         name, evidence = detect(source)
         typer.echo(f"{source}: {name} ({evidence})", err=True)

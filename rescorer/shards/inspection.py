@@ -10,7 +10,7 @@ from rescorer.files.rescoring import FileSummary
 from rescorer.shards.inputs import BLOCK_BYTES, hash_part
 from rescorer.shards.plan import Plan, read_plan
 from rescorer.shards.record import DataFile, Record, read_record, record_name, shard_of_record
-from rescorer.shards.store import ATTEMPTS, RECORDS, Store, StoredFile
+from rescorer.shards.store import ATTEMPT_NAME, ATTEMPTS, RECORDS, Store, StoredFile
 from rescorer.shards.worker import add_summaries, hash_blocks
 
 
@@ -24,7 +24,8 @@ class Status:
     damaged: tuple[str, ...]
     """Why records cannot be read."""
     leftovers: tuple[StoredFile, ...]
-    """Files of attempts that no record names: of running processes, or left by killed ones."""
+    """Files of attempts that no record names: of running processes, or left by killed ones, or those of
+    damaged records."""
 
     @property
     def missing(self) -> list[int]:
@@ -73,7 +74,9 @@ def read_status(store: Store) -> Status:
         else:
             records |= {} if record is None else {shard: record}
     named = {file.name for record in records.values() for file in (record.data, record.rejects) if file}
-    leftovers = tuple(file for file in attempts if file.name not in named)
+    leftovers = tuple(
+        file for file in attempts if file.name not in named and ATTEMPT_NAME.fullmatch(file.name)
+    )
     return Status(plan, records, tuple(damaged), leftovers)
 
 
@@ -146,9 +149,13 @@ def clean(store: Store, min_age_s: float) -> list[StoredFile]:
         The deleted files.
 
     Raises:
-        ConfigError, FormatError: as for ``read_status``; or a file cannot be deleted.
+        ConfigError, FormatError: as for ``read_status``; or a record cannot be read, so that its files are
+            not known; or a file cannot be deleted.
     """
-    deleted = [file for file in read_status(store).leftovers if file.age_s >= min_age_s]
+    status = read_status(store)
+    if status.damaged:
+        raise FormatError(f"nothing is deleted, since a record names files to keep: {status.damaged[0]}")
+    deleted = [file for file in status.leftovers if file.age_s >= min_age_s]
     for file in deleted:
         try:
             store.delete(file.name)

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 from rescorer.errors import ConfigError, FormatError
 from rescorer.shards.store import ATTEMPTS, LocalStore, OutputError, Store, StoredFile
 from rescorer.storage.faults import error_code, explained
-from rescorer.storage.objects import is_object, open_filesystem, open_object
+from rescorer.storage.objects import is_object, normalise, open_filesystem, open_object
 from rescorer.storage.urls import as_local, base_name, is_url, protocol_of
 
 EXCLUSIVE = ("s3", "s3a", "gs", "gcs")
@@ -52,7 +52,7 @@ def open_store(place: str) -> Iterator[Store]:
         )
     scratch = tempfile.mkdtemp(prefix="rescorer-shards-")
     try:
-        store = ObjectStore(place.rstrip("/"), Path(scratch))
+        store = ObjectStore(normalise(place), Path(scratch))
         store.check()
         yield store
     finally:

@@ -21,6 +21,10 @@ from rescorer.formats.io.text_io import WRITE_ERRORS
 
 PLAN = "plan.json"
 RECORDS, ATTEMPTS = "records", "attempts"
+ATTEMPT_NAME = re.compile(
+    rf"{ATTEMPTS}/(\.?[0-9]{{6}}\.[0-9a-f]+\..+|.+\.json\.[0-9a-f]{{12}}\.draft|[0-9a-f]{{12}}\.probe)"
+)
+"""Names of what attempts write, also before it is complete; other files below ``ATTEMPTS`` are of others."""
 NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 """Errors of a file system without hard links."""
 
@@ -74,6 +78,12 @@ class Store(Protocol):
 
     def delete(self, name: str) -> None:
         """Delete a file if it exists, or the part of it that was written to its scratch path."""
+
+
+def is_own_file(store: Store, name: str) -> bool:
+    """Whether an input is a file of the store itself, which may lie below a prefix of the input."""
+    inner = name.removeprefix(f"{store.place}/")
+    return inner != name and (inner == PLAN or inner.startswith((f"{RECORDS}/", f"{ATTEMPTS}/")))
 
 
 def read_file(store: Store, name: str, max_bytes: int) -> bytes:

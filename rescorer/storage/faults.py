@@ -91,9 +91,9 @@ def explain(error: Exception, url: str) -> OSError | None:
     if CHANGED in names:
         return OSError(errno.EBUSY, "changed while it was read")
     if names & NO_ANSWER:
-        return OSError(errno.EIO, f"the storage does not answer: {_first_line(error)}")
+        return OSError(errno.ETIMEDOUT, f"the storage does not answer: {_first_line(error)}")
     if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in LIBRARIES:
-        return OSError(errno.EIO, f"the storage fails: {_first_line(error)}")
+        return OSError(errno.EPROTO, f"the storage fails: {_first_line(error)}")  # EIO is that of a disk
     return None
 
 

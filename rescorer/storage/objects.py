@@ -23,9 +23,11 @@ def open_filesystem(url: str) -> Any:
     """The file system of fsspec that knows a URL; it remembers no listings.
 
     Raises:
-        ConfigError: a package is missing, or the protocol is unknown.
+        ConfigError: a package is missing, the protocol is unknown, or there is no more than a protocol.
     """
     protocol = protocol_of(url)
+    if not url.partition("://")[2].strip("/"):
+        raise ConfigError(f"{url}: expected the name of a bucket, such as {protocol}://BUCKET/KEY")
     try:
         import fsspec
 
@@ -38,6 +40,20 @@ def open_filesystem(url: str) -> Any:
     if protocol in S3:
         filesystem.retries = RETRIES
     return filesystem
+
+
+def normalise(url: str) -> str:
+    """The URL by which ``find_objects`` names the same place: with one name of the protocol, and no slash at
+    its end.
+
+    Raises:
+        ConfigError: as for ``open_filesystem``.
+    """
+    return _name_of(open_filesystem(url), url)
+
+
+def _name_of(filesystem: Any, url: str) -> str:
+    return str(filesystem.unstrip_protocol(filesystem._strip_protocol(url)))
 
 
 class _ObjectReader(io.RawIOBase):
@@ -60,8 +76,11 @@ class _ObjectReader(io.RawIOBase):
         return int(self._stream.tell())
 
     def readinto(self, buffer: Any) -> int:
-        with reading(self.name):
-            return int(self._stream.readinto(buffer))
+        try:
+            with reading(self.name):
+                return int(self._stream.readinto(buffer))
+        except FileNotFoundError:
+            raise FormatError("was deleted while it was read", file=self.name) from None
 
     def close(self) -> None:
         self._stream.close()
@@ -117,7 +136,7 @@ def find_objects(url: str) -> list[str]:
             names += [name] if info["type"] == "file" else _find_below(filesystem, name)
         if not names:
             raise FileNotFoundError(url)
-    return [filesystem.unstrip_protocol(name) for name in names]
+    return [_name_of(filesystem, name) for name in names]
 
 
 def _find_below(filesystem: Any, prefix: str) -> list[str]:

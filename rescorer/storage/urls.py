@@ -24,15 +24,17 @@ def protocol_of(url: str) -> str:
 
 
 def as_local(name: str) -> str:
-    """The path of a ``file://`` URL; other names as they are.
+    """The path of a ``file://`` URL; other URLs with their protocol in lower case; other names as they are.
 
-    >>> as_local("file:///data/a%20b.jsonl"), as_local("s3://bucket/key")
-    ('/data/a b.jsonl', 's3://bucket/key')
+    >>> as_local("file:///data/a%20b.jsonl"), as_local("S3://bucket/Key")
+    ('/data/a b.jsonl', 's3://bucket/Key')
     """
-    if is_url(name) and protocol_of(name) == "file":
-        parts = urlsplit(name)
-        return unquote(parts.netloc + parts.path)
-    return name
+    if not is_url(name):
+        return name
+    if (protocol := protocol_of(name)) != "file":
+        return protocol + name[len(protocol) :]
+    parts = urlsplit(name)
+    return unquote(parts.netloc + parts.path)
 
 
 def base_name(name: str | Path) -> str:

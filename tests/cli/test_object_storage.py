@@ -91,6 +91,24 @@ def test_an_object_that_changed_is_refused_or_fails_its_shard(rescore, lists, bu
     assert (code, "in.jsonl: changed since the plan: it had" in err) == (3, True), err
 
 
+def test_shards_below_their_own_input_are_not_read(run, rescore, lists, bucket):
+    for options in (("--shards", 2, "--plan-only"), ("--resume",), ("--resume",)):
+        code, _, err = rescore(bucket, "-o", f"{bucket.replace('s3:', 'S3A:')}/out/", *options)
+        assert code in (0, 1), err
+    status = json.loads(run("shards", "status", f"{bucket}/out", "--json")[1])
+    assert (status["committed"], status["missing"]) == (2, [])
+
+
+def test_file_urls_are_files(run, lists, bucket, tmp_path):
+    url = (tmp_path / "a b.jsonl").as_uri()
+    write_lines(tmp_path / "a b.jsonl", make_lines(3))
+    assert "lists" in run("inspect", url)[1]
+    code, _, err = run("convert", url, (tmp_path / "c.parquet").as_uri(), "--to", "parquet")
+    assert (code, (tmp_path / "c.parquet").is_file()) == (0, True), err
+    code, _, err = run("convert", lists, f"{bucket}/c.parquet", "--to", "parquet")
+    assert (code, "expected a file or folder of this machine; objects can only be read" in err) == (2, True)
+
+
 def test_says_what_is_wrong_with_places(run, rescore, lists, bucket, ngram_bundle):
     for arguments, code, message in [
         ((f"{bucket}/none.jsonl",), 3, "none.jsonl: cannot be read: there is no such object"),
@@ -99,6 +117,8 @@ def test_says_what_is_wrong_with_places(run, rescore, lists, bucket, ngram_bundl
         ((lists, "-o", "memory://out", "--shards", 2), 2, "not known to create an object only once"),
         ((lists, "-o", f"{bucket}/out"), 2, "an object is written only for shards"),
         (("nothing://a",), 2, "unknown protocol 'nothing'"),
+        (("s3://",), 2, "s3://: expected the name of a bucket, such as s3://BUCKET/KEY"),
+        ((lists, "-o", "s3://", "--shards", 2), 2, "expected the name of a bucket"),
     ]:
         found, _, err = rescore(*arguments)
         assert (found, message in err, err.count("\n")) == (code, True, 1), err

@@ -118,6 +118,7 @@ def test_input_that_changes_without_its_size_fails_only_its_shard(rescore, lists
         (("--engine", "ray"), "--engine ray runs shards; give --shards N"),
         (("--shards", 2, "--engine", "ray", "--address", "head"), "expected auto, HOST:PORT or ray://"),
         (("--shards", 2, "--engine", "ray", "--gpus-per-worker", 0.5), "--device is cpu"),
+        (("--shards", 2, "--engine", "ray", "--gpus-per-worker", 1e-5), "shares of at least 0.0001"),
         (("--shards", 2, "--engine", "ray", "--device", "cuda"), "give --gpus-per-worker too"),
     ],
 )

@@ -118,12 +118,17 @@ def test_keeps_columns_that_json_can_hold(tmp_path):
         "labels": pa.array([[("x", 1)]], pa.map_(pa.string(), pa.int64())),
         "speaker": pa.array(["ann"]).dictionary_encode(),
         "nothing": pa.array([None], pa.string()),
+        "zoned": pa.array([when], pa.timestamp("us", "No/Such_Zone")),
+        "far": pa.array([10**7], pa.int32()).cast(pa.date32()),
         "audio": [{"bytes": b"RIFF", "path": "a.wav"}],
+        "twice": pa.StructArray.from_arrays([[1], [2]], names=["same", "same"]),
     }
     (nbest,) = read_lists(write_table(tmp_path / "a", columns))
     assert nbest.fields == {
         "day": "2026-11-01",
         "time": "2026-11-01 12:30:00.000000000",
+        "zoned": "2026-11-01 12:30:00.000000Z",
+        "far": "29349-01-26",
         "price": 1.5,
         "labels": {"x": 1},
         "speaker": "ann",
@@ -142,7 +147,8 @@ def test_errors_name_file_row_and_column(tmp_path):
         zip(
             errors,
             (
-                "list 'a', am: 1 scores for 2 texts; expected one each",
+                "list 'a', am: 1 scores for 2 texts; expected one each. If these are not scores, name the "
+                "columns that are with --stream",
                 "list 'b', hypothesis 1, scores[\"am\"]: the score is nan; expected a finite number",
                 "list 'c', hypothesis 1, text: expected a string, got nothing",
                 "list 'd', hypotheses: expected a non-empty array, got an empty array",
@@ -155,6 +161,40 @@ def test_errors_name_file_row_and_column(tmp_path):
     ):
         assert isinstance(error, InvalidList)
         assert f"t.parquet:{row}, {message}" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ({"am": -1.0}, 'scores["am"]: expected an array of scores, one per text'),
+        ([{"am": -1.0}], "scores: expected a struct or map of arrays beside an array of texts"),
+    ],
+)
+def test_rejects_scores_that_are_not_arrays_beside_texts(scores, message, tmp_path):
+    (error,) = read_lists(write_table(tmp_path / "a", {"id": ["u1"], "texts": [["x"]], "scores": [scores]}))
+    assert f"a:1, list 'u1', {message}" in str(error)
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        pa.array([["a", "b"]], pa.list_(pa.dictionary(pa.int32(), pa.string()))),
+        pa.array([["a", "b"]], pa.list_view(pa.string())),
+        pa.array([["a", "b"]], pa.list_(pa.string_view())),
+    ],
+)
+def test_reads_lists_of_all_kinds(texts, tmp_path):
+    scores = pa.array([[decimal.Decimal("-1.5"), decimal.Decimal("-2.5")]])
+    (nbest,) = read_lists(write_table(tmp_path / "a", {"id": ["u1"], "texts": texts, "am": scores}))
+    assert nbest == NBestList("u1", (Hypothesis("a"), Hypothesis("b")), {"am": (-1.5, -2.5)})
+
+
+def test_rejects_alone_what_python_cannot_hold(tmp_path):
+    days = pa.array([[1], [10**8], [2]], pa.list_(pa.int32())).cast(pa.list_(pa.date32()))
+    columns = {"id": ["a", "b", "c"], "texts": [["x"]] * 3, "days": days}
+    first, error, last = read_lists(write_table(tmp_path / "a", columns))
+    assert (first.fields, last.fields) == ({"days": ["1970-01-02"]}, {"days": ["1970-01-03"]})
+    assert "a:2: has a value that cannot be read: date value out of range" in str(error)
 
 
 @pytest.mark.parametrize("value", ["tensor(-12.9)", None])
@@ -175,9 +215,16 @@ def test_handles_odd_scores_ids_and_duplicates_as_documented(value, tmp_path):
             "id: the column has the type binary, which no field of lists has",
         ),
         ({"id": ["u1"], "hypotheses": [[b"a"]]}, r"hypotheses: the column has the type list<"),
+        ({"id": ["u1"], "texts": ["a"]}, "texts: the column has the type string; expected a list of texts"),
+        ({"utt": ["u1"], "texts": [["a"]]}, r"id: there is no such column; .* \(columns: utt, texts\)"),
+        (
+            {"id": ["u1"], "nbest": [["a"]]},
+            "hypotheses: there is no such column; give --map hypotheses=COLUMN",
+        ),
+        ({}, r"id: there is no such column; .* \(columns: none\)"),
     ],
 )
-def test_says_which_column_has_a_type_that_it_cannot_have(columns, message, tmp_path):
+def test_says_which_column_is_missing_or_has_a_type_that_it_cannot_have(columns, message, tmp_path):
     with pytest.raises(FormatError, match=message):
         list(read_lists(write_table(tmp_path / "a", columns)))
 
@@ -196,7 +243,7 @@ def test_damage_ends_a_row_group_and_not_the_file(tmp_path):
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + b"x" * 100, b"\0" * 100])
 def test_rejects_what_is_no_parquet(content, tmp_path):
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(FormatError, match="a: is no parquet file: "):
+    with pytest.raises(FormatError, match="a: is not a parquet file: "):
         list(read_lists(tmp_path / "a"))
 
 
@@ -221,11 +268,26 @@ def test_reads_folders_of_tables(tmp_path):
     ]
     assert detect(tmp_path) == ("parquet", "it has files that end in .parquet")
     assert len(list(read_lists(tmp_path))) == 6
+    (tmp_path / "day=2" / "bad.parquet").write_bytes(b"PAR1")
+    bad, *others = read_lists(tmp_path)
+    assert ("bad.parquet: is not a parquet file" in str(bad), len(others)) == (True, 6)
     (tmp_path / "empty").mkdir()
     with pytest.raises(FormatError, match=r"has no tables; expected files that end in \.parquet"):
         list(read_lists(tmp_path / "empty"))
     with pytest.raises(FormatError, match="cannot be read from a pipe"):
         list(read_lists("-"))
+
+
+@pytest.mark.parametrize("names", [["a=1/x.parquet", "_SUCCESS"], ["a=1/b=2/x.parquet"]])
+def test_detects_folders_that_have_tables_in_folders_only(names, tmp_path):
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert detect(tmp_path) == ("parquet", "its folders have files that end in .parquet")
+    (tmp_path / "other" / "_temporary").mkdir(parents=True)
+    (tmp_path / "other" / "_temporary" / "x.parquet").touch()
+    with pytest.raises(FormatError, match="no known format matches"):
+        detect(tmp_path / "other")
 
 
 def test_reads_few_rows_at_a_time(tmp_path, monkeypatch):
@@ -239,6 +301,10 @@ def test_reads_few_rows_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(parquet, "_parse_batch", count)
     assert len(list(read_lists(path))) == 200
     assert max(sizes) <= parquet.BATCH_ROWS
+    monkeypatch.setenv(MAX_LINE_VARIABLE, "1000")  # about as many bytes as are read at a time
+    sizes.clear()
+    assert len(list(read_lists(path))) == 200
+    assert max(sizes) < parquet.BATCH_ROWS
 
 
 def test_reads_objects_and_prefixes(bucket, storage, tmp_path):

@@ -13,6 +13,7 @@ import pytest
 
 from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.shards import object_store
+from rescorer.shards.due import is_local
 from rescorer.shards.inputs import find_files, measure_all
 from rescorer.shards.inspection import clean, read_status, verify
 from rescorer.shards.merge import merge
@@ -182,6 +183,25 @@ def test_input_that_cannot_be_read_to_its_end_commits_nothing(store, storage, jo
     assert read_status(store).missing == [0, 1, 2]
 
 
+@pytest.mark.parametrize(
+    ("status", "code", "message"),
+    [
+        ("404 Not Found", "NoSuchKey", "was deleted while it was read"),
+        ("400 Bad Request", "Unexpected", "cannot be read: the storage fails: .*Unexpected by the test"),
+    ],
+)
+def test_faults_of_reading_fail_one_shard_only(status, code, message, store, storage, job):
+    plan, fingerprint, rescorer = load(store, job)
+    with (
+        storage.fault(refuse(status, code, "GET", "in.jsonl")),
+        pytest.raises(InputError, match=rf"in\.jsonl: {message}") as caught,
+    ):
+        run_shard(store, plan, fingerprint, 0, job, rescorer)
+    assert is_local(caught.value)
+    run_shard(store, plan, fingerprint, 1, job, rescorer)
+    assert read_status(store).missing == [0, 2]
+
+
 def test_finds_objects_that_changed_since_the_plan(store, job, bucket):
     content = "".join(f"{line}\n" for line in make_lines(N_LISTS))
     put(f"{bucket}/in.jsonl", content.replace('"u29"', '"v29"'))
@@ -227,6 +247,21 @@ def test_verify_and_merge_find_changed_output(change, message, store, job, tmp_p
     assert list(verify(store)) == []
 
 
+def test_clean_deletes_only_what_attempts_left(store, job):
+    run_all(store, job)
+    names = {file.name for file in store.list_files("attempts")}
+    for name in ("attempts/notes.txt", "attempts/0ab/deep.txt", "attempts/000001.5.jsonl"):
+        put(f"{store.place}/{name}", "text")
+    record = read_file(store, record_name(2), 1 << 16)
+    put(f"{store.place}/{record_name(2)}", "garbage")
+    with pytest.raises(FormatError, match=r"nothing is deleted, .*000002\.json: this record was changed"):
+        clean(store, 0)
+    put(f"{store.place}/{record_name(2)}", record)
+    assert [file.name for file in clean(store, 0)] == ["attempts/000001.5.jsonl"]
+    assert {file.name for file in store.list_files("attempts")} == names | {"attempts/notes.txt"}
+    assert list(verify(store)) == []
+
+
 def test_verify_finds_an_edited_record(store, job):
     run_all(store, job)
     content = read_file(store, record_name(1), 1 << 16)
@@ -251,6 +286,7 @@ def test_finds_objects_by_globs_and_prefixes(bucket):
     assert find_files([f"{bucket}/lists"], source) == find_files([f"{bucket}/lists/"], source) == below
     assert find_files([f"{bucket}/lists/*.jsonl"], source) == below[1:]
     assert find_files([below[1]], source) == below[1:2]
+    assert find_files([below[1].replace("s3:", "s3a:")], source) == below[1:2]
     assert measure_all(below) == [len("\n".join(make_lines(2)))] * 3
     for missing in (f"{bucket}/none", f"{bucket}/*.none"):
         with pytest.raises(FormatError, match="none: cannot be read: there is no such object"):

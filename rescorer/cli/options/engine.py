@@ -17,6 +17,9 @@ from rescorer.shards.pool import run_shards
 from rescorer.shards.store import Store
 from rescorer.shards.worker import Job, OnBatch
 
+MIN_GPU_SHARE = 0.0001
+"""Smallest share of a GPU that Ray knows."""
+
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
@@ -67,6 +70,10 @@ class EngineOptions:
         check_address(self.address)
         if not is_sharded:
             raise ConfigError("--engine ray runs shards; give --shards N and -o FOLDER too")
+        if 0 < self.gpus_per_worker < MIN_GPU_SHARE:
+            raise ConfigError(
+                f"--gpus-per-worker {self.gpus_per_worker:g}: Ray counts shares of at least {MIN_GPU_SHARE}"
+            )
         if self.gpus_per_worker and device != "cuda":
             raise ConfigError(
                 f"--gpus-per-worker gives each worker a GPU as its device cuda, but --device is {device}"

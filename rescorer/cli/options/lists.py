@@ -20,6 +20,7 @@ from rescorer.formats.nist.references import read_groups, read_references
 from rescorer.formats.registry import assign_groups, choose, detect, is_pipe
 from rescorer.formats.tables import parquet
 from rescorer.shards.inputs import ListSource
+from rescorer.storage.urls import as_local
 from rescorer.types import Hypothesis, NBestList
 
 Lists = Iterator[NBestList | InputError]
@@ -86,7 +87,7 @@ class ListInputOptions:
             ConfigError: the options contradict each other or do not fit the format.
             FormatError: the format cannot be detected.
         """
-        has_fields = bool(self.maps or self.streams)
+        source, has_fields = as_local(source), bool(self.maps or self.streams)
         find_group = parse_groups(self.groups)
         try:
             name = self.find_format(source)

@@ -20,7 +20,7 @@ from rescorer.shards.merge import merge
 from rescorer.shards.object_store import open_store
 from rescorer.shards.plan import read_plan
 from rescorer.shards.store import Store
-from rescorer.storage.urls import is_url
+from rescorer.storage.urls import as_local, is_url
 
 FolderArgument = Annotated[
     str,
@@ -138,7 +138,7 @@ def merge_shards(
 
     The result is what `rescorer rescore` writes for the undivided input. All is verified while it is copied.
     """
-    if is_url(output):
+    if is_url(output := as_local(output)):
         raise ConfigError(
             f"--output {output}: expected a file of this machine, or - for a pipe to another tool"
         )

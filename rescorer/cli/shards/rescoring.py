@@ -29,7 +29,7 @@ from rescorer.shards.inputs import ListSource, find_files, measure_all
 from rescorer.shards.plan import Plan, check_answers, check_files, read_plan
 from rescorer.shards.planning import Division, make_plan
 from rescorer.shards.record import Record, shard_of_record
-from rescorer.shards.store import PLAN, RECORDS, Store
+from rescorer.shards.store import PLAN, RECORDS, Store, is_own_file
 from rescorer.shards.worker import Job, add_summaries, describe_bundle
 from rescorer.types import DecisionRule, Weights
 
@@ -68,7 +68,7 @@ class Scoring:
         """
         options.check()
         source = lists.as_source(may_divide=not self.session.session)
-        names = find_files(sources, source)
+        names = [name for name in find_files(sources, source) if not is_own_file(store, name)]
         answers = self.describe(lists, machine)
         if not store.exists(PLAN):
             self._make_plan(store, names, source, answers, options, lists, machine[2])

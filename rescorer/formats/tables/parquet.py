@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 SUFFIX = ".parquet"
 BATCH_ROWS = 64
-"""Rows that are in memory at a time, besides the compressed columns of their row group."""
+"""Rows that are in memory at a time, besides the compressed columns of their row group; fewer if they are
+large."""
 GROUP_ROWS = 4096
 """Rows of a row group that is written."""
 DEFAULT_FIELDS = FieldMap()
@@ -46,20 +47,28 @@ def read_lists(
     group_of: Callable[[str], str] | None = None,
 ) -> Iterator[NBestList | InputError]:
     """Yield the list of each row of a file, or of all files of a folder; errors in place of rows that have
-    none.
+    none, and of files of a folder that cannot be read.
 
-    The line of an error is the row, counted from 1.
+    The line of an error is the row, counted from 1. An object that cannot be read ends the reading, since the
+    storage may not answer for the others either.
 
     Args:
         names: Names of the columns, and of the fields of hypotheses.
         group_of: Function that returns the group for the id of a list without one.
 
     Raises:
-        FormatError: The source cannot be opened, or a column has a type that cannot be read.
+        FormatError: The only file, or an object, cannot be opened, or lacks columns, or a column has a type
+            that cannot be read.
         ConfigError: pyarrow is missing.
     """
-    for name in find_tables(source):
-        yield from _read_table(name, names, group_of)
+    tables = find_tables(source)
+    for name in tables:
+        try:
+            yield from _read_table(name, names, group_of)
+        except FormatError as error:
+            if len(tables) == 1 or is_url(name):
+                raise
+            yield error
 
 
 def find_tables(source: Source) -> list[str]:
@@ -78,16 +87,16 @@ def find_tables(source: Source) -> list[str]:
     elif not Path(source).is_dir():
         return [name]
     else:
-        paths = sorted(path for path in Path(source).rglob(f"*{SUFFIX}") if path.is_file())
-        hidden = (".", "_")
-        found = [
-            str(path)
-            for path in paths
-            if not any(part.startswith(hidden) for part in path.relative_to(source).parts)
-        ]
+        found = sorted(map(str, _find_files(Path(source))))
     if not found:
         raise FormatError(f"has no tables; expected files that end in {SUFFIX}", file=name)
     return found
+
+
+def _find_files(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob(f"*{SUFFIX}"):
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts) and path.is_file():
+            yield path
 
 
 def _find_objects(url: str) -> list[str]:
@@ -103,6 +112,8 @@ def looks_like(sample: Sample) -> str:
         return f"its first bytes are {PARQUET_MAGIC.decode()}"
     if any(name.endswith(SUFFIX) for name in sample.names):
         return f"it has files that end in {SUFFIX}"
+    if sample.is_folder and not sample.magic and next(_find_files(sample.path), None):
+        return f"its folders have files that end in {SUFFIX}"
     return ""
 
 
@@ -120,7 +131,7 @@ def _read_table(
         try:
             table = parquet.ParquetFile(stream)
         except (OSError, pa.ArrowException) as error:
-            raise FormatError(f"is no parquet file: {_first_line(error)}", file=name) from None
+            raise FormatError(f"is not a parquet file: {_first_line(error)}", file=name) from None
         columns = find_columns(table.schema_arrow, names, name)
         first_row = 1
         for group in range(table.num_row_groups):
@@ -139,16 +150,22 @@ def _read_group(
     """Yield the lists of a row group; if it is damaged, those before the damage and an error."""
     import pyarrow as pa
 
-    row = first_row
+    row, n_rows = first_row, _count_batch_rows(table.metadata.row_group(group))
     try:
         for batch in table.iter_batches(
-            BATCH_ROWS, row_groups=[group], columns=list(columns.converters), use_threads=False
+            n_rows, row_groups=[group], columns=list(columns.converters), use_threads=False
         ):
             yield from _parse_batch(batch, columns, group_of, file, row)
             row += batch.num_rows
     except (OSError, pa.ArrowException) as error:
         message = f"damaged data in row group {group}: {_first_line(error)}"
         yield FormatError(message, file=file, line=row)
+
+
+def _count_batch_rows(group: Any) -> int:
+    """How many rows of a row group are read at a time: about as many bytes as one row may have."""
+    row_bytes = group.total_byte_size // max(1, group.num_rows)
+    return int(min(BATCH_ROWS, max(1, max_line_bytes() // max(1, row_bytes))))
 
 
 def _parse_batch(
@@ -166,6 +183,8 @@ def _parse_batch(
             records = list(columns.read_rows(batch))
         except UnicodeDecodeError as error:
             problem = f"not UTF-8: {error.reason}"
+        except (OverflowError, ValueError) as error:  # such as a date after the year 9999
+            problem = f"has a value that cannot be read: {error}"
     if problem and batch.num_rows == 1:
         yield FormatError(problem, file=file, line=first_row)
     elif problem:  # in one of the rows

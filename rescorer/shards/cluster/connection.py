@@ -113,7 +113,8 @@ def _join(address: str) -> Iterator[ModuleType]:
             f"--address {address}: no Ray cluster that lets us in: {error}; {message}"
         ) from None
     except Exception as error:  # Ray raises many kinds, also plain ones
-        raise ScoringError(f"--address {address}: cannot join the Ray cluster: {error}") from error
+        reason = " ".join(str(error).split())  # of different versions, on several lines
+        raise ScoringError(f"--address {address}: cannot join the Ray cluster: {reason}") from error
     yield ray
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import Any
 
@@ -44,6 +44,9 @@ def run_on_cluster(
     due = DueShards(shards)
     if not due:
         return
+    cluster = replace(
+        cluster, workers=min(cluster.workers, len(due))
+    )  # a Ray started here makes room for all
     with connect(cluster) as ray:
         pool = _Pool(ray, store, job, cluster, on_batch)
         try:
