@@ -67,15 +67,18 @@ def build_tries(
 
 
 def read_batch_slots(lists: Sequence[PreparedList], indices: Sequence[int]) -> SlotReadings | None:
-    """The readings of a batch of the hypotheses of some lists; None if there is no slot in any list."""
-    if not any(match.slot for item in lists for found in item.matches for match in found):
+    """The readings of a batch of the hypotheses of some lists; None if there is no slot in the batch."""
+    if not any(item.matches for item in lists):
         return None
     places = [(item, row) for item in lists for row in range(len(item.words))]
     batch = [places[i] for i in indices]
+    matches = [item.matches[row] if item.matches else () for item, row in batch]
+    if not any(match.slot for found in matches for match in found):
+        return None
     return read_slots(
         [item.words[row] for item, row in batch],
         [item.history for item, _ in batch],
-        [item.matches[row] if item.matches else () for item, row in batch],
+        matches,
         [item.nbest.hypotheses[row].partial for item, row in batch],
     )
 

@@ -86,7 +86,8 @@ def run(
 
     Example: python -m tools.archive run archive/*.jsonl -o work --bundle models/starter/1
 
-    Files are plain JSON lines, as `make` writes them. A name may occur several times in --scenarios, for comparisons.
+    Files are plain JSON lines, as `make` writes them. A name may occur several times in --scenarios, for
+    comparisons.
     """
     chosen = parse_scenarios(scenarios)
     sharding = () if engine == "local" else ("--engine", engine)
