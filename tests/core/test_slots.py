@@ -98,6 +98,13 @@ def test_list_without_a_match_is_answered_as_without_phrases(rescorer):
     assert answer == expected
 
 
+@pytest.mark.parametrize("slots_first", [False, True])
+def test_slots_do_not_depend_on_batches(rescorer, bundle, slots_first):
+    lists = [make_list(*PEOPLE), make_list(texts=("tell me the time",))][:: 1 if slots_first else -1]
+    small = Rescorer.load(bundle, max_batch_words=8)
+    assert small.rescore(lists) == rescorer.rescore(lists)
+
+
 def test_service_and_file_agree_with_the_library(run, bundle, rescorer, tmp_path):
     lists = [make_list(*PEOPLE), make_list(), make_list(*PEOPLE, texts=("call charles babbage now",))]
     expected = rescorer.rescore(lists)
