@@ -7,6 +7,7 @@ the benchmark all use ``Rescorer``.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -23,14 +24,13 @@ from rescorer.lm.base import EdgeScores, LanguageModel
 from rescorer.lm.caches import mix_choices, read_caches
 from rescorer.model_loading import load_bundle_models
 from rescorer.phrases.phrase_set import PhraseSet
-from rescorer.phrases.slots import SlotScores
-from rescorer.prepared_list import PreparedList, build_tries, flatten_matches, read_batch_slots
+from rescorer.prepared_list import PreparedList, build_tries, flatten_matches
 from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking
 from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.score_combination import MIXTURE, OOV
 from rescorer.trie import HypothesisTrie
-from rescorer.trie_scorer import Encoders, TrieScorer, find_encoders
+from rescorer.trie_scorer import Encoders, TrieScorer, find_encoders, score_past, score_slots
 from rescorer.types import DecisionRule, NBestList, RescoredList, TextScore, Weights
 
 MAX_BATCH_WORDS = 65_536
@@ -253,14 +253,15 @@ class Rescorer:
         cache, neural_cache = cache or [0.0] * len(mixtures), neural_cache or [(0.0, 0.0)] * len(mixtures)
         read = Weights(cache=max(cache, default=0.0), neural_cache=max(neural_cache, default=(0.0,))[0])
         prepared = [replace(self.ranker.prepare(nbest, read), flatness=0.0) for nbest in lists]
+        read_past = functools.partial(score_past, self.scorer, remembers=self.bundle.remembers)
         partial = np.array([h.partial for nbest in lists for h in nbest.hypotheses], dtype=bool)
         words = [hypothesis for item in prepared for hypothesis in item.words]
         matches = flatten_matches(prepared)
         log_probs = np.zeros((len(mixtures), len(words)))
         for indices, trie, scores in self._score_lists(prepared):
             rows = np.array(indices)
-            slots = self._score_slots(prepared, indices)
-            choices = mix_choices(trie, scores, self._score_past, mixtures, cache, neural_cache)
+            slots = score_slots(self.scorer, prepared, indices, self.bundle.slots)
+            choices = mix_choices(trie, scores, read_past, mixtures, cache, neural_cache)
             for row, (mixture, mixed, caches) in enumerate(choices):
                 log_probs[row, rows] = mixed.sum_paths(trie, partial[rows])
                 part = {MIXTURE: log_probs[row]}
@@ -268,10 +269,6 @@ class Rescorer:
                     part, trie, scores, mixture, words, matches, enumerate(indices), caches, slots
                 )
         return log_probs
-
-    def _score_past(self, trie: HypothesisTrie) -> Mapping[str, EdgeScores]:
-        """The scores of the networks that can have neural caches."""
-        return self.scorer.score(trie, sorted(self.bundle.remembers)) if self.bundle.remembers else {}
 
     def encode(self, lists: Sequence[NBestList], encoder: WordEncoder) -> list[np.ndarray]:
         """Encode the words of every hypothesis, as for rerankers; not centred.
@@ -303,7 +300,7 @@ class Rescorer:
         encoders = self.ranker.used_encoders(weights)
         for indices, trie, scores in self._score_lists(lists, encoders=encoders):
             rows = np.array(indices)
-            slots = self._score_slots(lists, indices)
+            slots = score_slots(self.scorer, lists, indices, self.bundle.slots)
             with phase(Phase.RANK):
                 caches = read_caches(trie, scores, weights)
                 part = self.ranker.sentence_sums(trie, scores, weights, partial[rows], caches)
@@ -313,11 +310,6 @@ class Rescorer:
                     sums, trie, scores, weights.mixture, words, matches, enumerate(indices), caches, slots
                 )
         return sums
-
-    def _score_slots(self, lists: Sequence[PreparedList], indices: Sequence[int]) -> SlotScores:
-        """Read the slots of a batch of hypotheses by the n-grams that have slots."""
-        readings = read_batch_slots(lists, indices)
-        return readings.sum_scores(self.scorer.score(readings.trie, [*self.bundle.slots])) if readings else {}
 
     def _score_lists(
         self, lists: Sequence[PreparedList], only: Sequence[str] = (), encoders: Encoders | None = None

@@ -11,17 +11,12 @@ from torch import Tensor
 from rescorer.lm import CONTEXT_CACHE_BYTES, context_stats
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.context_cache import ContextCache, RowCache, Rows
-from rescorer.lm.networks import (
-    ContextNetwork,
-    NeuralModel,
-    TransformerNetwork,
-    WindowedNetwork,
-)
+from rescorer.lm.networks import ContextNetwork, NeuralModel, TransformerNetwork, WindowedNetwork
 from rescorer.lm.neural_cache import predict_from_past
 from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.past_words import read_past
 from rescorer.lm.precision import set_precision
-from rescorer.lm.sequences import AddInputs, read_sequences
+from rescorer.lm.sequences import AddInputs, find_read, read_sequences
 from rescorer.lm.tags import TagFilter
 from rescorer.lm.topics import CONTEXT_BLOCK, TopicReader
 from rescorer.lm.tree_attention import build_prefix_tree, tree_vectors
@@ -233,7 +228,7 @@ class NeuralLanguageModel:
         contexts = [ids[context] for context in trie.contexts]
         n_known, after = self._recall(contexts, added)
         unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
-        read, place = _find_read(trie, unread)
+        read, place = find_read(trie, unread)
         inputs = network.inputs(self._to_device(ids[read]))  # (W, I): one projection per distinct word
         vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
         if any(map(len, contexts)):
@@ -319,20 +314,3 @@ class NeuralLanguageModel:
         blocks = self.topics.block_features(contexts)
         inputs = self.model.network.topic_inputs(torch.cat(blocks).to(self.device))
         return list(inputs.split([len(rows) for rows in blocks]))
-
-
-def _find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-    """Find the words of a trie that a network has to read, which few of those of long contexts are.
-
-    Args:
-        unread: words of the context of each root that are not in the cache.
-
-    Returns:
-        Their indices, and for each word of the trie, and ``</s>``, its place among them.
-    """
-    is_read = np.zeros(len(trie.words) + 1, dtype=bool)
-    is_read[-1] = True
-    is_read[trie.node_word[trie.n_roots :]] = True
-    for words in unread:
-        is_read[words] = True
-    return np.flatnonzero(is_read), np.cumsum(is_read) - 1

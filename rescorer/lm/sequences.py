@@ -10,7 +10,7 @@ from torch import Tensor
 
 from rescorer.lm.context_cache import Rows
 from rescorer.lm.networks import ContextNetwork
-from rescorer.trie import sort_by_length
+from rescorer.trie import HypothesisTrie, sort_by_length
 
 AddInputs = Callable[[Tensor, int, list[int]], None]
 """Adds to the inputs of the words at a position of some sequences, in place."""
@@ -48,3 +48,20 @@ def read_sequences(
         new = (vectors, *state)
         after = new if n == len(rows) else tuple(map(torch.cat, zip(new, ended, strict=True)))
     return after if index is None else tuple(part.index_copy(0, index, part) for part in after)
+
+
+def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Find the words of a trie that a network has to read, which few of those of long contexts are.
+
+    Args:
+        unread: words of the context of each root that are not in the cache.
+
+    Returns:
+        Their indices, and for each word of the trie, and ``</s>``, its place among them.
+    """
+    is_read = np.zeros(len(trie.words) + 1, dtype=bool)
+    is_read[-1] = True
+    is_read[trie.node_word[trie.n_roots :]] = True
+    for words in unread:
+        is_read[words] = True
+    return np.flatnonzero(is_read), np.cumsum(is_read) - 1

@@ -96,13 +96,8 @@ def candidates(
     unit = sum(weights.lm.values())
     judgement = judge(own, wrong, folds, max_false_alarms, unit)
     choice = choose(own, [one for drawn in wrong for one in drawn], max_false_alarms, unit)
-    learned = replace(
-        weights,
-        name=output.stem,
-        generated=choice.generated,
-        sound_match=choice.sound_match,
-        calibration=None,
-    )
+    learned = replace(weights, name=output.stem, generated=choice.generated, calibration=None)
+    learned = replace(learned, sound_match=choice.sound_match)
     write_text(output, json.dumps(weights_to_dict(learned), indent=2) + "\n")
     n_words = [one.n_words for one in own]
     gain = bootstrap(judgement.errors, n_words, choose_units(groups)).gain(0, 1)
