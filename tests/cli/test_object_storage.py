@@ -58,7 +58,7 @@ def test_processes_that_plan_and_run_the_same_shard_give_the_plain_output(
     status = json.loads(run("shards", "status", f"{bucket}/out", "--json")[1])
     assert (status["committed"], status["missing"], status["attempts"]) == (1, [1, 2], [])
     code, _, err = rescore(lists, "-o", f"{bucket}/out", "--resume")
-    assert "1 of 3 shards were committed before" in err
+    assert "1 of 3 shards committed before" in err
     assert run("shards", "verify", f"{bucket}/out", "--inputs")[0] == 0
     assert run("shards", "merge", f"{bucket}/out", "-o", tmp_path / "merged")[0] == 0
     local = write_lines(tmp_path / "in.jsonl", make_lines(40))
