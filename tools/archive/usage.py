@@ -12,9 +12,8 @@ from rescorer.load.resources import cpu_time_s, process_tree, rss_bytes
 from tools.support.processes import read_command_line
 
 INTERVAL_S = 0.2
-WORKER_MARKS = (b"spawn_main", b"ray::")
-"""Parts of the command lines of processes that run shards."""
-IDLE_MARK = b"ray::IDLE"
+WORKER_MARKS = (b"spawn_main", b"ray::ShardActor")
+"""Parts of the command lines of processes that run shards. Ray's own agents are ``ray::`` processes, too."""
 MB = 1e6
 
 
@@ -36,7 +35,7 @@ class Usage:
 
 def is_worker(command: bytes) -> bool:
     """Whether a process runs shards for another one, by its command line."""
-    return any(mark in command for mark in WORKER_MARKS) and IDLE_MARK not in command
+    return any(mark in command for mark in WORKER_MARKS)
 
 
 def find_workers(pid: int) -> list[int]:
