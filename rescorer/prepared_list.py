@@ -66,20 +66,21 @@ def build_tries(
         yield plan.indices, trie
 
 
-def read_batch_slots(lists: Sequence[PreparedList], indices: Sequence[int]) -> SlotReadings | None:
-    """The readings of a batch of the hypotheses of some lists; None if there is no slot in the batch."""
+def read_batch_slots(
+    lists: Sequence[PreparedList], indices: Sequence[int], max_words: int
+) -> Iterator[SlotReadings]:
+    """The readings of a batch of the hypotheses of some lists; see ``read_slots``."""
     if not any(item.matches for item in lists):
-        return None
-    places = [(item, row) for item in lists for row in range(len(item.words))]
-    batch = [places[i] for i in indices]
-    matches = [item.matches[row] if item.matches else () for item, row in batch]
-    if not any(match.slot for found in matches for match in found):
-        return None
+        return iter(())
+    first = np.cumsum([0, *(len(item.words) for item in lists)])
+    owner = np.searchsorted(first, indices, side="right") - 1
+    batch = [(lists[i], row) for i, row in zip(owner, indices - first[owner], strict=True)]
     return read_slots(
         [item.words[row] for item, row in batch],
         [item.history for item, _ in batch],
-        matches,
+        [item.matches[row] if item.matches else () for item, row in batch],
         [item.nbest.hypotheses[row].partial for item, row in batch],
+        max_words,
     )
 
 

@@ -109,14 +109,8 @@ class HypothesisTrie:
 
         It has one root: what was said before a sentence lies beyond the end of a backward reading.
         """
-        lengths = np.searchsorted(self.level_bounds, self.end_nodes, side="right") - 1
-        first = np.cumsum(lengths) - lengths
-        flat_words = np.empty(lengths.sum(), dtype=np.int64)
-        order, n_reaching = sort_by_length(lengths)
-        node = self.end_nodes[order]  # walking up from its end reads a hypothesis backwards
-        for depth, n in enumerate(n_reaching):
-            flat_words[first[order[:n]] + depth] = self.node_word[node[:n]]
-            node[:n] = self.parent[node[:n]]
+        nodes, lengths = self._walk_up(self.end_nodes)  # which reads hypotheses backwards
+        flat_words = self.node_word[nodes]
         no_context = (np.zeros(0, dtype=np.int64),)
         trie = _grow_trie(self.words, no_context, np.zeros_like(lengths), flat_words, lengths)
         return replace(trie, hypothesis_node=trie.hypothesis_node[self._end_index])
@@ -174,6 +168,29 @@ class HypothesisTrie:
             edges.append(node - self.n_roots)
             node = int(self.parent[node])
         return np.array(edges[::-1])
+
+    def list_paths(self) -> list[np.ndarray]:
+        """The ``path_edges`` of every hypothesis."""
+        nodes, lengths = self._walk_up(self.hypothesis_node)
+        paths = np.split(nodes - self.n_roots, np.cumsum(lengths)[:-1])
+        ends = self.n_nodes - self.n_roots + self._end_index
+        return [np.append(path[::-1], end) for path, end in zip(paths, ends, strict=True)]
+
+    def _walk_up(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The nodes from each of some nodes (n,) up to its root, which is left out.
+
+        Returns:
+            The nodes of all paths, one path after the other, and the length of each path, (n,).
+        """
+        lengths = np.searchsorted(self.level_bounds, nodes, side="right") - 1
+        first = np.cumsum(lengths) - lengths
+        above = np.empty(lengths.sum(), dtype=np.int64)
+        order, n_reaching = sort_by_length(lengths)
+        node = nodes[order]
+        for depth, n in enumerate(n_reaching):
+            above[first[order[:n]] + depth] = node[:n]
+            node[:n] = self.parent[node[:n]]
+        return above, lengths
 
 
 def build_trie(

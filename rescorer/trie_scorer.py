@@ -105,8 +105,15 @@ def score_past(
 
 
 def score_slots(
-    scorer: TrieScorer, lists: Sequence[PreparedList], indices: Sequence[int], models: Collection[str]
+    scorer: TrieScorer,
+    lists: Sequence[PreparedList],
+    indices: Sequence[int],
+    models: Collection[str],
+    max_words: int,
 ) -> SlotScores:
-    """Read the slots of a batch of hypotheses by the n-grams that have slots."""
-    readings = read_batch_slots(lists, indices)
-    return readings.sum_scores(scorer.score(readings.trie, [*models])) if readings else {}
+    """Read the slots of a batch of hypotheses by the n-grams that have slots, a number of words at a time."""
+    parts = read_batch_slots(lists, indices, max_words) if models else ()
+    sums: dict[int, Mapping[str, np.ndarray]] = {}
+    for readings in parts:
+        sums |= readings.sum_scores(scorer.score(readings.trie, [*models]))
+    return sums

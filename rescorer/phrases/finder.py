@@ -65,7 +65,7 @@ class PhraseFinder:
         """Find phrases in each hypothesis of a list; return nothing if none of them has any.
 
         Args:
-            words: canonical words of each hypothesis.
+            words: canonical words of each hypothesis, the same object for equal texts.
             shared: sets of phrases that are expected besides those of the list.
 
         Raises:
@@ -78,13 +78,16 @@ class PhraseFinder:
         phrase_sets = [*self.expected, *shared, *own]
         if not phrase_sets:
             return ()
-        hypotheses = zip(words, nbest.hypotheses, strict=True)
-        matches = tuple(find_matches(phrase_sets, w, partial=h.partial) for w, h in hypotheses)
-        if not any(matches):
-            return ()
-        if any(phrases.slots for phrases in phrase_sets):
-            return tuple(fill_slots(phrase_sets, w, m) for w, m in zip(words, matches, strict=True))
-        return matches
+        has_slots = any(phrases.slots for phrases in phrase_sets)
+        found: dict[tuple[int, bool], Sequence[PhraseMatch]] = {}  # equal texts share their words
+        matches = []
+        for hypothesis, canonical in zip(nbest.hypotheses, words, strict=True):
+            key = id(canonical), hypothesis.partial
+            if key not in found:
+                in_words = find_matches(phrase_sets, canonical, partial=hypothesis.partial)
+                found[key] = fill_slots(phrase_sets, canonical, in_words) if has_slots else in_words
+            matches.append(found[key])
+        return tuple(matches) if any(matches) else ()
 
     def collect(self, nbest: NBestList, shared: Sequence[PhraseSet] = ()) -> tuple[Phrase, ...]:
         """Return all phrases that are expected in a list, each once."""

@@ -9,8 +9,21 @@ from typing import NamedTuple
 import numpy as np
 
 from rescorer.conversation import Phrase
-from rescorer.phrases.phrase_set import PhraseSet
+from rescorer.phrases.phrase_set import MAX_PHRASE_SLOTS, PhraseSet
 from rescorer.trie import Words
+
+
+MAX_READINGS = MAX_PHRASE_SLOTS + 1
+"""Largest number of ways in which a hypothesis is read: by its words, and with slots for phrases."""
+
+
+class SlotShare(NamedTuple):
+    """A slot in which a phrase is read."""
+
+    slot: str
+    """Its word in canonical form."""
+    log_probs: tuple[float, ...]
+    """Log-probability of each word of the phrase in the slot."""
 
 
 class PhraseMatch(NamedTuple):
@@ -25,10 +38,8 @@ class PhraseMatch(NamedTuple):
     """Its weight times its number of words."""
     origin: PhraseSet
     """The set that has the phrase."""
-    slot: str = ""
-    """Word of its slot in canonical form; empty if it has none."""
-    slot_log_probs: tuple[float, ...] = ()
-    """Log-probability of each of its words in its slot."""
+    slots: tuple[SlotShare, ...] = ()
+    """The slots in which it is read besides its words."""
 
 
 def find_matches(
@@ -57,20 +68,38 @@ def find_matches(
 def fill_slots(
     phrase_sets: Sequence[PhraseSet], words: Words, matches: Sequence[PhraseMatch]
 ) -> list[PhraseMatch]:
-    """Add to the phrases of a hypothesis that have a slot how probable their words are in it.
+    """Add to the phrases of a hypothesis the slots in which they are read, the more probable ones first.
+
+    The first phrases with slots are read in all of them, as long as there are ``MAX_READINGS`` at most; later
+    ones as words. The beginning of a phrase fills no slot.
 
     Args:
         phrase_sets: all sets that are expected, whose phrases share the probability of a slot.
     """
-    filled = []
+    filled, n_more = [], MAX_READINGS
     for match in matches:
-        if match.slot:
-            total = math.fsum(part.slots[match.slot].mass for part in phrase_sets if match.slot in part.slots)
+        if match.phrase is not None and n_more > 1:
             in_slot = words[match.start : match.start + match.n_words]
-            log_probs = match.origin.slot_log_probs(match.slot, in_slot, total)
-            match = match._replace(slot_log_probs=log_probs)
+            names = {name for part in phrase_sets if part.slots for name in part.find_slots(in_slot)}
+            shares = [SlotShare(name, _share_slot(phrase_sets, name, in_slot)) for name in names]
+            shares.sort(key=lambda share: (-math.fsum(share.log_probs), share.slot))
+            match = match._replace(slots=tuple(shares[: n_more - 1]))
+            n_more //= 1 + len(match.slots)
         filled.append(match)
     return filled
+
+
+def _share_slot(phrase_sets: Sequence[PhraseSet], slot: str, words: Words) -> tuple[float, ...]:
+    """Return the log-probability of each word of a phrase in one of its slots.
+
+    Phrases are drawn in proportion to their weights, so that the sum is ln (weight / total): each word has
+    its share of the weight of the phrases that begin like this, and the last one also that of ending. Weights
+    of equal phrases in different sets add up, like those of all phrases.
+    """
+    log_masses = np.log(sum(part.slot_masses(slot, words) for part in phrase_sets))
+    log_probs = np.diff(log_masses)
+    log_probs[-2] += log_probs[-1]
+    return tuple(log_probs[:-1].tolist())
 
 
 def phrase_log_probs(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray:
@@ -112,8 +141,7 @@ def _find_best(
     if end == start:
         return 0.0, None
     found = phrases.phrases[phrase] if phrase >= 0 else None
-    slot = phrases.slot_of.get(phrase, "")
-    return total, PhraseMatch(found, start, end - start, weight * (end - start), phrases, slot)
+    return total, PhraseMatch(found, start, end - start, weight * (end - start), phrases)
 
 
 def _length(match: PhraseMatch | None) -> int:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
 
 from rescorer.conversation import Phrase
-from rescorer.errors import LimitExceeded, did_you_mean, quote
+from rescorer.errors import MAX_QUOTED_CHARS, LimitExceeded, did_you_mean, quote
 from rescorer.trie import Words
 
 MAX_PHRASES = 5_000
@@ -17,6 +20,10 @@ MAX_PHRASE_WORDS = 16
 MAX_PHRASE_CHARS = 1_000
 """Largest number of characters of a phrase."""
 MAX_WEIGHT = 100.0
+MAX_PHRASE_SLOTS = 7
+"""Largest number of slots of phrases with equal words, which are all read."""
+MAX_NAMED_SLOTS = 20
+"""Number of the bundle's slots that the error about an unknown one names."""
 ENTRY_PROBABILITY = 0.01
 """Probability of the phrase model that a phrase begins at a word."""
 
@@ -32,6 +39,8 @@ class Node:
     """Largest weight of the longer phrases that begin like this; 0 if there are none."""
     mass: float = 0.0
     """Sum of the weights of the phrases that begin like this, those of equal words counted once."""
+    slots: tuple[str, ...] = ()
+    """The slots of the phrases that end here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,8 +53,6 @@ class PhraseSet:
     """Number of nodes below the roots."""
     slots: Mapping[str, Node] = field(default_factory=dict)
     """The root of the phrases of each slot, by the slot's word in canonical form."""
-    slot_of: Mapping[int, str] = field(default_factory=dict)
-    """The slot's word of each phrase that has one, by the index of the phrase."""
 
     def word_log_probs(self, words: Words) -> tuple[float, ...]:
         """Return the log-probability of each word of a phrase, or of its beginning, under the phrase model.
@@ -61,22 +68,35 @@ class PhraseSet:
             log_probs.append(log_mass - before)
         return tuple(log_probs)
 
-    def slot_log_probs(self, slot: str, words: Words, total: float) -> tuple[float, ...]:
-        """Return the log-probability of each word of a phrase in its slot.
+    def find_slots(self, words: Words) -> tuple[str, ...]:
+        """Return the slots of the phrases that have exactly these words."""
+        path = walk(self.root, words)
+        return path[-1].slots if len(path) == len(words) else ()
 
-        Phrases are drawn in proportion to their weights, so that the sum is ln (weight / total): each word
-        has its share of the weight of the phrases that begin like this, and the last one also that of ending.
+    def slot_masses(self, slot: str, words: Words) -> np.ndarray:
+        """Return the weight of what is left of the phrases of a slot after each of some words, (n + 2,).
 
-        Args:
-            total: weight of all phrases that can fill the slot, at least that of this set.
+        The first value is the weight of all phrases of the slot, the last one that of the phrase that has
+        exactly these words.
         """
-        node, log_mass, log_probs = self.slots[slot], math.log(total), []
-        for word in words:
-            node, before = node.children[word], log_mass
-            log_mass = math.log(node.mass)
-            log_probs.append(log_mass - before)
-        log_probs[-1] += math.log(self.phrases[node.phrase].weight) - log_mass
-        return tuple(log_probs)
+        masses = np.zeros(len(words) + 2)
+        if (root := self.slots.get(slot)) is not None:
+            path = walk(root, words)
+            masses[: len(path) + 1] = [root.mass, *(node.mass for node in path)]
+            if len(path) == len(words) and path[-1].phrase >= 0:
+                masses[-1] = self.phrases[path[-1].phrase].weight
+        return masses
+
+
+def walk(root: Node, words: Words) -> list[Node]:
+    """Return the node after each of the first words, as long as phrases begin with them."""
+    node, path = root, []
+    for word in words:
+        if (child := node.children.get(word)) is None:
+            break
+        node = child
+        path.append(node)
+    return path
 
 
 def compile_phrases(
@@ -99,14 +119,12 @@ def compile_phrases(
         raise LimitExceeded(message, field="phrases")
     root, n_nodes = Node(), 0
     slot_roots: dict[str, Node] = {}
-    slot_of: dict[int, str] = {}
     for index, phrase in enumerate(phrases):
         if not isinstance(phrase.weight, (int, float)) or not 0 < phrase.weight <= MAX_WEIGHT:
             expected = f"expected a number above 0, at most {MAX_WEIGHT:g}"
             message = f"{phrase.weight!r} for {quote(phrase.text)}; {expected}"
             raise LimitExceeded(message, field=f"phrases[{index}].weight")
-        if phrase.slot:
-            slot_of[index] = _find_slot(phrase, index, normalise, slots)
+        slot = _find_slot(phrase, index, normalise, slots) if phrase.slot else ""
         for place, text in _spellings(phrase, index):
             if len(text) > MAX_PHRASE_CHARS:
                 message = f"{quote(text)} has {len(text):,} characters; expected at most {MAX_PHRASE_CHARS:,}"
@@ -116,21 +134,38 @@ def compile_phrases(
                 message = f"{quote(text)} has {len(words)} words; expected 1 to {MAX_PHRASE_WORDS}"
                 raise LimitExceeded(message, field=place)
             n_nodes += _add(root, words, index, phrases)
-            if phrase.slot:
-                n_nodes += _add(slot_roots.setdefault(slot_of[index], Node()), words, index, phrases)
+            if slot:
+                n_nodes += _add(slot_roots.setdefault(slot, Node()), words, index, phrases)
+                _add_slot(root, words, slot, text, index)
     for node in (root, *slot_roots.values()):
         _sum_weights(node, phrases)
-    return PhraseSet(tuple(phrases), root, n_nodes, slot_roots, slot_of)
+    return PhraseSet(tuple(phrases), root, n_nodes, slot_roots)
 
 
 def _find_slot(phrase: Phrase, index: int, normalise: Callable[[str], Words], slots: Collection[str]) -> str:
     """The word of a phrase's slot in canonical form; raises LimitExceeded if no n-gram knows it."""
-    words = normalise(phrase.slot[:MAX_PHRASE_CHARS])
+    field = f"phrases[{index}].slot"
+    if not isinstance(phrase.slot, str):
+        raise LimitExceeded(f"{phrase.slot!r} for {quote(phrase.text)}; expected a string", field=field)
+    slot = phrase.slot[:MAX_PHRASE_CHARS]
+    words = (slot,) if slot in slots else normalise(slot)
     if len(words) != 1 or words[0] not in slots:
-        known = f"has: {', '.join(sorted(slots))}" if slots else "has none"
+        others = f" and {len(slots) - MAX_NAMED_SLOTS:,} more" if len(slots) > MAX_NAMED_SLOTS else ""
+        named = ", ".join(islice(sorted(slots), MAX_NAMED_SLOTS)) + others
+        known = f"has: {named}" if slots else "has none"
         message = f"{quote(phrase.slot)} for {quote(phrase.text)} is not a slot; the bundle {known}"
-        raise LimitExceeded(message + did_you_mean(phrase.slot, slots), field=f"phrases[{index}].slot")
+        raise LimitExceeded(message + did_you_mean(slot[:MAX_QUOTED_CHARS], slots), field=field)
     return words[0]
+
+
+def _add_slot(root: Node, words: Words, slot: str, text: str, index: int) -> None:
+    """Add a slot to the node at which a phrase ends; raises LimitExceeded if that has too many."""
+    node = walk(root, words)[-1]
+    if slot not in node.slots:
+        if len(node.slots) == MAX_PHRASE_SLOTS:
+            message = f"{quote(text)} has other slots already; expected at most {MAX_PHRASE_SLOTS} for a phrase"
+            raise LimitExceeded(message, field=f"phrases[{index}].slot")
+        node.slots = (*node.slots, slot)
 
 
 def _spellings(phrase: Phrase, index: int) -> list[tuple[str, str]]:

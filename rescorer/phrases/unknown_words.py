@@ -57,10 +57,11 @@ def adjust_for_phrases(
             # what follows a slot is predicted from it
             n_scored = max([len(words[index]), *map(len, read.values())])
             log_probs = np.append(log_probs, -np.inf)[:n_scored]
-            indices = np.arange(n_scored) if read else np.flatnonzero(log_probs > -np.inf)
+            in_phrases = log_probs > -np.inf
+            indices = np.arange(n_scored) if read else np.flatnonzero(in_phrases)
             edges = {name: part.path_edges(trie, row)[indices] for name, part in scores.items()}
             gains = _find_gains(scores, edges, log_probs[indices], mixture, caches or {}, read)
-            gains[OOV] = -float(scores[ngram].unknown[edges[ngram]].sum())
+            gains[OOV] = -float(scores[ngram].unknown[edges[ngram]][in_phrases[indices]].sum())
             for name in gains.keys() & sums.keys():
                 sums[name][index] += gains[name]
 

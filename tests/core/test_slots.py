@@ -93,6 +93,30 @@ def test_a_name_in_its_slot_wins(rescorer):
     assert found[TEXTS[1]].components["ngram"] == pytest.approx(both, abs=1e-4)
 
 
+def test_unknown_words_beside_a_slot_stay_unknown(rescorer):
+    texts = ("please xyzzy ada lovelace at plugh", "please xyzzy a lady at plugh")
+    for phrase in (PEOPLE[0], replace(PEOPLE[0], slot="")):
+        (answer,) = rescorer.rescore([make_list(phrase, texts=texts)])
+        assert [by_text(answer)[text].components["oov"] for text in texts] == [2.0, 2.0]
+
+
+def test_a_name_that_is_a_city_too_is_read_as_both(rescorer):
+    text = "how far is charles babbage"
+    phrases = [replace(PEOPLE[1], slot=slot) for slot in ("$name", "$city")]
+    answers = rescorer.rescore([make_list(*part, texts=(text,)) for part in ([], phrases[:1], phrases[1:])])
+    plain, name, city = (math.exp(answer.best.components["ngram"]) for answer in answers)
+    words = rescorer.rescore([make_list(replace(PEOPLE[1], slot=""), texts=(text,))])[0]
+    as_words = math.exp(words.best.components["ngram"])
+    own = make_list(phrases[0], Phrase("Charles Babbage"), texts=(text,))
+    for (both,) in (
+        rescorer.rescore([make_list(*phrases, texts=(text,))]),
+        rescorer.rescore([own], phrases=phrases[1:]),
+    ):
+        found = math.exp(both.best.components["ngram"])
+        assert found - as_words == pytest.approx((name - as_words) + (city - as_words), rel=1e-4)
+    assert plain < as_words < name < city
+
+
 def test_list_without_a_match_is_answered_as_without_phrases(rescorer):
     answer, expected = rescorer.rescore([make_list(Phrase("Ada Byron", slot="$NAME")), make_list()])
     assert answer == expected
@@ -101,7 +125,7 @@ def test_list_without_a_match_is_answered_as_without_phrases(rescorer):
 @pytest.mark.parametrize("slots_first", [False, True])
 def test_slots_do_not_depend_on_batches(rescorer, bundle, slots_first):
     lists = [make_list(*PEOPLE), make_list(texts=("tell me the time",))][:: 1 if slots_first else -1]
-    small = Rescorer.load(bundle, max_batch_words=8)
+    small = Rescorer.load(bundle, max_batch_words=8)  # less than the two readings of a hypothesis have
     assert small.rescore(lists) == rescorer.rescore(lists)
 
 

@@ -194,8 +194,13 @@ def explain_list(
 
 
 def _quote_phrases(words: Words, matches: Sequence[PhraseMatch]) -> tuple[str, ...]:
-    quoted = ((" ".join(words[m.start : m.start + m.n_words]), m.slot) for m in matches)
-    return tuple(f"{phrase} ({slot})" if slot else phrase for phrase, slot in quoted)
+    """Each phrase, with the slots in which it is read."""
+    quoted = []
+    for match in matches:
+        phrase = " ".join(words[match.start : match.start + match.n_words])
+        slots = ", ".join(share.slot for share in match.slots)
+        quoted.append(f"{phrase} ({slots})" if slots else phrase)
+    return tuple(quoted)
 
 
 def encode_words(

@@ -7,6 +7,7 @@ lane is being scored, another lane prepares the next one, and items that arrive 
 from __future__ import annotations
 
 import asyncio
+import functools
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
@@ -15,7 +16,8 @@ import numpy as np
 import structlog
 
 from rescorer.errors import ScoringError, Unavailable
-from rescorer.phrases.slots import MAX_READ, SlotScores
+from rescorer.phrases.matching import MAX_READINGS
+from rescorer.phrases.slots import SlotScores
 from rescorer.service.engine.fair_queue import Work
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.engine.two_level_queue import TwoLevelQueue
@@ -234,8 +236,13 @@ class Batcher:
         with_slots = [item for item in items if models and item.has_slots]
         if not with_slots:
             return {}
-        cost = 2**MAX_READ * sum(item.cost for item in with_slots)
-        readings, _ = await self._offloader.run(lambda: read_item_slots(items), cost, urgent=True)
-        scored = await run_within(self._pool.timeout_s, worker.score(label, readings.trie, models))
-        sums, _ = await self._offloader.run(lambda: readings.sum_scores(scored.scores), cost, urgent=True)
+        n_words = sum(len(words) + 1 for item in with_slots for words in item.words)
+        cost = min(MAX_READINGS * n_words, self._max_batch_tokens)
+        sums: dict[int, Mapping[str, np.ndarray]] = {}
+        parts = read_item_slots(items, self._max_batch_tokens)
+        read_next = functools.partial(next, parts, None)
+        while readings := (await self._offloader.run(read_next, cost, urgent=True))[0]:
+            scored = await run_within(self._pool.timeout_s, worker.score(label, readings.trie, models))
+            add_up = functools.partial(readings.sum_scores, scored.scores)
+            sums |= (await self._offloader.run(add_up, cost, urgent=True))[0]
         return sums

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -160,7 +160,7 @@ class WorkItem:
     @property
     def has_slots(self) -> bool:
         """Whether a phrase of a hypothesis has a slot."""
-        return any(match.slot for found in self.matches for match in found)
+        return any(match.slots for found in self.matches for match in found)
 
     def is_finished(self) -> bool:
         """Whether the item is scored, failed or cancelled; an item past its deadline fails now."""
@@ -209,13 +209,14 @@ def make_work_items(
     ]
 
 
-def read_item_slots(items: Sequence[WorkItem]) -> SlotReadings:
-    """The readings of the hypotheses of a batch that have phrases with slots."""
+def read_item_slots(items: Sequence[WorkItem], max_words: int) -> Iterator[SlotReadings]:
+    """The readings of the hypotheses of a batch that have phrases with slots; see ``read_slots``."""
     return read_slots(
         [words for item in items for words in item.words],
         [item.context for item in items for _ in item.words],
         [found for item in items for found in item.matches],
         [is_partial for item in items for is_partial in item.partial],
+        max_words,
     )
 
 
