@@ -260,7 +260,7 @@ class Rescorer:
         log_probs = np.zeros((len(mixtures), len(words)))
         for indices, trie, scores in self._score_lists(prepared):
             rows = np.array(indices)
-            slots = score_slots(self.scorer, prepared, indices, self.bundle.slots, self.max_batch_words)
+            slots = score_slots(self.scorer, prepared, indices, self.bundle.slots)
             choices = mix_choices(trie, scores, read_past, mixtures, cache, neural_cache)
             for row, (mixture, mixed, caches) in enumerate(choices):
                 log_probs[row, rows] = mixed.sum_paths(trie, partial[rows])
@@ -300,7 +300,7 @@ class Rescorer:
         encoders = self.ranker.used_encoders(weights)
         for indices, trie, scores in self._score_lists(lists, encoders=encoders):
             rows = np.array(indices)
-            slots = score_slots(self.scorer, lists, indices, self.bundle.slots, self.max_batch_words)
+            slots = score_slots(self.scorer, lists, indices, self.bundle.slots)
             with phase(Phase.RANK):
                 caches = read_caches(trie, scores, weights)
                 part = self.ranker.sentence_sums(trie, scores, weights, partial[rows], caches)

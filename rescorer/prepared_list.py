@@ -66,9 +66,7 @@ def build_tries(
         yield plan.indices, trie
 
 
-def read_batch_slots(
-    lists: Sequence[PreparedList], indices: Sequence[int], max_words: int
-) -> Iterator[SlotReadings]:
+def read_batch_slots(lists: Sequence[PreparedList], indices: Sequence[int]) -> Iterator[SlotReadings]:
     """The readings of a batch of the hypotheses of some lists; see ``read_slots``."""
     if not any(item.matches for item in lists):
         return iter(())
@@ -80,7 +78,6 @@ def read_batch_slots(
         [item.history for item, _ in batch],
         [item.matches[row] if item.matches else () for item, row in batch],
         [item.nbest.hypotheses[row].partial for item, row in batch],
-        max_words,
     )
 
 

@@ -105,15 +105,10 @@ def score_past(
 
 
 def score_slots(
-    scorer: TrieScorer,
-    lists: Sequence[PreparedList],
-    indices: Sequence[int],
-    models: Collection[str],
-    max_words: int,
+    scorer: TrieScorer, lists: Sequence[PreparedList], indices: Sequence[int], models: Collection[str]
 ) -> SlotScores:
-    """Read the slots of a batch of hypotheses by the n-grams that have slots, a number of words at a time."""
-    parts = read_batch_slots(lists, indices, max_words) if models else ()
+    """Read the slots of a batch of hypotheses by the n-grams that have slots."""
     sums: dict[int, Mapping[str, np.ndarray]] = {}
-    for readings in parts:
+    for readings in read_batch_slots(lists, indices) if models else ():
         sums |= readings.sum_scores(scorer.score(readings.trie, [*models]))
     return sums

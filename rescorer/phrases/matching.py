@@ -66,7 +66,10 @@ def find_matches(
 
 
 def fill_slots(
-    phrase_sets: Sequence[PhraseSet], words: Words, matches: Sequence[PhraseMatch]
+    phrase_sets: Sequence[PhraseSet],
+    words: Words,
+    matches: Sequence[PhraseMatch],
+    known: dict[Words, list[SlotShare]],
 ) -> list[PhraseMatch]:
     """Add to the phrases of a hypothesis the slots in which they are read, the more probable ones first.
 
@@ -75,18 +78,26 @@ def fill_slots(
 
     Args:
         phrase_sets: all sets that are expected, whose phrases share the probability of a slot.
+        known: slots of phrases that were found before, to which those of these are added.
     """
     filled, n_more = [], MAX_READINGS
     for match in matches:
         if match.phrase is not None and n_more > 1:
             in_slot = words[match.start : match.start + match.n_words]
-            names = {name for part in phrase_sets if part.slots for name in part.find_slots(in_slot)}
-            shares = [SlotShare(name, _share_slot(phrase_sets, name, in_slot)) for name in names]
-            shares.sort(key=lambda share: (-math.fsum(share.log_probs), share.slot))
-            match = match._replace(slots=tuple(shares[: n_more - 1]))
-            n_more //= 1 + len(match.slots)
+            if in_slot not in known:
+                known[in_slot] = _find_shares(phrase_sets, in_slot)
+            if shares := known[in_slot][: n_more - 1]:
+                match = match._replace(slots=tuple(shares))
+                n_more //= 1 + len(shares)
         filled.append(match)
     return filled
+
+
+def _find_shares(phrase_sets: Sequence[PhraseSet], words: Words) -> list[SlotShare]:
+    """The slots of a phrase, the more probable ones first."""
+    slots = {slot for part in phrase_sets if part.slots for slot in part.find_slots(words)}
+    shares = [SlotShare(slot, _share_slot(phrase_sets, slot, words)) for slot in slots]
+    return sorted(shares, key=lambda share: (-math.fsum(share.log_probs), share.slot))
 
 
 def _share_slot(phrase_sets: Sequence[PhraseSet], slot: str, words: Words) -> tuple[float, ...]:

@@ -22,6 +22,9 @@ from rescorer.lm.base import EdgeScores
 from rescorer.phrases.matching import PhraseMatch, SlotShare, phrase_log_probs
 from rescorer.trie import HypothesisTrie, Words, build_trie
 
+MAX_PART_WORDS = 262_144
+"""Number of words of readings that are held and scored at a time, in 40 MB."""
+
 SlotScores = Mapping[int, Mapping[str, np.ndarray]]
 """For each hypothesis with a slot, by its index in the trie: ln P of each word, and of ``</s>`` unless the
 hypothesis is partial, by the model that read it."""
@@ -114,7 +117,7 @@ def read_slots(
     contexts: Sequence[Words],
     matches: Sequence[Sequence[PhraseMatch]],
     partial: Sequence[bool],
-    max_words: int,
+    max_words: int = MAX_PART_WORDS,
 ) -> Iterator[SlotReadings]:
     """List the readings of the hypotheses of a batch that have phrases with slots, in parts.
 

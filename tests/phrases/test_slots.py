@@ -83,7 +83,7 @@ def test_equals_one_reading_at_a_time(seed, order, sets, hypotheses, context, pa
     with NamedTemporaryFile() as file:
         model = read_ngram(write_random_arpa(Path(file.name), orders))
     compiled = [compile_phrases(phrases, split, SLOTS) for phrases in sets]
-    matches = [fill_slots(compiled, words, find_matches(compiled, words)) for words in hypotheses]
+    matches = [fill_slots(compiled, words, find_matches(compiled, words), {}) for words in hypotheses]
     n = len(hypotheses)
     sums = {}
     for readings in read_slots(hypotheses, [context] * n, matches, [partial] * n, max_words):
@@ -101,7 +101,7 @@ def read_shares(sets, texts, slots=SLOTS) -> dict[str, dict[str, float]]:
     compiled = [compile_phrases(phrases, split, slots) for phrases in sets]
     shares = {}
     for text in texts:
-        (match,) = fill_slots(compiled, split(text), find_matches(compiled, split(text)))
+        (match,) = fill_slots(compiled, split(text), find_matches(compiled, split(text)), {})
         shares[text] = {share.slot: math.exp(math.fsum(share.log_probs)) for share in match.slots}
     return shares
 
@@ -121,7 +121,7 @@ def test_the_phrases_of_a_slot_share_its_probability():
         {"a b": 3 / 8, "a": 1 / 8, "a c": 1 / 8, "b": 1 / 8, "e": 2 / 8}
     )
     compiled = [compile_phrases(part, split, SLOTS) for part in (phrases, others)]
-    (match,) = fill_slots(compiled, ("a", "b"), find_matches(compiled, ("a", "b")))
+    (match,) = fill_slots(compiled, ("a", "b"), find_matches(compiled, ("a", "b")), {})
     assert match.slots[0].log_probs == pytest.approx((math.log(5 / 8), math.log(3 / 5)))
 
 
@@ -192,7 +192,7 @@ def test_later_phrases_are_read_as_words():
     for slots in (["d"], ["d", "e"]):
         phrases = compile_phrases([Phrase("a", slot=slot) for slot in slots], split, SLOTS)
         words = ("a",) * 5
-        matches = fill_slots([phrases], words, find_matches([phrases], words))
+        matches = fill_slots([phrases], words, find_matches([phrases], words), {})
         n_slots = [len(match.slots) for match in matches]
         assert n_slots == ([1, 1, 1, 0, 0] if len(slots) == 1 else [2, 1, 0, 0, 0])
         ((hypothesis,),) = (part.hypotheses for part in read_slots([words], [()], [matches], [False], 999))

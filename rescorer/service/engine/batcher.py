@@ -17,7 +17,7 @@ import structlog
 
 from rescorer.errors import ScoringError, Unavailable
 from rescorer.phrases.matching import MAX_READINGS
-from rescorer.phrases.slots import SlotScores
+from rescorer.phrases.slots import MAX_PART_WORDS, SlotScores
 from rescorer.service.engine.fair_queue import Work
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.engine.two_level_queue import TwoLevelQueue
@@ -237,10 +237,9 @@ class Batcher:
         if not with_slots:
             return {}
         n_words = sum(len(words) + 1 for item in with_slots for words in item.words)
-        cost = min(MAX_READINGS * n_words, self._max_batch_tokens)
+        cost = min(MAX_READINGS * n_words, MAX_PART_WORDS)
         sums: dict[int, Mapping[str, np.ndarray]] = {}
-        parts = read_item_slots(items, self._max_batch_tokens)
-        read_next = functools.partial(next, parts, None)
+        read_next = functools.partial(next, read_item_slots(items), None)
         while readings := (await self._offloader.run(read_next, cost, urgent=True))[0]:
             scored = await run_within(self._pool.timeout_s, worker.score(label, readings.trie, models))
             add_up = functools.partial(readings.sum_scores, scored.scores)

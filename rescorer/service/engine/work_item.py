@@ -209,14 +209,13 @@ def make_work_items(
     ]
 
 
-def read_item_slots(items: Sequence[WorkItem], max_words: int) -> Iterator[SlotReadings]:
+def read_item_slots(items: Sequence[WorkItem]) -> Iterator[SlotReadings]:
     """The readings of the hypotheses of a batch that have phrases with slots; see ``read_slots``."""
     return read_slots(
         [words for item in items for words in item.words],
         [item.context for item in items for _ in item.words],
         [found for item in items for found in item.matches],
         [is_partial for item in items for is_partial in item.partial],
-        max_words,
     )
 
 
