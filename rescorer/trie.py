@@ -172,9 +172,9 @@ class HypothesisTrie:
     def list_paths(self) -> list[np.ndarray]:
         """The ``path_edges`` of every hypothesis."""
         nodes, lengths = self._walk_up(self.hypothesis_node)
-        paths = np.split(nodes - self.n_roots, np.cumsum(lengths)[:-1])
-        ends = self.n_nodes - self.n_roots + self._end_index
-        return [np.append(path[::-1], end) for path, end in zip(paths, ends, strict=True)]
+        first_end = self.n_nodes - self.n_roots
+        edges = np.insert(nodes - self.n_roots, np.cumsum(lengths) - lengths, first_end + self._end_index)
+        return [path[::-1] for path in np.split(edges, np.cumsum(lengths + 1)[:-1])]
 
     def _walk_up(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The nodes from each of some nodes (n,) up to its root, which is left out.

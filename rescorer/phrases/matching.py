@@ -12,7 +12,6 @@ from rescorer.conversation import Phrase
 from rescorer.phrases.phrase_set import MAX_PHRASE_SLOTS, PhraseSet
 from rescorer.trie import Words
 
-
 MAX_READINGS = MAX_PHRASE_SLOTS + 1
 """Largest number of ways in which a hypothesis is read: by its words, and with slots for phrases."""
 

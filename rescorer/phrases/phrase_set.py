@@ -163,7 +163,9 @@ def _add_slot(root: Node, words: Words, slot: str, text: str, index: int) -> Non
     node = walk(root, words)[-1]
     if slot not in node.slots:
         if len(node.slots) == MAX_PHRASE_SLOTS:
-            message = f"{quote(text)} has other slots already; expected at most {MAX_PHRASE_SLOTS} for a phrase"
+            message = (
+                f"{quote(text)} has other slots already; expected at most {MAX_PHRASE_SLOTS} for a phrase"
+            )
             raise LimitExceeded(message, field=f"phrases[{index}].slot")
         node.slots = (*node.slots, slot)
 

@@ -27,6 +27,7 @@ from rescorer.client import Client
 from rescorer.errors import BundleError
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.lm.reference_scorer import reference_log_probs
+from rescorer.phrases.slots import MAX_PART_WORDS
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import SENTENCE_END
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
@@ -125,12 +126,33 @@ def test_list_without_a_match_is_answered_as_without_phrases(rescorer):
 @pytest.mark.parametrize("slots_first", [False, True])
 def test_slots_do_not_depend_on_batches(rescorer, bundle, slots_first):
     lists = [make_list(*PEOPLE), make_list(texts=("tell me the time",))][:: 1 if slots_first else -1]
-    small = Rescorer.load(bundle, max_batch_words=8)  # less than the two readings of a hypothesis have
+    small = Rescorer.load(bundle, max_batch_words=8)
     assert small.rescore(lists) == rescorer.rescore(lists)
 
 
+def test_readings_of_a_batch_are_scored_in_parts(rescorer, monkeypatch):
+    """Hypotheses in later parts get the scores that they have alone."""
+    names = " and ".join(["ada lovelace"] * 3)
+    texts = [f"please call {names} at home {'the time ' * i}" for i in range(240)]
+    n_words = sum(8 * len(text.split()) for text in texts)
+    tries = []
+    score = rescorer.scorer.score
+    monkeypatch.setattr(
+        rescorer.scorer, "score", lambda trie, *args: tries.append(trie) or score(trie, *args)
+    )
+    (answer,) = rescorer.rescore([make_list(*PEOPLE, texts=texts)])
+    n_parts = len(tries) - 1
+    assert 1 < n_words / MAX_PART_WORDS < n_parts < 10
+    for text in (texts[0], texts[120], texts[-1]):
+        (alone,) = rescorer.rescore([make_list(*PEOPLE, texts=[text])])
+        assert by_text(answer)[text].components["ngram"] == pytest.approx(
+            alone.best.components["ngram"], abs=1e-6
+        )
+
+
 def test_service_and_file_agree_with_the_library(run, bundle, rescorer, tmp_path):
-    lists = [make_list(*PEOPLE), make_list(), make_list(*PEOPLE, texts=("call charles babbage now",))]
+    other = Phrase("charles babbage", slot="$city")
+    lists = [make_list(*PEOPLE), make_list(), make_list(*PEOPLE, other, texts=("call charles babbage now",))]
     expected = rescorer.rescore(lists)
     with run_server(bundle) as server, Client(server.target) as client:
         for found, same in zip(client.rescore(lists), expected, strict=True):

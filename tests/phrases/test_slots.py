@@ -7,7 +7,6 @@ from itertools import product
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
