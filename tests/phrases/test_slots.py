@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import LimitExceeded, NBestList, Phrase
@@ -68,6 +68,7 @@ PHRASE = st.builds(
 )
 
 
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     order=st.integers(1, 4),
