@@ -23,22 +23,9 @@ from rescorer.shards.pool import run_shards
 from rescorer.shards.record import record_name
 from rescorer.shards.store import LocalStore, OutputError
 from rescorer.shards.worker import run_shard
-from tests.support.sharding import load, make_job, make_lines, plan_into, run_all, write_lines
+from tests.support.sharding import N_LISTS, load, make_job, make_lines, plan_into, run_all, write_lines
 
-N_LISTS = 30
 SPAWN = get_context("spawn")
-
-
-@pytest.fixture
-def job(ngram_bundle):
-    return make_job(ngram_bundle)
-
-
-@pytest.fixture
-def store(job, tmp_path):
-    """A plan of three shards."""
-    lists = write_lines(tmp_path / "in.jsonl", make_lines(N_LISTS))
-    return plan_into(tmp_path / "out", [lists], job, Division(3, "shards", None))
 
 
 class KilledBeforeRecord(LocalStore):

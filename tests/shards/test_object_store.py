@@ -25,21 +25,15 @@ from rescorer.shards.store import OutputError, read_file
 from rescorer.shards.worker import run_shard
 from rescorer.storage.objects import open_filesystem, open_object
 from tests.support.object_storage import ignore_conditions, lose_answer, put, refuse
-from tests.support.sharding import load, make_job, make_lines, make_source, plan_store, run_all, write_lines
+from tests.support.sharding import N_LISTS, load, make_job, make_lines, make_source, plan_store, run_all, write_lines
 
 SPAWN = get_context("spawn")
-N_LISTS = 30
 
 
 @pytest.fixture
 def empty(bucket, tmp_path):
     """A store without a plan."""
     return ObjectStore(f"{bucket}/out", tmp_path / "scratch")
-
-
-@pytest.fixture
-def job(ngram_bundle):
-    return make_job(ngram_bundle)
 
 
 @pytest.fixture
