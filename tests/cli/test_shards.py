@@ -68,6 +68,56 @@ def test_resume_runs_what_is_missing(run, rescore, lists, tmp_path):
     assert run("shards", "verify", tmp_path / "out")[0] == 0
 
 
+def cut_short(folder, record):
+    record.write_bytes(record.read_bytes()[:100])
+    return record
+
+
+def change_checksum(folder, record):
+    record.write_text(record.read_text().replace('"sha256": "', '"sha256": "0', 1))
+    return record
+
+
+def delete_data(folder, record):
+    data = folder / json.loads(record.read_text())["data"]["name"]
+    data.unlink()
+    return data
+
+
+def empty_rejects(folder, record):
+    rejects = folder / json.loads(record.read_text())["rejects"]["name"]
+    rejects.write_text("")
+    return rejects
+
+
+@pytest.mark.parametrize("damage", [cut_short, change_checksum, delete_data, empty_rejects])
+def test_all_commands_say_that_a_shard_with_a_damaged_record_is_not_committed(
+    damage, run, rescore, lists, tmp_path
+):
+    out = tmp_path / "out"
+    rescore(lists, "--shards", 3, "--plan-only")
+    rescore(lists, "--shard", 1)
+    record = out / "records" / "000001.json"
+    damaged = damage(out, record)
+    before = record.read_bytes()
+    for option in (("--resume",), ("--resume",), ("--shard", 1)):
+        code, _, err = rescore(lists, *option)
+        assert (code, "failed: shard 1: " in err) == (3, True), err
+        assert str(damaged) in err
+        assert "remove " in err
+        assert "and --resume" in err
+    assert record.read_bytes() == before
+    status = json.loads(run("shards", "status", out, "--json")[1])
+    assert (status["committed"], status["missing"], len(status["damaged"])) == (2, [1], 1)
+    code, problems, _ = run("shards", "verify", out)
+    assert (code, problems.count("\n"), str(damaged) in problems) == (1, 2, True), problems
+    code, _, err = run("shards", "merge", out, "-o", tmp_path / "merged.jsonl")
+    assert (code, str(damaged) in err) == (3, True), err
+    record.unlink()  # what the messages say
+    assert "2 of 3 shards committed before" in rescore(lists, "--resume")[2]
+    assert run("shards", "verify", out)[0] == 0
+
+
 def test_resume_refuses_what_has_changed_and_names_it(rescore, lists, run, bundle, tmp_path):
     rescore(lists, "--shards", 2, "--plan-only")
     for options, message in [

@@ -21,7 +21,6 @@ from rescorer.shards.cluster.connection import Cluster
 from rescorer.shards.cluster.pool import run_on_cluster
 from rescorer.shards.inspection import read_status, verify
 from rescorer.shards.merge import merge
-from rescorer.shards.planning import Division
 from rescorer.shards.record import Record, record_name
 from rescorer.shards.store import LocalStore
 from tests.support.ray_cluster import N_CPUS, mark, run_ray, skip_if_busy, wait_until_gone
