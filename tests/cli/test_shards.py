@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
+from rescorer.cli.options.engine import EngineOptions
+from rescorer.errors import ConfigError
 from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
 
 
@@ -191,6 +194,35 @@ def test_says_what_is_wrong_with_folders(run, rescore, lists, ngram_bundle, tmp_
         assert (code, "there is no plan.json" in err) == (2, True), err
     rescore(lists, "--shards", 2)
     assert "has a plan already: --resume goes on with it" in rescore(lists, "--shards", 2)[2]
+
+
+@pytest.mark.parametrize("address", ["localhost:{}", "localhost:99999", "no-such-host.invalid:6379"])
+def test_makes_no_plan_for_a_cluster_that_does_not_answer(
+    address, run, rescore, lists, unused_port, tmp_path
+):
+    options = "--shards", 2, "--engine", "ray", "--address", address.format(unused_port)
+    for _ in range(2):
+        code, _, err = rescore(lists, *options)
+        assert (code, "no Ray cluster answers there" in err) == (2, True), err
+    assert not (tmp_path / "out").exists()
+    assert rescore(lists, *options, "--plan-only")[0] == 0  # for machines that reach it
+
+
+def test_makes_no_plan_for_an_engine_that_is_not_installed(rescore, lists, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, _, err = rescore(lists, "--shards", 2, "--engine", "ray")
+    assert (code, "pip install 'rescorer[ray]'" in err) == (2, True), err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failure_after_the_plan_says_how_to_go_on(rescore, lists, monkeypatch):
+    def fail(*_):
+        raise ConfigError("no worker can start")
+
+    monkeypatch.setattr(EngineOptions, "run_shards", fail)
+    code, _, err = rescore(lists, "--shards", 2)
+    assert (code, "no worker can start; the plan in " in err, "with --resume" in err) == (2, True, True), err
+    assert "the plan in" not in rescore(lists, "--resume")[2]
 
 
 def test_conversations_are_never_divided(run, rescore, lists, tmp_path):

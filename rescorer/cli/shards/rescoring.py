@@ -68,10 +68,13 @@ class Scoring:
             InputError: an input cannot be read, or is not what was planned.
         """
         options.check()
+        if not options.plan_only:
+            engine.check_reachable()
         source = lists.as_source(may_divide=not self.session.session)
         names = [name for name in find_files(sources, source) if not is_own_file(store, name)]
         answers = self.describe(lists, machine)
-        if not store.exists(PLAN):
+        is_new = not store.exists(PLAN)
+        if is_new:
             self._make_plan(store, names, source, answers, options, lists, machine[2])
         elif options.has_size and options.shard is None and not options.resume:
             raise ConfigError(
@@ -86,7 +89,13 @@ class Scoring:
             typer.echo(message, err=True)
             return
         job = Job(load, source, self.to, self.session.keep_order)
-        _run(store, plan, fingerprint, job, options, engine, machine[3], report)
+        try:
+            _run(store, plan, fingerprint, job, options, engine, machine[3], report)
+        except (ConfigError, ScoringError) as error:
+            if not is_new:
+                raise
+            message = f"{error}; the plan in {store.place} is made: go on with --resume"
+            raise type(error)(message) from error
 
     def describe(self, lists: ListInputOptions, machine: Machine) -> dict[str, Any]:
         """All besides the lists that answers depend on, as data of a plan."""
