@@ -14,7 +14,8 @@ from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import Write, add_location
 from rescorer.formats.conversation_fields import phrase_records, utterance_records
 from rescorer.formats.field_map import FieldMap
-from rescorer.formats.io.sniff import PARQUET_MAGIC, Sample
+from rescorer.formats.io.chunks import PARQUET_MAGIC, is_parquet
+from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import (
     MAX_LINE_VARIABLE,
     Source,
@@ -108,7 +109,7 @@ def _find_objects(url: str) -> list[str]:
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file or folder has this format, or an empty string."""
-    if sample.magic == PARQUET_MAGIC:
+    if is_parquet(sample.magic):
         return f"its first bytes are {PARQUET_MAGIC.decode()}"
     if any(name.endswith(SUFFIX) for name in sample.names):
         return f"it has files that end in {SUFFIX}"
