@@ -21,6 +21,7 @@ from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 from rescorer.formats.nbest import jsonlines
 from rescorer.formats.registry import detect
 from rescorer.formats.tables import parquet
+from rescorer.formats.tables.batches import BATCH_ROWS
 from rescorer.formats.tables.parquet import read_lists, writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import nbest_lists, several
@@ -252,8 +253,8 @@ def test_reads_few_rows_at_a_time(tmp_path, monkeypatch):
 
     monkeypatch.setattr(parquet, "_parse_batch", count)
     assert len(list(read_lists(path))) == 200
-    assert max(sizes) <= parquet.BATCH_ROWS
+    assert max(sizes) <= BATCH_ROWS
     monkeypatch.setenv(MAX_LINE_VARIABLE, "1000")  # about as many bytes as are read at a time
     sizes.clear()
     assert len(list(read_lists(path))) == 200
-    assert max(sizes) < parquet.BATCH_ROWS
+    assert max(sizes) < BATCH_ROWS
