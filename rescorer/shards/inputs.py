@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.formats.io.text_io import GZIP_MAGIC, max_line_bytes, open_named
+from rescorer.formats.io.chunks import GZIP_MAGIC
+from rescorer.formats.io.text_io import max_line_bytes, open_named
 from rescorer.formats.tables.parquet import find_tables
 from rescorer.shards.plan import InputFile, Part
 from rescorer.storage.objects import find_objects, measure_objects

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from rescorer.errors import FormatError, InputError
 from rescorer.files.rescoring import FileSummary
+from rescorer.shards.committed import how_to_mend, read_committed
 from rescorer.shards.inputs import BLOCK_BYTES, hash_part
 from rescorer.shards.plan import Plan, read_plan
-from rescorer.shards.record import DataFile, Record, read_record, record_name, shard_of_record
+from rescorer.shards.record import DataFile, Record, record_name, shard_of_record
 from rescorer.shards.store import ATTEMPT_NAME, ATTEMPTS, RECORDS, Store, StoredFile
 from rescorer.shards.worker import add_summaries, hash_blocks
 
@@ -22,7 +23,7 @@ class Status:
     records: dict[int, Record]
     """Records of the committed shards."""
     damaged: tuple[str, ...]
-    """Why records cannot be read."""
+    """Why records cannot be read, or what is wrong with the files that they name."""
     leftovers: tuple[StoredFile, ...]
     """Files of attempts that no record names: of running processes, or left by killed ones, or those of
     damaged records."""
@@ -60,24 +61,20 @@ def read_status(store: Store) -> Status:
     """
     plan, fingerprint = read_plan(store)
     attempts = store.list_files(ATTEMPTS)  # before the records, so that a commit in between is no leftover
-    records: dict[int, Record] = {}
-    damaged = []
+    shards, damaged = [], []
     for file in store.list_files(RECORDS):
         shard = shard_of_record(file.name)
         if shard is None or shard >= len(plan.shards):
             damaged.append(f"{store.place}/{file.name}: is not the record of a planned shard; remove it")
-            continue
-        try:
-            record = read_record(store, shard, fingerprint)
-        except FormatError as error:
-            damaged.append(str(error))
         else:
-            records |= {} if record is None else {shard: record}
-    named = {file.name for record in records.values() for file in (record.data, record.rejects) if file}
+            shards.append(shard)
+    found = read_committed(store, fingerprint, shards)
+    damaged += [f"shard {shard}: {error}" for shard, error in sorted(found.damaged.items())]
+    named = {file.name for record in found.records.values() for file in (record.data, record.rejects) if file}
     leftovers = tuple(
         file for file in attempts if file.name not in named and ATTEMPT_NAME.fullmatch(file.name)
     )
-    return Status(plan, records, tuple(damaged), leftovers)
+    return Status(plan, found.records, tuple(damaged), leftovers)
 
 
 def verify(
@@ -115,17 +112,15 @@ def _verify_record(store: Store, record: Record, n_planned: int | None) -> Itera
         except OSError as error:
             wrong = error.strerror or str(error)
         if wrong:
-            name = f"{store.place}/{record_name(record.shard)}"
-            yield f"shard {record.shard}: {store.place}/{file.name}: {wrong}; remove {name} and --resume"
+            mend = how_to_mend(store, record.shard)
+            yield f"shard {record.shard}: {store.place}/{file.name}: {wrong}; {mend}"
 
 
 def _compare(store: Store, file: DataFile) -> str:
     """What differs between a file and its record; empty if nothing does."""
     with store.open(file.name) as stream:
-        found = hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b""))
-    if found[0] != file.n_bytes:
-        return f"has {found[0]:,} bytes, its record {file.n_bytes:,}"
-    return "" if found[1] == file.sha256 else "was changed: its hash differs from its record's"
+        _, sha256 = hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b""))
+    return "" if sha256 == file.sha256 else "was changed: its hash differs from its record's"
 
 
 def _verify_inputs(plan: Plan, index: int) -> Iterator[str]:

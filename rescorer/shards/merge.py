@@ -10,9 +10,10 @@ from pathlib import Path
 from rescorer.errors import ConfigError, FormatError
 from rescorer.files.rescoring import FileSummary
 from rescorer.formats.io.text_io import open_binary_output
+from rescorer.shards.committed import how_to_mend
 from rescorer.shards.inputs import BLOCK_BYTES
 from rescorer.shards.inspection import Status, read_status
-from rescorer.shards.record import DataFile, record_name
+from rescorer.shards.record import DataFile
 from rescorer.shards.store import Store
 
 MAX_NAMED = 5
@@ -85,4 +86,4 @@ def _read_verified(store: Store, index: int, file: DataFile) -> Iterator[bytes]:
             yield block
     if (n_bytes, digest.hexdigest()) != (file.n_bytes, file.sha256):
         message = f"was changed since shard {index} was committed"
-        raise FormatError(f"{message}; remove {record_name(index)} and --resume", file=place)
+        raise FormatError(f"{message}; {how_to_mend(store, index)}", file=place)

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from rescorer.errors import FormatError
 from rescorer.files.rescoring import FileSummary
-from rescorer.shards.store import ATTEMPTS, RECORDS, Store, is_count, is_sha256, read_file
+from rescorer.shards.store import ATTEMPTS, RECORDS, Store, is_count, is_sha256
 
 NAME_DIGITS = 6
 MAX_RECORD_BYTES = 1 << 16
@@ -69,7 +69,8 @@ def read_record(store: Store, shard: int, plan: str) -> Record | None:
     """
     place = f"{store.place}/{record_name(shard)}"
     try:
-        content = read_file(store, record_name(shard), MAX_RECORD_BYTES)
+        with store.open(record_name(shard)) as stream:
+            content = stream.read(MAX_RECORD_BYTES + 1)
     except FileNotFoundError:
         return None
     record = _parse(content, place)
@@ -80,6 +81,8 @@ def read_record(store: Store, shard: int, plan: str) -> Record | None:
 
 def _parse(content: bytes, place: str) -> Record:
     try:
+        if len(content) > MAX_RECORD_BYTES:
+            raise ValueError
         data = json.loads(content)
         checksum = data.pop("sha256")
         rejects = data.pop("rejects")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 
 import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
+from rescorer.cli.options.engine import EngineOptions
+from rescorer.errors import ConfigError
 from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
 
 
@@ -66,6 +69,56 @@ def test_resume_runs_what_is_missing(run, rescore, lists, tmp_path):
     assert "1 of " in err
     assert "shards committed before" in err
     assert run("shards", "verify", tmp_path / "out")[0] == 0
+
+
+def cut_short(folder, record):
+    record.write_bytes(record.read_bytes()[:100])
+    return record
+
+
+def change_checksum(folder, record):
+    record.write_text(record.read_text().replace('"sha256": "', '"sha256": "0', 1))
+    return record
+
+
+def delete_data(folder, record):
+    data = folder / json.loads(record.read_text())["data"]["name"]
+    data.unlink()
+    return data
+
+
+def empty_rejects(folder, record):
+    rejects = folder / json.loads(record.read_text())["rejects"]["name"]
+    rejects.write_text("")
+    return rejects
+
+
+@pytest.mark.parametrize("damage", [cut_short, change_checksum, delete_data, empty_rejects])
+def test_all_commands_say_that_a_shard_with_a_damaged_record_is_not_committed(
+    damage, run, rescore, lists, tmp_path
+):
+    out = tmp_path / "out"
+    rescore(lists, "--shards", 3, "--plan-only")
+    rescore(lists, "--shard", 1)
+    record = out / "records" / "000001.json"
+    damaged = damage(out, record)
+    before = record.read_bytes()
+    for option in (("--resume",), ("--resume",), ("--shard", 1)):
+        code, _, err = rescore(lists, *option)
+        assert (code, "failed: shard 1: " in err) == (3, True), err
+        assert str(damaged) in err
+        assert "remove " in err
+        assert "and --resume" in err
+    assert record.read_bytes() == before
+    status = json.loads(run("shards", "status", out, "--json")[1])
+    assert (status["committed"], status["missing"], len(status["damaged"])) == (2, [1], 1)
+    code, problems, _ = run("shards", "verify", out)
+    assert (code, problems.count("\n"), str(damaged) in problems) == (1, 2, True), problems
+    code, _, err = run("shards", "merge", out, "-o", tmp_path / "merged.jsonl")
+    assert (code, str(damaged) in err) == (3, True), err
+    record.unlink()  # what the messages say
+    assert "2 of 3 shards committed before" in rescore(lists, "--resume")[2]
+    assert run("shards", "verify", out)[0] == 0
 
 
 def test_resume_refuses_what_has_changed_and_names_it(rescore, lists, run, bundle, tmp_path):
@@ -141,6 +194,35 @@ def test_says_what_is_wrong_with_folders(run, rescore, lists, ngram_bundle, tmp_
         assert (code, "there is no plan.json" in err) == (2, True), err
     rescore(lists, "--shards", 2)
     assert "has a plan already: --resume goes on with it" in rescore(lists, "--shards", 2)[2]
+
+
+@pytest.mark.parametrize("address", ["localhost:{}", "localhost:99999", "no-such-host.invalid:6379"])
+def test_makes_no_plan_for_a_cluster_that_does_not_answer(
+    address, run, rescore, lists, unused_port, tmp_path
+):
+    options = "--shards", 2, "--engine", "ray", "--address", address.format(unused_port)
+    for _ in range(2):
+        code, _, err = rescore(lists, *options)
+        assert (code, "no Ray cluster answers there" in err) == (2, True), err
+    assert not (tmp_path / "out").exists()
+    assert rescore(lists, *options, "--plan-only")[0] == 0  # for machines that reach it
+
+
+def test_makes_no_plan_for_an_engine_that_is_not_installed(rescore, lists, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, _, err = rescore(lists, "--shards", 2, "--engine", "ray")
+    assert (code, "pip install 'rescorer[ray]'" in err) == (2, True), err
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_failure_after_the_plan_says_how_to_go_on(rescore, lists, monkeypatch):
+    def fail(*_):
+        raise ConfigError("no worker can start")
+
+    monkeypatch.setattr(EngineOptions, "run_shards", fail)
+    code, _, err = rescore(lists, "--shards", 2)
+    assert (code, "no worker can start; the plan in " in err, "with --resume" in err) == (2, True, True), err
+    assert "the plan in" not in rescore(lists, "--resume")[2]
 
 
 def test_conversations_are_never_divided(run, rescore, lists, tmp_path):

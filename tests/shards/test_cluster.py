@@ -21,15 +21,14 @@ from rescorer.shards.cluster.connection import Cluster
 from rescorer.shards.cluster.pool import run_on_cluster
 from rescorer.shards.inspection import read_status, verify
 from rescorer.shards.merge import merge
-from rescorer.shards.planning import Division
 from rescorer.shards.record import Record, record_name
 from rescorer.shards.store import LocalStore
 from tests.support.ray_cluster import N_CPUS, mark, run_ray, skip_if_busy, wait_until_gone
-from tests.support.sharding import BATCH_WORDS, make_job, make_lines, plan_into, write_lines
+from tests.support.sharding import BATCH_WORDS, N_LISTS, make_lines, write_lines
 
 pytestmark = pytest.mark.slow
 
-N_LISTS, N_ITEMS = 30, 33
+N_ITEMS = 33
 PATIENCE_S = 120
 SPAWN = get_context("spawn")
 
@@ -46,18 +45,6 @@ def address():
         patch.setenv("RAY_AUTH_TOKEN", "0123456789abcdef" * 4)
         with run_ray() as address:
             yield address
-
-
-@pytest.fixture
-def job(ngram_bundle):
-    return make_job(ngram_bundle)
-
-
-@pytest.fixture
-def store(job, tmp_path):
-    """A plan of three shards."""
-    lists = write_lines(tmp_path / "in.jsonl", make_lines(N_LISTS))
-    return plan_into(tmp_path / "out", [lists], job, Division(3, "shards", None))
 
 
 def wait_for(path: Path) -> None:

@@ -25,21 +25,23 @@ from rescorer.shards.store import OutputError, read_file
 from rescorer.shards.worker import run_shard
 from rescorer.storage.objects import open_filesystem, open_object
 from tests.support.object_storage import ignore_conditions, lose_answer, put, refuse
-from tests.support.sharding import load, make_job, make_lines, make_source, plan_store, run_all, write_lines
+from tests.support.sharding import (
+    N_LISTS,
+    load,
+    make_lines,
+    make_source,
+    plan_store,
+    run_all,
+    write_lines,
+)
 
 SPAWN = get_context("spawn")
-N_LISTS = 30
 
 
 @pytest.fixture
 def empty(bucket, tmp_path):
     """A store without a plan."""
     return ObjectStore(f"{bucket}/out", tmp_path / "scratch")
-
-
-@pytest.fixture
-def job(ngram_bundle):
-    return make_job(ngram_bundle)
 
 
 @pytest.fixture
@@ -227,7 +229,7 @@ def test_a_change_while_an_object_is_read_is_an_error(bucket):
     ("change", "message"),
     [
         (lambda content: content.replace(b"cat", b"dog"), "its hash differs"),
-        (None, "there is no such object"),
+        (None, "is missing; restore it, or remove s3://"),
     ],
 )
 def test_verify_and_merge_find_changed_output(change, message, store, job, tmp_path):
@@ -235,6 +237,7 @@ def test_verify_and_merge_find_changed_output(change, message, store, job, tmp_p
     name = read_status(store).records[2].data.name
     if change is None:
         store.delete(name)
+        assert read_status(store).missing == [2]
     else:
         put(f"{store.place}/{name}", change(read_file(store, name, 1 << 20)))
     (problem,) = verify(store)

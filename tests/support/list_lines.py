@@ -1,9 +1,15 @@
-"""N-best lists as JSON lines, for the tests of commands."""
+"""N-best lists as JSON lines."""
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
+
+from rescorer.errors import InputError
+from rescorer.formats.field_map import FieldMap
+from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.types import NBestList
 
 
 def record(list_id: str, *texts: str, **fields) -> str:
@@ -20,3 +26,14 @@ def write(path: Path, *lines: str) -> Path:
     """Write the lines to ``path`` and return it."""
     path.write_text("".join(line + "\n" for line in lines), encoding="utf-8")
     return path
+
+
+def read(*records: object, names: FieldMap = FieldMap(), group_of=None) -> list[NBestList | InputError]:  # noqa: B008
+    lines = [record if isinstance(record, str) else json.dumps(record) for record in records]
+    return list(read_lists(io.BytesIO("\n".join(lines).encode()), names, group_of))
+
+
+def read_one(record: object, **options) -> NBestList:
+    (outcome,) = read(record, **options)
+    assert isinstance(outcome, NBestList), outcome
+    return outcome

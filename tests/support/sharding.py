@@ -23,6 +23,8 @@ from rescorer.types import MAXIMUM, Weights
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "dog")
 BATCH_WORDS = 40
+N_LISTS = 30
+"""Number of lists of the plans of most tests."""
 APPLIED = PhraseOptions(), CandidateOptions()
 AnyStore = TypeVar("AnyStore", bound=Store)
 

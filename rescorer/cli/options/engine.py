@@ -10,7 +10,7 @@ import typer
 
 from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError
-from rescorer.shards.cluster.connection import Cluster, check_address
+from rescorer.shards.cluster.connection import Cluster, check_address, check_reachable
 from rescorer.shards.cluster.pool import run_on_cluster
 from rescorer.shards.due import Finished
 from rescorer.shards.pool import run_shards
@@ -83,6 +83,11 @@ class EngineOptions:
                 f"--device {device} with --engine ray: give --gpus-per-worker too, such as 1, or 0.25 for "
                 "four workers on each GPU"
             )
+
+    def check_reachable(self) -> None:
+        """Raise ConfigError if there can be no cluster, before anything is done for it."""
+        if self.engine == "ray":
+            check_reachable(self.address)
 
     def run_shards(
         self, store: Store, due: Sequence[int], job: Job, workers: int, threads: int, on_batch: OnBatch

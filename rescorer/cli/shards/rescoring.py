@@ -25,6 +25,7 @@ from rescorer.cli.options.weights import check_first_lists
 from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError, pluralise
 from rescorer.files.rescoring import FileSummary, LocalRescorer
 from rescorer.score_combination import weights_to_dict
+from rescorer.shards.committed import Committed, read_committed
 from rescorer.shards.inputs import ListSource, find_files, measure_all
 from rescorer.shards.plan import Plan, check_answers, check_files, read_plan
 from rescorer.shards.planning import Division, make_plan
@@ -67,16 +68,19 @@ class Scoring:
             InputError: an input cannot be read, or is not what was planned.
         """
         options.check()
+        if not options.plan_only:
+            engine.check_reachable()
         source = lists.as_source(may_divide=not self.session.session)
         names = [name for name in find_files(sources, source) if not is_own_file(store, name)]
         answers = self.describe(lists, machine)
-        if not store.exists(PLAN):
+        is_new = not store.exists(PLAN)
+        if is_new:
             self._make_plan(store, names, source, answers, options, lists, machine[2])
         elif options.has_size and options.shard is None and not options.resume:
             raise ConfigError(
                 f"{store.place} has a plan already: --resume goes on with it; or choose another folder"
             )
-        plan, _ = read_plan(store)
+        plan, fingerprint = read_plan(store)
         check_answers(plan, answers, f"{store.place}/{PLAN}")
         check_files(plan, tuple(zip(names, measure_all(names), strict=True)))
         if options.plan_only:
@@ -85,7 +89,13 @@ class Scoring:
             typer.echo(message, err=True)
             return
         job = Job(load, source, self.to, self.session.keep_order)
-        _run(store, plan, job, options, engine, machine[3], report)
+        try:
+            _run(store, plan, fingerprint, job, options, engine, machine[3], report)
+        except (ConfigError, ScoringError) as error:
+            if not is_new:
+                raise
+            message = f"{error}; the plan in {store.place} is made: go on with --resume"
+            raise type(error)(message) from error
 
     def describe(self, lists: ListInputOptions, machine: Machine) -> dict[str, Any]:
         """All besides the lists that answers depend on, as data of a plan."""
@@ -147,6 +157,7 @@ class Scoring:
 def _run(
     store: Store,
     plan: Plan,
+    fingerprint: str,
     job: Job,
     options: ShardOptions,
     engine: EngineOptions,
@@ -156,11 +167,11 @@ def _run(
     """Run the shards that are due, and raise the first error of one that failed."""
     if options.shard is not None and options.shard >= len(plan.shards):
         raise ConfigError(f"--shard {options.shard}: the plan has shards 0 to {len(plan.shards) - 1:,}")
-    committed = {shard_of_record(file.name) for file in store.list_files(RECORDS)}
     planned = range(len(plan.shards)) if options.shard is None else [options.shard]
-    due = [index for index in planned if index not in committed]
+    found = _read_committed(store, fingerprint, planned)
+    due = [index for index in planned if index not in found.records and index not in found.damaged]
     counts = [plan.count_lists(index) for index in due]
-    total, errors = FileSummary(), []
+    total, errors = FileSummary(), list[tuple[int, RescorerError]](found.damaged.items())
     n_lists = None if None in counts else sum(filter(None, counts))
     with _progress("rescoring", n_lists, " lists") as bar:
 
@@ -174,11 +185,19 @@ def _run(
                 errors.append((shard, result))
                 bar.write(f"shard {shard} failed: {result}", file=sys.stderr)
     if errors:
-        _raise_first(errors, len(due))
-    done = len(planned) - len(due)
-    if done:
+        _raise_first(errors, len(due) + len(found.damaged))
+    if done := len(found.records):
         typer.echo(f"{done:,} of {pluralise(len(planned), 'shard')} committed before", err=True)
     report(total, "in the rejects of their shards")
+
+
+def _read_committed(store: Store, fingerprint: str, planned: Sequence[int]) -> Committed:
+    """Read the records of shards, and warn of those that are damaged before the others are run."""
+    recorded = {shard_of_record(file.name) for file in store.list_files(RECORDS)}
+    found = read_committed(store, fingerprint, [index for index in planned if index in recorded])
+    for shard, error in found.damaged.items():
+        typer.echo(f"warning: shard {shard} cannot be committed: {error}", err=True)
+    return found
 
 
 def _raise_first(errors: list[tuple[int, RescorerError]], n_due: int) -> None:

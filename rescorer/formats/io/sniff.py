@@ -9,14 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.errors import FormatError
+from rescorer.formats.io.chunks import is_parquet
 from rescorer.formats.io.text_io import open_named, read_lines
 from rescorer.storage.objects import find_objects, is_object
 from rescorer.storage.urls import base_name, is_url
 
 SAMPLE_LINES = 50
-MAGIC_BYTES = 4
-PARQUET_MAGIC = b"PAR1"
-"""First bytes of a parquet file, which is not text."""
+MAGIC_BYTES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +64,7 @@ def read_sample(path: str | Path) -> Sample:
     """
     names, first = _find_entries(path)
     magic = _read_magic(first) if first else b""
-    is_text = first and magic != PARQUET_MAGIC
+    is_text = first and not is_parquet(magic)
     lines = islice(read_lines(first), SAMPLE_LINES) if first and is_text else ()
     texts = tuple(text for _, text in lines if isinstance(text, str) and text.strip())
     return Sample(Path(path), names, texts, magic)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import codecs
 import errno
 import gzip
-import io
 import os
 import sys
 import tempfile
@@ -16,13 +15,13 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, TextIO
 
 from rescorer.errors import ConfigError, FormatError
+from rescorer.formats.io.chunks import read_chunks
 from rescorer.storage.objects import open_object
 from rescorer.storage.urls import is_url
 
 Source = str | Path | BinaryIO
 """A file name, the URL of an object, ``-`` for standard input, or an open binary stream."""
 
-CHUNK_BYTES = 1 << 16
 MAX_LINE_BYTES = 1 << 26
 """Default limit on the length of a line; a longer line is an error, so that it cannot exhaust the memory.
 
@@ -32,7 +31,6 @@ MAX_LINE_VARIABLE = "RESCORER_MAX_LINE_BYTES"
 """Environment variable that overrides the limit."""
 WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
 """Errors that come after a file was opened for writing: a full disk, an exceeded quota and such."""
-GZIP_MAGIC = b"\x1f\x8b"
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -64,7 +62,7 @@ def read_lines(
     with _open_input(source) as stream:
         number = first - 1
         try:
-            for raw in _split_lines(_read_chunks(stream), limit):
+            for raw in _split_lines(read_chunks(stream, name), limit):
                 number += 1
                 yield number, _decode_line(raw, name, number, limit, encoding)
         except (EOFError, zlib.error) as error:
@@ -99,7 +97,7 @@ def read_text_chunks(source: Source) -> Iterator[str]:
     decoder = codecs.getincrementaldecoder("utf-8-sig")()
     with _open_input(source) as stream:
         try:
-            for chunk in _read_chunks(stream):
+            for chunk in read_chunks(stream, name):
                 text = decoder.decode(chunk)
                 line += text.count("\n")
                 yield text
@@ -115,7 +113,7 @@ def read_text_chunks(source: Source) -> Iterator[str]:
 
 
 def read_byte_chunks(source: Source) -> Iterator[bytes]:
-    """Yield the bytes of a binary file, decompressed, in chunks of at most ``CHUNK_BYTES``.
+    """Yield the bytes of a binary file, decompressed, in chunks of at most ``chunks.CHUNK_BYTES``.
 
     Raises:
         FormatError: If the source cannot be opened or read, or its gzip data are damaged.
@@ -123,7 +121,7 @@ def read_byte_chunks(source: Source) -> Iterator[bytes]:
     name = source_name(source)
     with _open_input(source) as stream:
         try:
-            yield from _read_chunks(stream)
+            yield from read_chunks(stream, name)
         except (EOFError, zlib.error) as error:
             raise FormatError(f"damaged gzip data: {error}", file=name) from None
         except OSError as error:
@@ -232,33 +230,6 @@ def _open_input(source: Source) -> Iterator[BinaryIO]:
             raise FormatError(f"cannot be read: {error.strerror or error}", file=str(source)) from None
         with stream:
             yield stream
-
-
-def _read_chunks(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield decompressed bytes as soon as they arrive, so that a pipe is processed line by line."""
-    read = stream.read1 if isinstance(stream, (io.BufferedReader, io.BytesIO)) else stream.read
-    head = b""
-    while len(head) < len(GZIP_MAGIC) and (chunk := read(CHUNK_BYTES)):
-        head += chunk
-    compressed = head.startswith(GZIP_MAGIC)
-    member = zlib.decompressobj(wbits=31)
-    chunk = head
-    while chunk:
-        if compressed:
-            while chunk:  # a file may contain several gzip members, padded with zeros
-                if member.eof:
-                    chunk = chunk.lstrip(b"\0")
-                    if not chunk:
-                        break
-                    member = zlib.decompressobj(wbits=31)
-                yield member.decompress(chunk, CHUNK_BYTES)  # bounded: data may expand a thousandfold
-                chunk = member.unconsumed_tail or member.unused_data
-        else:
-            yield chunk
-        chunk = read(CHUNK_BYTES)
-    if compressed and not member.eof:
-        yield member.flush()
-        raise EOFError("the file ends early")
 
 
 def max_line_bytes() -> int:

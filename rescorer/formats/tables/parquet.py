@@ -14,7 +14,8 @@ from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import Write, add_location
 from rescorer.formats.conversation_fields import phrase_records, utterance_records
 from rescorer.formats.field_map import FieldMap
-from rescorer.formats.io.sniff import PARQUET_MAGIC, Sample
+from rescorer.formats.io.chunks import PARQUET_MAGIC, is_parquet
+from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import (
     MAX_LINE_VARIABLE,
     Source,
@@ -24,7 +25,9 @@ from rescorer.formats.io.text_io import (
     source_name,
 )
 from rescorer.formats.nbest.records import parse_record
+from rescorer.formats.tables.batches import OversizedRow, Table, TooLarge, open_table
 from rescorer.formats.tables.columns import Columns, find_columns
+from rescorer.formats.tables.pages import DamagedPage
 from rescorer.storage.objects import find_objects, is_object
 from rescorer.storage.urls import is_url
 from rescorer.types import NBestList
@@ -33,9 +36,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 SUFFIX = ".parquet"
-BATCH_ROWS = 64
-"""Rows that are in memory at a time, besides the compressed columns of their row group; fewer if they are
-large."""
 GROUP_ROWS = 4096
 """Rows of a row group that is written."""
 DEFAULT_FIELDS = FieldMap()
@@ -108,7 +108,7 @@ def _find_objects(url: str) -> list[str]:
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file or folder has this format, or an empty string."""
-    if sample.magic == PARQUET_MAGIC:
+    if is_parquet(sample.magic):
         return f"its first bytes are {PARQUET_MAGIC.decode()}"
     if any(name.endswith(SUFFIX) for name in sample.names):
         return f"it has files that end in {SUFFIX}"
@@ -120,7 +120,7 @@ def looks_like(sample: Sample) -> str:
 def _read_table(
     name: str, names: FieldMap, group_of: Callable[[str], str] | None
 ) -> Iterator[NBestList | InputError]:
-    parquet = _import_parquet(name)
+    _import_parquet(name)
     import pyarrow as pa
 
     try:
@@ -129,18 +129,18 @@ def _read_table(
         raise FormatError(f"cannot be read: {error.strerror or error}", file=name) from None
     with stream:
         try:
-            table = parquet.ParquetFile(stream)
+            table = open_table(stream)
         except (OSError, pa.ArrowException) as error:
             raise FormatError(f"is not a parquet file: {_first_line(error)}", file=name) from None
-        columns = find_columns(table.schema_arrow, names, name)
+        columns = find_columns(table.schema, names, name)
         first_row = 1
-        for group in range(table.num_row_groups):
+        for group in range(table.n_groups):
             yield from _read_group(table, group, columns, group_of, name, first_row)
-            first_row += table.metadata.row_group(group).num_rows
+            first_row += table.count_rows(group)
 
 
 def _read_group(
-    table: Any,
+    table: Table,
     group: int,
     columns: Columns,
     group_of: Callable[[str], str] | None,
@@ -150,22 +150,21 @@ def _read_group(
     """Yield the lists of a row group; if it is damaged, those before the damage and an error."""
     import pyarrow as pa
 
-    row, n_rows = first_row, _count_batch_rows(table.metadata.row_group(group))
+    row = first_row
     try:
-        for batch in table.iter_batches(
-            n_rows, row_groups=[group], columns=list(columns.converters), use_threads=False
-        ):
-            yield from _parse_batch(batch, columns, group_of, file, row)
-            row += batch.num_rows
-    except (OSError, pa.ArrowException) as error:
+        for batch in table.read_batches(group, columns.converters):
+            if isinstance(batch, OversizedRow):
+                message = f"longer than {max_line_bytes()} bytes; set {MAX_LINE_VARIABLE} to allow more"
+                yield FormatError(message, file=file, line=row)
+                row += 1
+            else:
+                yield from _parse_batch(batch, columns, group_of, file, row)
+                row += batch.num_rows
+    except TooLarge as error:
+        yield FormatError(f"row group {group} is not read: {error}", file=file, line=row)
+    except (OSError, DamagedPage, pa.ArrowException) as error:
         message = f"damaged data in row group {group}: {_first_line(error)}"
         yield FormatError(message, file=file, line=row)
-
-
-def _count_batch_rows(group: Any) -> int:
-    """How many rows of a row group are read at a time: about as many bytes as one row may have."""
-    row_bytes = group.total_byte_size // max(1, group.num_rows)
-    return int(min(BATCH_ROWS, max(1, max_line_bytes() // max(1, row_bytes))))
 
 
 def _parse_batch(
@@ -175,16 +174,13 @@ def _parse_batch(
     file: str,
     first_row: int,
 ) -> Iterator[NBestList | InputError]:
-    problem, records, limit = "", list[dict[str, Any]](), max_line_bytes()
-    if batch.nbytes > limit:
-        problem = f"longer than {limit} bytes; set {MAX_LINE_VARIABLE} to allow more"
-    else:
-        try:
-            records = list(columns.read_rows(batch))
-        except UnicodeDecodeError as error:
-            problem = f"not UTF-8: {error.reason}"
-        except (OverflowError, ValueError) as error:  # such as a date after the year 9999
-            problem = f"has a value that cannot be read: {error}"
+    problem, records = "", list[dict[str, Any]]()
+    try:
+        records = list(columns.read_rows(batch))
+    except UnicodeDecodeError as error:
+        problem = f"not UTF-8: {error.reason}"
+    except (OverflowError, ValueError) as error:  # such as a date after the year 9999
+        problem = f"has a value that cannot be read: {error}"
     if problem and batch.num_rows == 1:
         yield FormatError(problem, file=file, line=first_row)
     elif problem:  # in one of the rows

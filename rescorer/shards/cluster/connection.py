@@ -9,6 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
@@ -66,15 +67,42 @@ def import_ray() -> ModuleType:
     try:
         import ray
     except ModuleNotFoundError:
-        message = "--engine ray needs Ray, which is not installed: pip install 'rescorer[ray]'"
-        raise ConfigError(message) from None
+        raise _missing_ray() from None
     return ray
+
+
+def _missing_ray() -> ConfigError:
+    return ConfigError("--engine ray needs Ray, which is not installed: pip install 'rescorer[ray]'")
 
 
 def check_address(address: str) -> None:
     """Raise ConfigError if an address does not have the form of one."""
     if address and not ADDRESS.fullmatch(address):
         raise ConfigError(f"--address {address}: expected auto, HOST:PORT or ray://HOST:PORT")
+
+
+def check_reachable(address: str) -> None:
+    """Check what can be known of a cluster without joining it: Ray itself would try for a minute.
+
+    Raises:
+        ConfigError: Ray is not installed, or nothing accepts connections at ``HOST:PORT``.
+    """
+    if find_spec("ray") is None:
+        raise _missing_ray()
+    address = _resolve(address)
+    if not ((match := ADDRESS.fullmatch(address)) and match["host"]):
+        return
+    try:
+        socket.create_connection((match["host"].strip("[]"), int(match["port"])), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        message = "no Ray cluster answers there; is its head running, and the port that of `ray start`?"
+        raise ConfigError(f"--address {address}: {reason}: {message}") from None
+
+
+def _resolve(address: str) -> str:
+    """The address that ``auto`` stands for, if the environment has one."""
+    return os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
 
 
 @contextmanager
@@ -100,9 +128,8 @@ def connect(cluster: Cluster) -> Iterator[ModuleType]:
 
 @contextmanager
 def _join(address: str) -> Iterator[ModuleType]:
-    address = os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
-    if (match := ADDRESS.fullmatch(address)) and match["host"]:
-        _check_that_it_listens(address, match["host"].strip("[]"), int(match["port"]))
+    check_reachable(address)
+    address = _resolve(address)
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # to reach the head, of 40 s each; 20 otherwise
     ray = import_ray()
     try:
@@ -116,16 +143,6 @@ def _join(address: str) -> Iterator[ModuleType]:
         reason = " ".join(str(error).split())  # of different versions, on several lines
         raise ScoringError(f"--address {address}: cannot join the Ray cluster: {reason}") from error
     yield ray
-
-
-def _check_that_it_listens(address: str, host: str, port: int) -> None:
-    """Raise ConfigError if nothing accepts connections: Ray itself would try for a minute."""
-    try:
-        socket.create_connection((host, port), CONNECT_S).close()
-    except (OSError, OverflowError) as error:
-        reason = getattr(error, "strerror", None) or error
-        message = "no Ray cluster answers there; is its head running, and the port that of `ray start`?"
-        raise ConfigError(f"--address {address}: {reason}: {message}") from None
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer.service.models.metadata import read_model_facts
 from rescorer_training.cli import app
-from rescorer_training.recipe.config import SHIPPED, list_shipped_recipes, make_recipe, read_recipe
+from rescorer_training.recipe.config import make_recipe, read_recipe
 from rescorer_training.recipe.report import Report, plot_curves, render_markdown
 from rescorer_training.recipe.run import run_recipe
 
@@ -123,14 +123,6 @@ def test_second_run_reuses_all_results(tmp_path, data):
     assert json.loads(first.stdout) == json.loads(second.stdout)
 
 
-def test_shows_a_shipped_recipe_to_copy(tmp_path):
-    shown = CliRunner().invoke(app, ["run", "starter", "--show"])
-    assert shown.stdout == (SHIPPED / "starter.toml").read_text()
-    incomplete = CliRunner().invoke(app, ["run", "starter", "--data", str(tmp_path)])
-    assert incomplete.exit_code
-    assert "--output" in str(incomplete.exception) + incomplete.output
-
-
 def test_missing_plot_library_is_noticed_before_any_work(tmp_path, data, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)  # as if it were not installed
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -216,32 +208,10 @@ def test_missing_weights_set_is_reported_before_training(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", list_shipped_recipes())
-def test_copy_of_a_shipped_recipe_works_wherever_it_lies(tmp_path, name):
-    copy = tmp_path / "copy.toml"
-    copy.write_text(CliRunner().invoke(app, ["run", name, "--show"]).stdout)
-    original, copied = read_recipe(name), read_recipe(str(copy))
-    assert copied.list_weight_sets() == original.list_weight_sets()
-    assert copied.load_normaliser().settings == original.load_normaliser().settings
-
-
 def test_names_the_shipped_normalisers(tmp_path):
     toml = TOML.replace("[vocabulary]", 'normaliser = "conversations"\n[vocabulary]')
     with pytest.raises(ConfigError, match=r"\[text\] normaliser: .* names conversation, which come with"):
         make_recipe(tomllib.loads(toml), tmp_path / "toy.toml").load_normaliser()
-
-
-def test_unknown_recipe_name_lists_shipped_recipes():
-    with pytest.raises(ConfigError, match="shipped recipes are ablation, books, conversation, directions"):
-        read_recipe("ptbb")
-
-
-@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.toml")), ids=lambda path: path.stem)
-def test_shipped_recipes_are_valid(path):
-    recipe = read_recipe(path.stem)
-    assert recipe.name == path.stem
-    recipe.load_normaliser()
-    recipe.list_weight_sets()
 
 
 def test_report_without_networks_has_no_curves():

@@ -1,0 +1,60 @@
+"""Read bytes as they arrive, decompressed, and tell formats by their first bytes."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Iterator
+from typing import BinaryIO
+
+from rescorer.errors import FormatError
+
+CHUNK_BYTES = 1 << 16
+GZIP_MAGIC = b"\x1f\x8b"
+PARQUET_MAGIC = b"PAR1"
+"""First bytes of a parquet file; the next one is no character of a text."""
+
+
+def is_parquet(head: bytes) -> bool:
+    """Whether the first bytes of a file are those of parquet; five are needed, since a text may begin
+    with the same four letters."""
+    return head.startswith(PARQUET_MAGIC) and head[4:5] < b" " and head[4:5] not in b"\t\r\n"
+
+
+def read_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield decompressed bytes as soon as they arrive, so that a pipe is processed line by line.
+
+    Args:
+        name: name of the stream for messages.
+
+    Raises:
+        FormatError: they are a table in the format parquet.
+    """
+    read = stream.read1 if isinstance(stream, (io.BufferedReader, io.BytesIO)) else stream.read
+    head = b""
+    while (len(head) < len(GZIP_MAGIC) or PARQUET_MAGIC.startswith(head)) and (chunk := read(CHUNK_BYTES)):
+        head += chunk
+    if is_parquet(head):
+        message = (
+            "is a parquet table, which cannot be read from a pipe or in another format; give the name of "
+        )
+        raise FormatError(f"{message}its file, without --format", file=name)
+    compressed = head.startswith(GZIP_MAGIC)
+    member = zlib.decompressobj(wbits=31)
+    chunk = head
+    while chunk:
+        if compressed:
+            while chunk:  # a file may contain several gzip members, padded with zeros
+                if member.eof:
+                    chunk = chunk.lstrip(b"\0")
+                    if not chunk:
+                        break
+                    member = zlib.decompressobj(wbits=31)
+                yield member.decompress(chunk, CHUNK_BYTES)  # bounded: data may expand a thousandfold
+                chunk = member.unconsumed_tail or member.unused_data
+        else:
+            yield chunk
+        chunk = read(CHUNK_BYTES)
+    if compressed and not member.eof:
+        yield member.flush()
+        raise EOFError("the file ends early")
