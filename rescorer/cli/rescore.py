@@ -14,15 +14,15 @@ import typer
 from rescorer.bundle import read_bundle
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.decision import DecisionOptions
-from rescorer.cli.options.engine import EngineOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
 from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.plan import PlanOptions
+from rescorer.cli.options.rescoring.decision import DecisionOptions
+from rescorer.cli.options.rescoring.engine import EngineOptions
+from rescorer.cli.options.rescoring.plan import PlanOptions
+from rescorer.cli.options.rescoring.sessions import SessionOptions
+from rescorer.cli.options.rescoring.shards import ShardOptions, check_unsharded_options
 from rescorer.cli.options.selection import SelectionOptions, warn_if_tuned_otherwise
-from rescorer.cli.options.sessions import SessionOptions
-from rescorer.cli.options.shards import ShardOptions, check_unsharded_options
 from rescorer.cli.options.weights import WeightOptions, check_first_lists
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.plan import print_plan, read_sample
