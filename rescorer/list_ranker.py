@@ -21,8 +21,8 @@ from rescorer.decision.rules import apply_rule
 from rescorer.errors import InvalidList, LimitExceeded, quote
 from rescorer.list_checks import check_lengths, check_list, find_wrong_hypothesis
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.caches.session_cache import Caches
 from rescorer.lm.mixture import mix_scores
-from rescorer.lm.session_cache import Caches
 from rescorer.phrases.finder import PhraseFinder
 from rescorer.phrases.matching import PhraseMatch
 from rescorer.phrases.phrase_set import PhraseSet

@@ -14,9 +14,9 @@ from rescorer.batching import plan_batches
 from rescorer.errors import DeadlineExceeded
 from rescorer.list_ranker import ListRanker
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.caches import read_caches
-from rescorer.lm.context_stats import ContextWords
-from rescorer.lm.session_cache import Caches
+from rescorer.lm.caches.mixing import read_caches
+from rescorer.lm.caches.session_cache import Caches
+from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.phrases.matching import PhraseMatch
 from rescorer.phrases.slots import SlotReadings, SlotScores, read_slots
 from rescorer.prepared_list import PreparedList

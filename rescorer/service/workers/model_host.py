@@ -8,7 +8,7 @@ from pathlib import Path
 
 from rescorer.errors import BundleError, Unavailable
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.context_stats import ContextWords
+from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.lm.malloc import release_freed_memory
 from rescorer.lm.ngrams import NgramModel
 from rescorer.profiling import Stopwatch
