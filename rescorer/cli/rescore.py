@@ -28,7 +28,6 @@ from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.plan import print_plan, read_sample
 from rescorer.cli.render.progress import show_rescoring
 from rescorer.cli.shards.rescoring import Scoring
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, pluralise
 from rescorer.files.parallel import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.files.parallel import open_rescorer
@@ -37,6 +36,7 @@ from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.list_ranker import ListRanker
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
+from rescorer.runtime.cpu_count import count_cpus
 from rescorer.shards.object_store import open_store
 from rescorer.storage.urls import as_local, is_url
 from rescorer.types import DecisionRule, Weights

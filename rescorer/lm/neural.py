@@ -21,7 +21,7 @@ from rescorer.lm.networks import ContextNetwork, NeuralModel, TransformerNetwork
 from rescorer.lm.precision import set_precision
 from rescorer.lm.sequences import AddInputs, find_read, read_sequences
 from rescorer.lm.tree_attention import build_prefix_tree, tree_vectors
-from rescorer.profiling import Phase, phase
+from rescorer.runtime.profiling import Phase, phase
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words
 from rescorer.vocabulary import SPECIAL_TOKENS, Vocabulary
 

@@ -20,7 +20,7 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngrams import LN_10, NgramModel
 from rescorer.lm.ngrams.table import END_ID, START_ID, NgramTable
 from rescorer.lm.ngrams.table_model import TableNgram
-from rescorer.previous import last_sentence
+from rescorer.preparation.previous import last_sentence
 from rescorer.trie import SENTENCE_END, Words
 
 

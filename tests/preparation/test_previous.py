@@ -16,7 +16,7 @@ from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngrams import read_ngram
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.previous import (
+from rescorer.preparation.previous import (
     MAX_PREVIOUS_WORDS,
     STEP,
     join_history,
