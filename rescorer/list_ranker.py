@@ -19,21 +19,21 @@ from rescorer.candidates.pronunciation import load_pronouncer
 from rescorer.decision.confidence import estimate_confidence
 from rescorer.decision.rules import apply_rule
 from rescorer.errors import InvalidList, LimitExceeded, quote
-from rescorer.list_checks import check_lengths, check_list, find_wrong_hypothesis
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.caches.session_cache import Caches
 from rescorer.lm.mixture import mix_scores
-from rescorer.lm.session_cache import Caches
 from rescorer.phrases.finder import PhraseFinder
 from rescorer.phrases.matching import PhraseMatch
 from rescorer.phrases.phrase_set import PhraseSet
 from rescorer.phrases.slots import SlotScores
 from rescorer.phrases.unknown_words import adjust_for_phrases
+from rescorer.preparation.list_checks import check_lengths, check_list, find_wrong_hypothesis
+from rescorer.preparation.previous import collect_confidences, join_history, join_words, normalise_previous
 from rescorer.prepared_list import ENCODING_OF, PreparedList, components_of, rank_prepared
-from rescorer.previous import collect_confidences, join_history, join_words, normalise_previous
-from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.word_encoder import WordEncoder
+from rescorer.runtime.profiling import Phase, phase
 from rescorer.score_combination import COUNTED, MIXTURE, OOV, totals
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import (

@@ -21,13 +21,13 @@ from rescorer.errors import ConfigError, InputError, InvalidList, quote
 from rescorer.list_ranker import ListRanker
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores, LanguageModel
-from rescorer.lm.caches import mix_choices, read_caches
+from rescorer.lm.caches.mixing import mix_choices, read_caches
 from rescorer.model_loading import load_bundle_models
 from rescorer.phrases.phrase_set import PhraseSet
 from rescorer.prepared_list import PreparedList, build_tries, flatten_matches
-from rescorer.profiling import Phase, phase
 from rescorer.ranking import Ranking
 from rescorer.reranking.word_encoder import WordEncoder
+from rescorer.runtime.profiling import Phase, phase
 from rescorer.score_combination import MIXTURE, OOV
 from rescorer.trie import HypothesisTrie
 from rescorer.trie_scorer import Encoders, TrieScorer, find_encoders, score_past, score_slots

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer.batching import plan_batches
 from rescorer.candidates.generation import components_of_generated
 from rescorer.phrases.matching import PhraseMatch
 from rescorer.phrases.slots import SlotReadings, read_slots
-from rescorer.profiling import Phase, phase
+from rescorer.preparation.batching import plan_batches
 from rescorer.ranking import Ranking, find_empty, ranking
+from rescorer.runtime.profiling import Phase, phase
 from rescorer.score_combination import CACHE, NEURAL_CACHE, PHRASES, WORDS
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import NBestList

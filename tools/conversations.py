@@ -19,8 +19,8 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation.score_cache import CacheOptions
 from rescorer.cli.options.models import BundleOption
-from rescorer.cli.options.score_cache import CacheOptions
 from rescorer.conversation import Utterance
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
 from rescorer.evaluation.comparison.rankings import rerank

@@ -7,13 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 
-from rescorer.batching import plan_batches
 from rescorer.bundle import Bundle
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.files.word_list import read_words
 from rescorer.lm.ngrams.kenlm_model import KenlmNgram, load_kenlm
 from rescorer.lm.ngrams.table_file import is_table_file
 from rescorer.lm.ngrams.table_model import TableNgram
+from rescorer.preparation.batching import plan_batches
 from rescorer.trie import HypothesisTrie, Words, build_trie
 
 

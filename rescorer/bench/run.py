@@ -20,7 +20,6 @@ from rescorer.bench.baselines import make_plain_model, measure_plain_model
 from rescorer.bench.matrix_products import flops, measure_gemm_rate
 from rescorer.bench.ngrams import NgramSpeeds, load_twin, measure_ngrams
 from rescorer.bench.workload import Workload, count_work
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, InputError
 from rescorer.files.parallel import ProcessPoolRescorer, spare_existing_objects
 from rescorer.files.rescoring import LocalRescorer, rescore_lists
@@ -28,7 +27,8 @@ from rescorer.formats.rescored import JSON_LINES, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngrams import NgramModel
 from rescorer.pipeline import Rescorer
-from rescorer.profiling import Phase, Stopwatch
+from rescorer.runtime.cpu_count import count_cpus
+from rescorer.runtime.profiling import Phase, Stopwatch
 from rescorer.types import NBestList
 
 NEURAL_PHASES = (Phase.NETWORK, Phase.OUTPUT)

@@ -12,11 +12,11 @@ import numpy as np
 
 from rescorer.bench.matrix_products import GATE_COUNTS, Product
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.contexts.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.files.network_config import WINDOWED_KINDS
 from rescorer.lm.files.parameter_shapes import feedforward_size
 from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngram_contexts import distinct_rows, node_windows
 from rescorer.pipeline import Rescorer
 from rescorer.trie import HypothesisTrie
 from rescorer.types import NBestList, Weights

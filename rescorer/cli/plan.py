@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 import typer
 
 from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.plan import PlanOptions
+from rescorer.cli.options.rescoring.plan import PlanOptions
 from rescorer.cli.options.weights import check_first_lists
 from rescorer.cli.render.plan import render_plan
 from rescorer.files.forecast import Sample, draw_sample, forecast, measure_sample

@@ -14,21 +14,20 @@ import typer
 from rescorer.bundle import read_bundle
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.decision import DecisionOptions
-from rescorer.cli.options.engine import EngineOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
 from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.plan import PlanOptions
+from rescorer.cli.options.rescoring.decision import DecisionOptions
+from rescorer.cli.options.rescoring.engine import EngineOptions
+from rescorer.cli.options.rescoring.plan import PlanOptions
+from rescorer.cli.options.rescoring.sessions import SessionOptions
+from rescorer.cli.options.rescoring.shards import ShardOptions, check_unsharded_options
 from rescorer.cli.options.selection import SelectionOptions, warn_if_tuned_otherwise
-from rescorer.cli.options.sessions import SessionOptions
-from rescorer.cli.options.shards import ShardOptions, check_unsharded_options
 from rescorer.cli.options.weights import WeightOptions, check_first_lists
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.plan import print_plan, read_sample
 from rescorer.cli.render.progress import show_rescoring
 from rescorer.cli.shards.rescoring import Scoring
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, pluralise
 from rescorer.files.parallel import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.files.parallel import open_rescorer
@@ -37,6 +36,7 @@ from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.list_ranker import ListRanker
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
+from rescorer.runtime.cpu_count import count_cpus
 from rescorer.shards.object_store import open_store
 from rescorer.storage.urls import as_local, is_url
 from rescorer.types import DecisionRule, Weights

@@ -22,10 +22,10 @@ from multiprocessing.connection import Connection
 from threading import Thread
 from typing import Any, NamedTuple
 
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import ScoringError
 from rescorer.files.rescoring import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
 from rescorer.lm.malloc import keep_freed_memory
+from rescorer.runtime.cpu_count import count_cpus
 from rescorer.types import Hypothesis, NBestList
 
 MAX_BATCH_WORDS = 16_384

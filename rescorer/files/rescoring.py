@@ -15,8 +15,8 @@ from rescorer.errors import InputError, InvalidList
 from rescorer.formats.nbest.jsonlines_output import encode_list, encode_ranking
 from rescorer.formats.rescored import Renderer
 from rescorer.pipeline import Rescorer
-from rescorer.profiling import Phase, phase, time_items
 from rescorer.ranking import Ranking, decided_text
+from rescorer.runtime.profiling import Phase, phase, time_items
 from rescorer.score_combination import WORDS
 from rescorer.types import DecisionRule, NBestList, Weights
 

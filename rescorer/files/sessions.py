@@ -21,7 +21,7 @@ from rescorer.files.rescoring import (
     cut_batches,
     select_lists,
 )
-from rescorer.previous import MAX_PREVIOUS_WORDS, STEP
+from rescorer.preparation.previous import MAX_PREVIOUS_WORDS, STEP
 from rescorer.types import NBestList
 
 SessionText = Literal["chosen", "reference"]

@@ -8,19 +8,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.lm import CONTEXT_CACHE_BYTES, context_stats
+from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.context_cache import ContextCache, RowCache, Rows
+from rescorer.lm.caches.neural_cache import predict_from_past
+from rescorer.lm.contexts import context_stats
+from rescorer.lm.contexts.context_cache import ContextCache, RowCache, Rows
+from rescorer.lm.contexts.ngram_contexts import distinct_rows, node_windows
+from rescorer.lm.contexts.past_words import read_past
+from rescorer.lm.features.tags import TagFilter
+from rescorer.lm.features.topics import CONTEXT_BLOCK, TopicReader
 from rescorer.lm.networks import ContextNetwork, NeuralModel, TransformerNetwork, WindowedNetwork
-from rescorer.lm.neural_cache import predict_from_past
-from rescorer.lm.ngram_contexts import distinct_rows, node_windows
-from rescorer.lm.past_words import read_past
 from rescorer.lm.precision import set_precision
 from rescorer.lm.sequences import AddInputs, find_read, read_sequences
-from rescorer.lm.tags import TagFilter
-from rescorer.lm.topics import CONTEXT_BLOCK, TopicReader
 from rescorer.lm.tree_attention import build_prefix_tree, tree_vectors
-from rescorer.profiling import Phase, phase
+from rescorer.runtime.profiling import Phase, phase
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words
 from rescorer.vocabulary import SPECIAL_TOKENS, Vocabulary
 

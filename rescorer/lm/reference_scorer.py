@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 
 from rescorer.lm.base import LanguageModel
+from rescorer.lm.features.tags import TagFilter
+from rescorer.lm.features.topics import CONTEXT_BLOCK
 from rescorer.lm.networks import RecurrentNetwork
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngrams import LN_10, NgramModel
 from rescorer.lm.ngrams.table import END_ID, START_ID, NgramTable
 from rescorer.lm.ngrams.table_model import TableNgram
-from rescorer.lm.tags import TagFilter
-from rescorer.lm.topics import CONTEXT_BLOCK
-from rescorer.previous import last_sentence
+from rescorer.preparation.previous import last_sentence
 from rescorer.trie import SENTENCE_END, Words
 
 

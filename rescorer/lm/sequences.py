@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.lm.context_cache import Rows
+from rescorer.lm.contexts.context_cache import Rows
 from rescorer.lm.networks import ContextNetwork
 from rescorer.trie import HypothesisTrie, sort_by_length
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.caches.session_cache import Caches
 from rescorer.lm.mixture import mix
-from rescorer.lm.session_cache import Caches
 from rescorer.phrases.matching import PhraseMatch, phrase_log_probs
 from rescorer.phrases.slots import SlotScores
 from rescorer.score_combination import MIXTURE, OOV

@@ -18,7 +18,7 @@ from rescorer.candidates.replacement import replace_spans
 from rescorer.conversation import Generated, Phrase, Utterance
 from rescorer.errors import InvalidList, quote
 from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
-from rescorer.list_checks import find_wrong_hypothesis
+from rescorer.preparation.list_checks import find_wrong_hypothesis
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.types import (

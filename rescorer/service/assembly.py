@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import BundleError, ConfigError
+from rescorer.runtime.cpu_count import count_cpus
 from rescorer.service.api.shadow import Shadow
 from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.batcher import Batcher

@@ -12,10 +12,10 @@ from multiprocessing.process import BaseProcess
 from threading import Thread
 from typing import Any
 
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, InputError, ModelError, RescorerError, ScoringError
 from rescorer.files.parallel import exit_when_closed, open_rescorer, spare_existing_objects
 from rescorer.files.rescoring import FileSummary
+from rescorer.runtime.cpu_count import count_cpus
 from rescorer.shards.due import DueShards, Finished, is_local
 from rescorer.shards.plan import read_plan
 from rescorer.shards.runner import ShardRunner

@@ -20,7 +20,7 @@ from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import writer
 from rescorer.lm.files.network_config import KINDS, OUTPUTS
 from rescorer.lm.ngrams import placement, read_ngram
-from rescorer.profiling import Phase, Stopwatch, phase, time_items
+from rescorer.runtime.profiling import Phase, Stopwatch, phase, time_items
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
 from tests.support.kenlm_twin import has_kenlm

@@ -14,7 +14,7 @@ from rescorer.files import sessions
 from rescorer.files.rescoring import LocalRescorer
 from rescorer.files.sessions import SessionRescorer
 from rescorer.formats.rescored import get_renderer
-from rescorer.previous import MAX_PREVIOUS_WORDS, STEP, normalise_previous
+from rescorer.preparation.previous import MAX_PREVIOUS_WORDS, STEP, normalise_previous
 from rescorer.types import Calibration, ConfidenceMap, DecisionRule
 from tests.support.tiny_models import write_bundle
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
-from rescorer.lm.context_cache import RowCache
-from rescorer.lm.context_stats import ContextWords
+from rescorer.lm.contexts.context_cache import RowCache
+from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.lm.kernels.int8 import is_int8_exact
 from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.networks.attention import rotary_table, rotate

@@ -8,8 +8,8 @@ from functools import cache
 
 import numpy as np
 
-from rescorer_training.ngram.katz import estimate_good_turing
-from rescorer_training.ngram.kneser_ney import estimate_discounts
+from rescorer_training.ngram.smoothing.katz import estimate_good_turing
+from rescorer_training.ngram.smoothing.kneser_ney import estimate_discounts
 
 Context = tuple[str, ...]
 Corpus = Sequence[Sequence[str]]

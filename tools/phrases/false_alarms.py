@@ -17,9 +17,9 @@ import numpy as np
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation.score_cache import CacheOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption
-from rescorer.cli.options.score_cache import CacheOptions
 from rescorer.cli.render.evaluation.false_alarms import describe_share
 from rescorer.evaluation.comparison.false_alarms import (
     DEFAULT_MAX_SHARE,

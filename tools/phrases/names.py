@@ -17,8 +17,8 @@ import numpy as np
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation.score_cache import CacheOptions
 from rescorer.cli.options.models import BundleOption
-from rescorer.cli.options.score_cache import CacheOptions
 from rescorer.conversation import Phrase
 from rescorer.evaluation.comparison.false_alarms import PhraseBound, find_false_alarms
 from rescorer.evaluation.comparison.rankings import order_by_errors, order_by_weights

@@ -18,8 +18,8 @@ import numpy as np
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation.score_cache import CacheOptions
 from rescorer.cli.options.models import BundleOption
-from rescorer.cli.options.score_cache import CacheOptions
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.evaluation.comparison.rankings import order_by_weights
 from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists

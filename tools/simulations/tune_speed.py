@@ -12,11 +12,11 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from rescorer.cpu_count import count_cpus
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.evaluation.tuning.nested import cross_validate_problem, fit_all
 from rescorer.evaluation.weight_search.fitting import METHODS, Fitter
 from rescorer.evaluation.weight_search.problem import TuningProblem, make_problem
+from rescorer.runtime.cpu_count import count_cpus
 
 QUALITY = (1.0, 0.8, 0.5, 0.2, 0.1, 0.0)
 """How much each score says about the errors."""

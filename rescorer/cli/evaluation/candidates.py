@@ -11,9 +11,9 @@ import typer
 
 from rescorer.cli.options.candidates import DictionaryOption, use_dictionary
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation.scoring import ReferenceOption, collect_lists, make_list_reader
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
-from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_list_reader
 from rescorer.cli.options.weights import WeightOptions, check_streams
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.tables import print_out

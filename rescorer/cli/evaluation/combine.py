@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.scoring import (
+from rescorer.cli.options.evaluation.scoring import (
     CountingOptions,
     NormaliserOption,
     ReferenceOption,
@@ -20,6 +19,7 @@ from rescorer.cli.options.scoring import (
     collect_lists,
     make_list_reader,
 )
+from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.evaluation.combination import render_combination, summarise
 from rescorer.cli.render.tables import print_out

@@ -9,8 +9,7 @@ from typing import Annotated, Literal, get_args
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions, Lists
-from rescorer.cli.options.scoring import (
+from rescorer.cli.options.evaluation.scoring import (
     CountingOptions,
     NormaliserOption,
     ReferenceOption,
@@ -18,6 +17,7 @@ from rescorer.cli.options.scoring import (
     collect_lists,
     make_list_reader,
 )
+from rescorer.cli.options.lists import ListInputOptions, Lists
 from rescorer.cli.options.weights import FirstPassOption, check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, shorten_names
 from rescorer.cli.render.evaluation.pairs import export_pairs, print_comparison

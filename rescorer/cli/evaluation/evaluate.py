@@ -10,12 +10,12 @@ import typer
 
 from rescorer.cli.evaluation.evaluation import Evaluation
 from rescorer.cli.evaluation.run import check_bundle_options, check_system, evaluate_files
-from rescorer.cli.options.analysis import AnalysisOptions
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation import EvaluationOptions
+from rescorer.cli.options.evaluation.analysis import AnalysisOptions
+from rescorer.cli.options.evaluation.inputs import EvaluationOptions
+from rescorer.cli.options.evaluation.score_cache import CacheOptions
+from rescorer.cli.options.evaluation.scoring import ReferenceOption
 from rescorer.cli.options.models import DeviceOption
-from rescorer.cli.options.score_cache import CacheOptions
-from rescorer.cli.options.scoring import ReferenceOption
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.render.evaluation.alignments import print_alignments
 from rescorer.cli.render.evaluation.comparison import export_rows, print_evaluation

@@ -11,10 +11,10 @@ import typer
 
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation import RankedListOptions
+from rescorer.cli.options.evaluation.inputs import RankedListOptions
+from rescorer.cli.options.evaluation.scoring import collect_lists
 from rescorer.cli.options.models import BundleOption, DeviceOption
 from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.scoring import collect_lists
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.output import SOME_REJECTED, Rejections
 from rescorer.cli.render.evaluation.explanation import print_changes, print_explanation

@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation import RankedListOptions
+from rescorer.cli.options.evaluation.inputs import RankedListOptions
+from rescorer.cli.options.evaluation.scoring import NormaliserOption, choose_normaliser
 from rescorer.cli.options.models import DeviceOption
-from rescorer.cli.options.scoring import NormaliserOption, choose_normaliser
 from rescorer.cli.options.weights import WeightOptions
 from rescorer.cli.output import SEE_JSON, Rejections
 from rescorer.cli.render.evaluation.inspection import render_inspections

@@ -15,10 +15,10 @@ import typer
 from rescorer.cli.evaluation.evaluation import FileResults
 from rescorer.cli.evaluation.run import Run, check_bundle_options, check_system, evaluate_files
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation import EvaluationOptions
+from rescorer.cli.options.evaluation.inputs import EvaluationOptions
+from rescorer.cli.options.evaluation.score_cache import CacheOptions
+from rescorer.cli.options.evaluation.scoring import ReferenceOption, choose_normaliser
 from rescorer.cli.options.models import DeviceOption
-from rescorer.cli.options.score_cache import CacheOptions
-from rescorer.cli.options.scoring import ReferenceOption, choose_normaliser
 from rescorer.cli.output import SOME_REJECTED, check_output_path, shorten_names
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError

@@ -11,9 +11,9 @@ import typer
 
 from rescorer.cli.evaluation.evaluation import OWN_LISTS, Evaluation
 from rescorer.cli.options.candidates import CandidateOptions
-from rescorer.cli.options.evaluation import EvaluationOptions
+from rescorer.cli.options.evaluation.inputs import EvaluationOptions
+from rescorer.cli.options.evaluation.scoring import choose_normaliser, collect_lists, make_list_reader
 from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.scoring import choose_normaliser, collect_lists, make_list_reader
 from rescorer.cli.options.selection import warn_if_tuned_otherwise
 from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
 from rescorer.cli.output import SEE_JSON

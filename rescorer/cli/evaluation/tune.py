@@ -12,12 +12,12 @@ import typer
 
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation import RankedListOptions
+from rescorer.cli.options.evaluation.inputs import RankedListOptions
+from rescorer.cli.options.evaluation.phrase_bound import PhraseBoundOptions
+from rescorer.cli.options.evaluation.score_cache import CacheOptions
+from rescorer.cli.options.evaluation.scoring import collect_lists
 from rescorer.cli.options.models import BundleOption, DeviceOption
-from rescorer.cli.options.phrase_bound import PhraseBoundOptions
 from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.score_cache import CacheOptions
-from rescorer.cli.options.scoring import collect_lists
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path, warn_about_tuning
 from rescorer.cli.render.evaluation.error_rates import render_error_rates, warn_if_worse

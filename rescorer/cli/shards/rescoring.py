@@ -15,12 +15,12 @@ from tqdm import tqdm
 
 from rescorer.bundle import Bundle
 from rescorer.cli.options.candidates import CandidateOptions
-from rescorer.cli.options.engine import EngineOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.phrases import PhraseOptions
+from rescorer.cli.options.rescoring.engine import EngineOptions
+from rescorer.cli.options.rescoring.sessions import SessionOptions
+from rescorer.cli.options.rescoring.shards import ShardOptions
 from rescorer.cli.options.selection import SelectionOptions
-from rescorer.cli.options.sessions import SessionOptions
-from rescorer.cli.options.shards import ShardOptions
 from rescorer.cli.options.weights import check_first_lists
 from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError, pluralise
 from rescorer.files.rescoring import FileSummary, LocalRescorer

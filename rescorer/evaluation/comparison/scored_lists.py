@@ -19,7 +19,7 @@ from rescorer.evaluation.error_rate.oracle import (
     find_first_pass_totals,
 )
 from rescorer.pipeline import Rescorer
-from rescorer.previous import join_words, normalise_previous
+from rescorer.preparation.previous import join_words, normalise_previous
 from rescorer.ranking import Ranking
 from rescorer.trie import Words
 from rescorer.types import MAXIMUM, NBestList, TextScore, Weights

@@ -17,7 +17,7 @@ from rescorer.evaluation.inspection.list_stats import ErrorStats, ListStats
 from rescorer.evaluation.inspection.models import ModelTally
 from rescorer.evaluation.inspection.streams import StreamStats, StreamTally
 from rescorer.evaluation.inspection.words import WordStats, WordTally
-from rescorer.list_checks import check_list
+from rescorer.preparation.list_checks import check_list
 from rescorer.ranking import best_first
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie

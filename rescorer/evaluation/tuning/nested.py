@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError
 from rescorer.evaluation.tuning.folds import Folds
 from rescorer.evaluation.weight_search.fitting import METHODS, Fitter, Method, Solution
 from rescorer.evaluation.weight_search.problem import TuningProblem
+from rescorer.runtime.cpu_count import count_cpus
 
 MIN_PARALLEL_HYPOTHESES = 100_000
 """Number of hypotheses from which folds are fitted by several threads; small arrays gain nothing from

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from rescorer.lm.features.tags import TagFilter
 from rescorer.lm.files.network_config import KINDS, WINDOWED_KINDS, NetworkConfig
 from rescorer.lm.networks.base import ContextNetwork, State
 from rescorer.lm.networks.recurrent import RecurrentNetwork
@@ -20,7 +21,6 @@ from rescorer.lm.output import (
     OutputLayer,
     TreeSoftmax,
 )
-from rescorer.lm.tags import TagFilter
 
 NETWORKS: dict[str, Callable[[NetworkConfig], ContextNetwork]] = {
     **dict.fromkeys(KINDS, RecurrentNetwork),
@@ -112,7 +112,8 @@ class NeuralModel(SequenceModel):
         tied_weight = self.network.embedding.weight if config.tied else None
         self.output = build_output_layer(config, self.network.output_size, tied_weight)
         if config.topics:
-            self.topic_words: Tensor  # P(topic | word) under even topics, (V, K); see ``rescorer.lm.topics``
+            # P(topic | word) under even topics, (V, K); see ``rescorer.lm.features.topics``
+            self.topic_words: Tensor
             self.register_buffer("topic_words", torch.zeros(config.vocabulary_size, config.topics))
         self.tags = TagFilter(config.pos_tags, config.vocabulary_size) if config.pos_tags else None
         if config.n_features:

@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 import numpy as np
 
 from rescorer.lm.base import EdgeScores
-from rescorer.profiling import Phase, phase
+from rescorer.runtime.profiling import Phase, phase
 from rescorer.trie import HypothesisTrie, Words
 
 LN_10 = math.log(10.0)

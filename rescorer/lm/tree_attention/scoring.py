@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.lm import context_stats
-from rescorer.lm.context_cache import RowCache
+from rescorer.lm.contexts import context_stats
+from rescorer.lm.contexts.context_cache import RowCache
 from rescorer.lm.networks.attention import attend, rotate
 from rescorer.lm.networks.transformer import TransformerNetwork
 from rescorer.lm.tree_attention.blocks import BLOCK_NODES, Chunk, plan_chunks

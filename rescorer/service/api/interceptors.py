@@ -17,8 +17,8 @@ from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from rescorer.errors import InputError
-from rescorer.profiling import Phase
 from rescorer.protocol.status import error_kind, retry_after_ms, status_from_error
+from rescorer.runtime.profiling import Phase
 from rescorer.service.api.call_telemetry import Call, Telemetry
 from rescorer.service.api.caller import client_of
 from rescorer.service.api.drain import Drain

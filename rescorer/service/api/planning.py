@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from rescorer.errors import ConfigError, InputError, Unavailable, quote
-from rescorer.list_checks import check_lengths
 from rescorer.list_ranker import ListRanker
+from rescorer.preparation.list_checks import check_lengths
 from rescorer.prepared_list import PreparedList, components_of, rank_prepared
-from rescorer.profiling import Phase, phase
 from rescorer.protocol.messages import (
     list_from_proto,
     phrases_from_proto,
@@ -30,6 +29,7 @@ from rescorer.protocol.weights import (
 )
 from rescorer.ranking import Ranking
 from rescorer.reranking.reranker import replace_by_base
+from rescorer.runtime.profiling import Phase, phase
 from rescorer.score_combination import totals
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.engine.work_item import collect_sums

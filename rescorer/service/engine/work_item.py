@@ -10,17 +10,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.batching import plan_batches
 from rescorer.errors import DeadlineExceeded
 from rescorer.list_ranker import ListRanker
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.caches import read_caches
-from rescorer.lm.context_stats import ContextWords
-from rescorer.lm.session_cache import Caches
+from rescorer.lm.caches.mixing import read_caches
+from rescorer.lm.caches.session_cache import Caches
+from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.phrases.matching import PhraseMatch
 from rescorer.phrases.slots import SlotReadings, SlotScores, read_slots
+from rescorer.preparation.batching import plan_batches
 from rescorer.prepared_list import PreparedList
-from rescorer.profiling import Phase, phase
+from rescorer.runtime.profiling import Phase, phase
 from rescorer.service.observability.timings import PhaseTiming
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import Weights

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rescorer.batching import count_distinct
 from rescorer.decision import rules
 from rescorer.errors import InputError, LimitExceeded
+from rescorer.preparation.batching import count_distinct
 from rescorer.prepared_list import PreparedList
 from rescorer.reranking import work
 from rescorer.reranking.reranker import Reranker

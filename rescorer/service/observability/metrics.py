@@ -22,10 +22,10 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from rescorer.profiling import Phase
 from rescorer.protocol.status import error_kind
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
+from rescorer.runtime.profiling import Phase
 from rescorer.score_combination import OOV, WORDS
 from rescorer.service.observability.stderr import dropped_lines
 from rescorer.service.observability.timings import PhaseTiming, label, sum_by_phase

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
 
-from rescorer.profiling import Phase, Stopwatch
+from rescorer.runtime.profiling import Phase, Stopwatch
 
 Result = TypeVar("Result")
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from rescorer.errors import BundleError, Unavailable
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.context_stats import ContextWords
+from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.lm.malloc import release_freed_memory
 from rescorer.lm.ngrams import NgramModel
-from rescorer.profiling import Stopwatch
+from rescorer.runtime.profiling import Stopwatch
 from rescorer.service.observability.timings import seconds_of
 from rescorer.service.workers.worker import WorkerScores
 from rescorer.trie import HypothesisTrie, build_trie

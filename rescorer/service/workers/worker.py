@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from rescorer.errors import BundleError, ScoringError
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.context_stats import ContextWords
+from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.service.workers.ipc import Arrays, Child, Frame, Peer, WorkerLost
 from rescorer.service.workers.process_state import is_stopped
 from rescorer.service.workers.trie_arrays import pack_trie, unpack_scores

@@ -14,8 +14,8 @@ from tempfile import TemporaryDirectory
 from types import ModuleType
 from typing import Any
 
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError, ScoringError
+from rescorer.runtime.cpu_count import count_cpus
 
 ADDRESS = re.compile(r"auto|(ray://)?(?P<host>[^\s:/@]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
 CONNECT_S = 5.0

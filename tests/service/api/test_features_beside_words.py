@@ -11,10 +11,10 @@ from typer.testing import CliRunner
 from rescorer import Hypothesis, NBestList, Rescorer, Utterance
 from rescorer.cli import app
 from rescorer.client import Client
-from rescorer.lm import topics
+from rescorer.lm.features import topics
+from rescorer.lm.features.topics import TopicReader
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.lm.topics import TopicReader
 from rescorer.trie import SENTENCE_END
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.features.class_inputs import add_class_inputs, fold_class_inputs

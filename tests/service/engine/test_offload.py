@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rescorer.cpu_count import count_cpus
-from rescorer.profiling import Phase, phase
+from rescorer.runtime.cpu_count import count_cpus
+from rescorer.runtime.profiling import Phase, phase
 from rescorer.service.assembly import NICENESS, niceness_of, threads_of
 from rescorer.service.engine.offload import SMALL_TOKENS, Offloader
 from rescorer.service.preflight import load_settings

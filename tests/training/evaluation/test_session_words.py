@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
 from rescorer.lm.ngrams import read_ngram
-from rescorer.previous import MAX_PREVIOUS_WORDS
+from rescorer.preparation.previous import MAX_PREVIOUS_WORDS
 from rescorer.trie import SENTENCE_END
 from rescorer_training.cli import app
 from rescorer_training.evaluation.perplexity import perplexity

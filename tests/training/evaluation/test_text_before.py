@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.previous import join_history
+from rescorer.preparation.previous import join_history
 from rescorer_training.evaluation import carried_state
 from rescorer_training.evaluation.text_before import find_topical_histories, infer_token_topics
 from rescorer_training.evaluation.token_scores import score_tokens
-from tests.lm.test_topics import network_with_topics
+from tests.lm.features.test_topics import network_with_topics
 from tests.support.tiny_models import NETWORK_WORDS, random_network
 
 WORDS = (*NETWORK_WORDS, "nobody")

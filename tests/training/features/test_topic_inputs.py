@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import load_model
-from rescorer.lm.topics import TopicReader
+from rescorer.lm.features.topics import TopicReader
 from rescorer.pipeline import Rescorer
 from rescorer.types import Hypothesis, NBestList, Utterance
 from rescorer_training.cli import app

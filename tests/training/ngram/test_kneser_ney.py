@@ -20,8 +20,12 @@ from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.ngram.arpa import write_arpa
 from rescorer_training.ngram.counts import count_ngrams
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
-from rescorer_training.ngram.kneser_ney import FALLBACK_DISCOUNTS, estimate_discounts, smooth_kneser_ney
-from rescorer_training.ngram.smoothing import build_model, check_cutoffs
+from rescorer_training.ngram.smoothing.building import build_model, check_cutoffs
+from rescorer_training.ngram.smoothing.kneser_ney import (
+    FALLBACK_DISCOUNTS,
+    estimate_discounts,
+    smooth_kneser_ney,
+)
 from tests.support.arpa_dicts import read_arpa
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "kneser-ney"  # its .arpa files were made by KenLM's lmplz

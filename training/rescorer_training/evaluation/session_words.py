@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from rescorer.lm.session_cache import SessionCache, read_sessions
-from rescorer.previous import MAX_PREVIOUS_WORDS, join_history
+from rescorer.lm.caches.session_cache import SessionCache, read_sessions
+from rescorer.preparation.previous import MAX_PREVIOUS_WORDS, join_history
 from rescorer.trie import Words, build_trie
 from rescorer.types import MAX_CACHE_SHARE
 from rescorer_training.evaluation.perplexity import perplexity

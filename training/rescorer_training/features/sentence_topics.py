@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.lib.format import open_memmap
 
-from rescorer.lm.topics import TopicReader
+from rescorer.lm.features.topics import TopicReader
 from rescorer_training.data.sentence_batches import Sentences
 from rescorer_training.progress import track
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
-from rescorer.lm.tags import TagFilter
-from rescorer.lm.topics import TopicReader
+from rescorer.lm.features.tags import TagFilter
+from rescorer.lm.features.topics import TopicReader
 from rescorer_training.classes.class_tree import find_nested_classes
 from rescorer_training.features.sentence_topics import write_sentence_topics
 from rescorer_training.features.tag_model import fit_tags

@@ -17,11 +17,11 @@ from rescorer_training.data.direction import record_direction
 from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.ngram import lmplz
 from rescorer_training.ngram.counts import count_ngrams
-from rescorer_training.ngram.katz import smooth_katz
-from rescorer_training.ngram.kneser_ney import smooth_kneser_ney
 from rescorer_training.ngram.output import SPECIAL_WORDS, atomic_output, write_model, write_word_list
-from rescorer_training.ngram.smoothing import build_model, check_cutoffs
-from rescorer_training.ngram.witten_bell import smooth_witten_bell
+from rescorer_training.ngram.smoothing.building import build_model, check_cutoffs
+from rescorer_training.ngram.smoothing.katz import smooth_katz
+from rescorer_training.ngram.smoothing.kneser_ney import smooth_kneser_ney
+from rescorer_training.ngram.smoothing.witten_bell import smooth_witten_bell
 from rescorer_training.ngram.word_classes import UnitText, divide_into_classes, learn_classes, read_class_file
 
 SMOOTHINGS = {"kneser-ney": smooth_kneser_ney, "katz": smooth_katz, "witten-bell": smooth_witten_bell}

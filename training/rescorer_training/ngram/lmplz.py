@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rescorer.errors import ConfigError
 from rescorer_training.ngram.arpa import open_output
-from rescorer_training.ngram.kneser_ney import FALLBACK_DISCOUNTS
+from rescorer_training.ngram.smoothing.kneser_ney import FALLBACK_DISCOUNTS
 
 STATISTICS_LINE = re.compile(r"^\d+ (\d+)(?:/(\d+))? D1=(\S+) D2=(\S+) D3\+=(\S+)$", re.MULTILINE)
 """What lmplz prints for each order: n-grams kept, n-grams counted if the number differs, and discounts."""

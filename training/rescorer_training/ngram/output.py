@@ -17,7 +17,7 @@ from rescorer.lm.ngrams.units import ClassMembers
 from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.ngram import lmplz
 from rescorer_training.ngram.arpa import clamped_log10, write_arpa
-from rescorer_training.ngram.smoothing import NGramProbabilities
+from rescorer_training.ngram.smoothing.building import NGramProbabilities
 
 SPECIAL_WORDS = (UNKNOWN, START, END)
 BINARY_SUFFIXES = (".bin", ".binary", ".klm")

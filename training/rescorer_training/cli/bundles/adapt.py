@@ -12,8 +12,8 @@ import typer
 
 from rescorer.bundle import read_bundle
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation.scoring import ReferenceOption, collect_lists, make_list_reader
 from rescorer.cli.options.lists import ListInputOptions, Lists
-from rescorer.cli.options.scoring import ReferenceOption, collect_lists, make_list_reader
 from rescorer.cli.options.weights import WeightOptions, check_streams
 from rescorer.cli.output import Rejections
 from rescorer.cli.render.tables import print_out

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation import RankedListOptions
+from rescorer.cli.options.evaluation.inputs import RankedListOptions
+from rescorer.cli.options.evaluation.score_cache import CacheOptions
+from rescorer.cli.options.evaluation.scoring import collect_lists, make_list_reader
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption, DeviceOption
-from rescorer.cli.options.score_cache import CacheOptions
-from rescorer.cli.options.scoring import collect_lists, make_list_reader
 from rescorer.cli.output import SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cpu_count import count_cpus
+from rescorer.runtime.cpu_count import count_cpus
 from rescorer_training.cli.options import (
     NormaliserOption,
     ResumeOption,

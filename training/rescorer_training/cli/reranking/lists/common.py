@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rescorer.cli.options.evaluation.scoring import make_list_reader
 from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.scoring import make_list_reader
 from rescorer.cli.output import check_output_path
 from rescorer.errors import ConfigError
 from rescorer.types import NBestList

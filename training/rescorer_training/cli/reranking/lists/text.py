@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation.scoring import ReferenceOption
 from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.scoring import ReferenceOption
 from rescorer.errors import ConfigError
 from rescorer_training.cli.options import JsonOption, NormaliserOption
 from rescorer_training.cli.reranking.lists.common import (

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, Weights
 from rescorer.formats.nbest.jsonlines import read_lists
-from rescorer.lm.context_stats import ContextWords
+from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngrams import read_ngram
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.previous import (
+from rescorer.preparation.previous import (
     MAX_PREVIOUS_WORDS,
     STEP,
     join_history,

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.lm.session_cache import spread_confidences
+from rescorer.lm.caches.session_cache import spread_confidences
 from rescorer.trie import HypothesisTrie
 
 CHUNK_VALUES = 1 << 20

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from rescorer_training.ngram.counts import NGramCounts
-from rescorer_training.ngram.smoothing import Smoothing, count_raw, sum_by_context
+from rescorer_training.ngram.smoothing.building import Smoothing, count_raw, sum_by_context
 
 
 class WittenBellSplit(NamedTuple):

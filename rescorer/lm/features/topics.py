@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.lm.context_cache import RowCache
+from rescorer.lm.contexts.context_cache import RowCache
 
 UPDATES = 20
 """Number of updates of a mixture; a fixed number, so that a mixture does not depend on others."""

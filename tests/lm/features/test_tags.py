@@ -14,11 +14,11 @@ from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError
 from rescorer.lm.checkpoint import deduplicated_state, load_model, save_model
+from rescorer.lm.features.tags import TagFilter
 from rescorer.lm.files.parameter_shapes import parameter_shapes
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.lm.tags import TagFilter
 from rescorer.trie import SENTENCE_END, build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.lm.context_cache import RowCache
+from rescorer.lm.contexts.context_cache import RowCache
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
 
 

@@ -15,11 +15,11 @@ from scipy.special import digamma
 
 from rescorer.errors import BundleError
 from rescorer.lm.checkpoint import deduplicated_state, load_model, save_model
+from rescorer.lm.features.topics import CONTEXT_BLOCK, UPDATES, TopicReader, infer_mixtures
 from rescorer.lm.files.parameter_shapes import parameter_shapes
 from rescorer.lm.networks import NetworkConfig, NeuralModel, RecurrentNetwork
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.lm.topics import CONTEXT_BLOCK, UPDATES, TopicReader, infer_mixtures
 from rescorer.trie import SENTENCE_END, build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.previous import join_history
+from rescorer.preparation.previous import join_history
 from rescorer.trie import SENTENCE_END, build_trie
 from rescorer_training.evaluation.neural_cache import cache_log_probs
 from tests.support.neural_cache_twin import neural_cache_probs

@@ -8,8 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from rescorer.lm.base import EdgeScores
+from rescorer.lm.caches.session_cache import (
+    HALF_COUNT,
+    Caches,
+    SessionCache,
+    read_sessions,
+    spread_confidences,
+)
 from rescorer.lm.mixture import mix_scores
-from rescorer.lm.session_cache import HALF_COUNT, Caches, SessionCache, read_sessions, spread_confidences
 from rescorer.score_combination import CACHE, NEURAL_CACHE
 from rescorer.trie import HypothesisTrie
 from rescorer.types import Weights

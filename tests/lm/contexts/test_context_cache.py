@@ -11,9 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm import context_cache
-from rescorer.lm.context_cache import BOOKKEEPING_BYTES, ContextCache
-from rescorer.lm.context_stats import ContextWords
+from rescorer.lm.contexts import context_cache
+from rescorer.lm.contexts.context_cache import BOOKKEEPING_BYTES, ContextCache
+from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.lm.kernels.int8 import is_int8_exact
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import build_trie

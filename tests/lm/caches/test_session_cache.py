@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.lm.base import EdgeScores
-from rescorer.lm.session_cache import read_sessions
-from rescorer.previous import join_history
+from rescorer.lm.caches.session_cache import read_sessions
+from rescorer.preparation.previous import join_history
 from rescorer.trie import SENTENCE_END, build_trie
 from tests.support.session_cache_twin import cache_prob, log_probs_with_cache
 

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import typer
 
-from rescorer.cpu_count import count_cpus
 from rescorer.errors import ConfigError
+from rescorer.runtime.cpu_count import count_cpus
 from rescorer.shards.cluster.connection import Cluster, check_address, check_reachable
 from rescorer.shards.cluster.pool import run_on_cluster
 from rescorer.shards.due import Finished

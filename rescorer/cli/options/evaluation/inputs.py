@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from rescorer.cli.options.candidates import CandidateOptions
-from rescorer.cli.options.lists import ListInputOptions, Lists
-from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.scoring import (
+from rescorer.cli.options.evaluation.scoring import (
     CountingOptions,
     NormaliserOption,
     ReferenceOption,
     make_list_reader,
 )
+from rescorer.cli.options.lists import ListInputOptions, Lists
+from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import FirstPassOption, WeightOptions, check_streams, parse_first_pass
 from rescorer.types import NBestList, Weights
