@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from rescorer.cli.options.engine import EngineOptions
+from rescorer.cli.options.rescoring.engine import EngineOptions
 from rescorer.errors import ConfigError
 from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
 
