@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("rescorer", "training", "tools", "demo", "examples")
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 HANDWRITTEN_SOURCES = [path for path in SOURCES if "_pb2" not in path.name]
-MAX_MODULE_LINES, MAX_FUNCTION_LINES = 320, 80
+MAX_MODULE_LINES, MAX_FUNCTION_LINES, MAX_FOLDER_MODULES = 320, 80, 14
 
 
 def test_imports_follow_the_layers():
@@ -46,6 +46,7 @@ def test_the_wheel_claims_only_names_of_our_own():
 @pytest.mark.parametrize(
     "folder", [path.parent for path in HANDWRITTEN_SOURCES if path.name == "__init__.py"]
 )
-def test_packages_say_what_they_are_for(folder):
+def test_packages_are_small_and_say_what_they_are_for(folder):
+    assert sum(path.name != "__init__.py" for path in folder.glob("*.py")) <= MAX_FOLDER_MODULES
     tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), "expected a docstring that says what the package does"
