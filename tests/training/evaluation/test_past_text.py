@@ -21,6 +21,7 @@ from rescorer_training.evaluation import neural_cache
 from rescorer_training.evaluation.carried_state import TextReading, score_with_carried_state
 from rescorer_training.evaluation.dynamic_evaluation import (
     DynamicSettings,
+    fit_dynamic,
     measure_gradients,
     read_dynamically,
 )
@@ -98,6 +99,16 @@ def test_dynamic_evaluation_learns_and_leaves_the_network_as_it_was(network):
     kept = read_dynamically(network, SENTENCES, DynamicSettings(0.01, decay=1e9), root_mean_squares).log_probs
     assert kept[-40:].mean() < found[-40:].mean() - 0.1  # it returns to the trained parameters each time
     assert all(torch.equal(value, before[name]) for name, value in network.model.state_dict().items())
+
+
+def test_rates_with_which_a_network_diverges_are_not_chosen(network, monkeypatch):
+    root_mean_squares = measure_gradients(network, SENTENCES)
+    module = "rescorer_training.evaluation.dynamic_evaluation"
+    monkeypatch.setattr(f"{module}.RATES", (1e-4, 1e38))
+    assert fit_dynamic(network, SENTENCES, root_mean_squares).rate == 1e-4
+    monkeypatch.setattr(f"{module}.RATES", (1e38,))
+    with pytest.raises(ConfigError, match="diverges with every learning rate; give a longer --validation"):
+        fit_dynamic(network, SENTENCES, root_mean_squares)
 
 
 def test_needs_a_network_that_carries_its_state():

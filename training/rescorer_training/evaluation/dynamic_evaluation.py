@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rescorer.errors import ConfigError
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import Words
@@ -68,7 +69,11 @@ def measure_gradients(
 def fit_dynamic(
     model: NeuralLanguageModel, sentences: Sequence[Words], root_mean_squares: Sequence[Tensor]
 ) -> DynamicSettings:
-    """Find the rate and the decay with the lowest perplexity at the beginning of a validation text."""
+    """Find the rate and the decay with the lowest perplexity at the beginning of a validation text.
+
+    Raises:
+        ConfigError: the network diverges with all of them.
+    """
     text, n_tokens = [], 0
     for words in sentences:
         if n_tokens < FIT_TOKENS:
@@ -79,7 +84,12 @@ def fit_dynamic(
         read_dynamically(model, text, candidate, root_mean_squares).log_probs.sum()
         for candidate in candidates
     ]
-    return candidates[int(np.argmax(totals))]
+    if not np.isfinite(totals).any():
+        raise ConfigError(
+            "dynamic evaluation diverges with every learning rate; give a longer --validation text, "
+            "from which the sizes of its steps are estimated"
+        )
+    return candidates[int(np.argmax(np.nan_to_num(totals, nan=-np.inf)))]  # a high rate may diverge
 
 
 def read_dynamically(
