@@ -1,5 +1,4 @@
 """Evaluate language models on text.
 
-Takes trained models and text or questions; returns perplexities, interpolation weights, answers to
-sentence-completion questions, and sampled sentences.
+Takes trained models and text; returns perplexities, interpolation weights and sampled sentences.
 """
