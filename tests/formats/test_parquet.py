@@ -64,7 +64,7 @@ def test_holds_all_but_fields(tmp_path):
         context="so",
         group="ann",
         previous=(Utterance("well", "bob", 0.5), Utterance("yes")),
-        phrases=(Phrase("Ann Lee", 2.0, ("an lee",)), Phrase("Bob")),
+        phrases=(Phrase("Ann Lee", 2.0, ("an lee",)), Phrase("Bob"), Phrase("Cy", slot="$name")),
     )
     with writer(tmp_path / "a") as write:
         write(nbest)

@@ -226,7 +226,7 @@ def _make_schema() -> pa.Schema:
     text, number = pa.string(), pa.float64()
     hypothesis = pa.struct({"text": text, "scores": pa.map_(text, number)})
     utterance = pa.struct({"text": text, "speaker": text, "confidence": number})
-    phrase = pa.struct({"text": text, "weight": number, "spellings": pa.list_(text)})
+    phrase = pa.struct({"text": text, "weight": number, "spellings": pa.list_(text), "slot": text})
     fields = {"id": text, "hypotheses": pa.list_(hypothesis)}
     fields |= dict.fromkeys(("reference", "context", "group"), text)
     return pa.schema({**fields, "previous": pa.list_(utterance), "phrases": pa.list_(phrase)})
