@@ -20,8 +20,8 @@ from rescorer.files.parallel import open_rescorer
 from rescorer.files.rescoring import LocalRescorer
 from rescorer.formats.registry import is_pipe
 from rescorer.formats.rescored import rescored_writer
-from rescorer.shards.extract import Extract, draw_extract
-from rescorer.shards.inputs import find_files
+from rescorer.shards.planning.extract import Extract, draw_extract
+from rescorer.shards.planning.inputs import find_files
 from rescorer.types import Weights
 
 

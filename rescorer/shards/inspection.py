@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from rescorer.errors import FormatError, InputError
 from rescorer.files.rescoring import FileSummary
 from rescorer.shards.committed import how_to_mend, read_committed
-from rescorer.shards.inputs import BLOCK_BYTES, hash_part
-from rescorer.shards.plan import Plan, read_plan
+from rescorer.shards.planning.inputs import BLOCK_BYTES, hash_part
+from rescorer.shards.planning.plan import Plan, read_plan
 from rescorer.shards.record import DataFile, Record, record_name, shard_of_record
 from rescorer.shards.store import ATTEMPT_NAME, ATTEMPTS, RECORDS, Store, StoredFile
 from rescorer.shards.worker import add_summaries, hash_blocks

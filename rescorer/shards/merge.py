@@ -11,8 +11,8 @@ from rescorer.errors import ConfigError, FormatError
 from rescorer.files.rescoring import FileSummary
 from rescorer.formats.io.text_io import open_binary_output
 from rescorer.shards.committed import how_to_mend
-from rescorer.shards.inputs import BLOCK_BYTES
 from rescorer.shards.inspection import Status, read_status
+from rescorer.shards.planning.inputs import BLOCK_BYTES
 from rescorer.shards.record import DataFile
 from rescorer.shards.store import Store
 
@@ -77,7 +77,7 @@ def _read_verified(store: Store, index: int, file: DataFile) -> Iterator[bytes]:
     try:
         stream = store.open(file.name)
     except FileNotFoundError:
-        raise FormatError(f"is missing, but the record of shard {index} names it", file=place) from None
+        raise FormatError(f"is missing; {how_to_mend(store, index)}", file=place) from None
     digest, n_bytes = hashlib.sha256(), 0
     with stream:
         while block := stream.read(BLOCK_BYTES):

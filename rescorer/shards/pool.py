@@ -17,7 +17,7 @@ from rescorer.files.parallel import exit_when_closed, open_rescorer, spare_exist
 from rescorer.files.rescoring import FileSummary
 from rescorer.runtime.cpu_count import count_cpus
 from rescorer.shards.due import DueShards, Finished, is_local
-from rescorer.shards.plan import read_plan
+from rescorer.shards.planning.plan import read_plan
 from rescorer.shards.runner import ShardRunner
 from rescorer.shards.store import Store
 from rescorer.shards.worker import Job, OnBatch, load_planned, run_shard

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from rescorer.errors import ConfigError, InputError, RescorerError
 from rescorer.files.rescoring import BatchRescorer
 from rescorer.lm.malloc import keep_freed_memory
-from rescorer.shards.plan import Plan, read_plan
+from rescorer.shards.planning.plan import Plan, read_plan
 from rescorer.shards.record import Record
 from rescorer.shards.store import Store
 from rescorer.shards.worker import Job, OnBatch, load_planned, run_shard

@@ -19,8 +19,8 @@ from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import BatchRescorer, FileSummary, LocalRescorer, rescore_lists
 from rescorer.formats.io.text_io import WRITE_ERRORS
 from rescorer.formats.rescored import rescored_writer
-from rescorer.shards.inputs import BLOCK_BYTES, ListSource, open_part
-from rescorer.shards.plan import Plan
+from rescorer.shards.planning.inputs import BLOCK_BYTES, ListSource, open_part
+from rescorer.shards.planning.plan import Plan
 from rescorer.shards.record import NAME_DIGITS, DataFile, Record, read_record, record_name
 from rescorer.shards.store import ATTEMPTS, Store, output_error
 

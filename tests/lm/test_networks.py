@@ -17,9 +17,9 @@ from rescorer.lm.files.parameter_shapes import parameter_shapes
 from rescorer.lm.networks import NetworkConfig
 from rescorer.lm.networks.dropout import apply_dropout, drop_words
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.trie import build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
+from tests.support.trie_checks import assert_scores_equal_reference
 
 KINDS = [
     {"kind": "lstm"},
@@ -87,15 +87,6 @@ def language_models():
         NeuralLanguageModel(*stable_network(**kind, carried=carried))
         for kind, carried in itertools.product(KINDS, (False, True))
     ]
-
-
-def assert_scores_equal_reference(model, batch):
-    trie = build_trie(*zip(*batch, strict=True))
-    scores = model.score(trie).log_probs
-    for i, (words, context) in enumerate(batch):
-        np.testing.assert_allclose(
-            scores[trie.path_edges(i)], reference_log_probs(model, words, context), atol=1e-4
-        )
 
 
 @pytest.mark.slow

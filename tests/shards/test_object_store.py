@@ -14,12 +14,12 @@ import pytest
 from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.shards import object_store
 from rescorer.shards.due import is_local
-from rescorer.shards.inputs import find_files, measure_all
 from rescorer.shards.inspection import clean, read_status, verify
 from rescorer.shards.merge import merge
 from rescorer.shards.object_store import ObjectStore, open_store
-from rescorer.shards.plan import read_plan
-from rescorer.shards.planning import Division
+from rescorer.shards.planning.inputs import find_files, measure_all
+from rescorer.shards.planning.partition import Division
+from rescorer.shards.planning.plan import read_plan
 from rescorer.shards.record import record_name
 from rescorer.shards.store import OutputError, read_file
 from rescorer.shards.worker import run_shard

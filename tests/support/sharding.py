@@ -14,9 +14,9 @@ from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.rescore import load_rescorer
 from rescorer.files.rescoring import LocalRescorer
-from rescorer.shards.inputs import ListSource, find_files
-from rescorer.shards.plan import Plan, read_plan
-from rescorer.shards.planning import Division, make_plan
+from rescorer.shards.planning.inputs import ListSource, find_files
+from rescorer.shards.planning.partition import Division, make_plan
+from rescorer.shards.planning.plan import Plan, read_plan
 from rescorer.shards.store import PLAN, LocalStore, Store
 from rescorer.shards.worker import Job, describe_bundle, load_planned, run_shard
 from rescorer.types import MAXIMUM, Weights

@@ -19,7 +19,7 @@ from rescorer.formats.nbest.jsonlines_header import read_header
 from rescorer.formats.nist.references import read_groups, read_references
 from rescorer.formats.registry import assign_groups, choose, detect, is_pipe
 from rescorer.formats.tables import parquet
-from rescorer.shards.inputs import ListSource
+from rescorer.shards.planning.inputs import ListSource
 from rescorer.storage.urls import as_local
 from rescorer.types import Hypothesis, NBestList
 

@@ -18,7 +18,7 @@ from rescorer.errors import ConfigError, pluralise
 from rescorer.shards.inspection import Status, clean, read_status, verify
 from rescorer.shards.merge import merge
 from rescorer.shards.object_store import open_store
-from rescorer.shards.plan import read_plan
+from rescorer.shards.planning.plan import read_plan
 from rescorer.shards.store import Store
 from rescorer.storage.urls import as_local, is_url
 

@@ -26,9 +26,9 @@ from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError
 from rescorer.files.rescoring import FileSummary, LocalRescorer
 from rescorer.score_combination import weights_to_dict
 from rescorer.shards.committed import Committed, read_committed
-from rescorer.shards.inputs import ListSource, find_files, measure_all
-from rescorer.shards.plan import Plan, check_answers, check_files, read_plan
-from rescorer.shards.planning import Division, make_plan
+from rescorer.shards.planning.inputs import ListSource, find_files, measure_all
+from rescorer.shards.planning.partition import Division, make_plan
+from rescorer.shards.planning.plan import Plan, check_answers, check_files, read_plan
 from rescorer.shards.record import Record, shard_of_record
 from rescorer.shards.store import PLAN, RECORDS, Store, is_own_file
 from rescorer.shards.worker import Job, add_summaries, describe_bundle

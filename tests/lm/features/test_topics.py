@@ -19,9 +19,9 @@ from rescorer.lm.features.topics import CONTEXT_BLOCK, UPDATES, TopicReader, inf
 from rescorer.lm.files.parameter_shapes import parameter_shapes
 from rescorer.lm.networks import NetworkConfig, NeuralModel, RecurrentNetwork
 from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.trie import SENTENCE_END, build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
+from tests.support.trie_checks import assert_scores_equal_reference
 
 KINDS = [
     {"kind": "lstm", "layers": 2},
@@ -140,11 +140,7 @@ def test_trie_equals_the_reference(model):
     @settings(max_examples=20)
     @given(st.lists(st.tuples(sentences, contexts), min_size=1, max_size=5))
     def check(batch):
-        trie = build_trie(*zip(*batch, strict=True))
-        scores = model.score(trie)
-        for i, (words, context) in enumerate(batch):
-            expected = reference_log_probs(model, words, context)
-            np.testing.assert_allclose(scores.log_probs[trie.path_edges(i)], expected, atol=1e-4)
+        assert_scores_equal_reference(model, batch)
 
     check()
 

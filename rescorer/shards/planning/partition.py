@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from rescorer.errors import ConfigError, InputError
 from rescorer.files.rescoring import cut_batches
-from rescorer.shards.inputs import (
+from rescorer.shards.planning.inputs import (
     LINE_FORMAT,
     ListSource,
     hash_all,
@@ -23,7 +23,7 @@ from rescorer.shards.inputs import (
     measure_all,
     scan_lines,
 )
-from rescorer.shards.plan import MAX_SHARDS, InputFile, Part, Plan
+from rescorer.shards.planning.plan import MAX_SHARDS, InputFile, Part, Plan
 
 Unit = Literal["shards", "lists"]
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.files.rescoring import rescore_lists
-from rescorer.shards.inputs import find_files, open_part
 from rescorer.shards.merge import merge
-from rescorer.shards.plan import InputFile, Part, Plan, parse_plan
-from rescorer.shards.planning import Division, make_plan
+from rescorer.shards.planning.inputs import find_files, open_part
+from rescorer.shards.planning.partition import Division, make_plan
+from rescorer.shards.planning.plan import InputFile, Part, Plan, parse_plan
 from tests.support.sharding import (
     BATCH_WORDS,
     load,

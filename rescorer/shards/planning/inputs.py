@@ -16,7 +16,7 @@ from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.formats.io.chunks import GZIP_MAGIC
 from rescorer.formats.io.text_io import max_line_bytes, open_named
 from rescorer.formats.tables.parquet import find_tables
-from rescorer.shards.plan import InputFile, Part
+from rescorer.shards.planning.plan import InputFile, Part
 from rescorer.storage.objects import find_objects, measure_objects
 from rescorer.storage.urls import is_url
 from rescorer.types import NBestList

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import BinaryIO
 
 from rescorer.formats.io.text_io import max_line_bytes
-from rescorer.shards.inputs import (
+from rescorer.shards.planning.inputs import (
     LINE_FORMAT,
     Lists,
     ListSource,

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.shards import extract
-from rescorer.shards.extract import Block, draw_extract, read_block
+from rescorer.shards.planning import extract
+from rescorer.shards.planning.extract import Block, draw_extract, read_block
 from rescorer.types import NBestList
 from tests.support.sharding import make_lines, make_source, write_lines
 
