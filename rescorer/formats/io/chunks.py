@@ -12,7 +12,7 @@ from rescorer.errors import FormatError
 CHUNK_BYTES = 1 << 16
 GZIP_MAGIC = b"\x1f\x8b"
 PARQUET_MAGIC = b"PAR1"
-"""First bytes of a parquet file; the next one is no character of a text."""
+"""First bytes of a parquet file; the byte after them is not one that a text can have."""
 
 
 def is_parquet(head: bytes) -> bool:
