@@ -105,8 +105,8 @@ class _CompactReader:
     """Reads Thrift's compact protocol, in which headers are written; texts are skipped.
 
     Kinds of values: 1 and 2 true and false, 3 byte, 4 to 6 integers, 7 double, 8 text, 9 and 10 list and set,
-    12 struct (doc/specs/thrift-compact-protocol.md of Thrift). Each takes a byte at least, so that reading ends
-    with the content.
+    12 struct (doc/specs/thrift-compact-protocol.md of Thrift). Each takes at least one byte, so that reading
+    ends with the content.
     """
 
     def __init__(self, content: bytes) -> None:
