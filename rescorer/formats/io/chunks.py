@@ -35,10 +35,8 @@ def read_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
     while (len(head) < len(GZIP_MAGIC) or PARQUET_MAGIC.startswith(head)) and (chunk := read(CHUNK_BYTES)):
         head += chunk
     if is_parquet(head):
-        message = (
-            "is a parquet table, which cannot be read from a pipe or in another format; give the name of "
-        )
-        raise FormatError(f"{message}its file, without --format", file=name)
+        message = "is a parquet table, which cannot be read from a pipe or in another format"
+        raise FormatError(f"{message}; give the name of its file, without --format", file=name)
     compressed = head.startswith(GZIP_MAGIC)
     member = zlib.decompressobj(wbits=31)
     chunk = head
