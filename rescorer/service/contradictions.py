@@ -93,10 +93,10 @@ def _security_contradictions(settings: ServiceSettings) -> Iterator[str]:
 def _check_access(settings: ServiceSettings, access: Path) -> None:
     clients = read_clients(access)
     if settings.tls_client_ca is None and any(client.certificates for client in clients):
-        raise ConfigError(f"access file {access}: client certificates need tls_client_ca")
+        raise ConfigError(f"clients file {access}: client certificates need tls_client_ca")
     if settings.admin and not any("admin" in client.roles for client in clients):
         raise ConfigError(
-            f"access file {access}: no client has the role admin, which the setting admin needs"
+            f"clients file {access}: no client has the role admin, which the setting admin needs"
         )
 
 

@@ -14,7 +14,7 @@ def token(
         typer.Option("--role", help="Role of the client: score or admin; may be repeated. (default score)"),
     ] = None,
 ) -> None:
-    """Create a token for a client of the service; the server's access file only gets its hash.
+    """Create a token for a client of the service; the server's clients file only gets its hash.
 
     Example: rescorer token captions --role score >> access.toml
 

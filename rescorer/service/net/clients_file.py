@@ -82,18 +82,18 @@ def read_clients(path: Path) -> tuple[ClientEntry, ...]:
     try:
         with open_regular(path) as file:
             check_permissions(path, os.fstat(file.fileno()).st_mode)
-            return parse_clients(file.read().decode(), f"access file {path}")
+            return parse_clients(file.read().decode(), f"clients file {path}")
     except BundleError as error:
-        raise ConfigError(f"access file {error}") from None
+        raise ConfigError(f"clients file {error}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"access file {path}: cannot be read: {error}") from None
+        raise ConfigError(f"clients file {path}: cannot be read: {error}") from None
 
 
 def check_permissions(path: Path, mode: int) -> None:
     """Raise a ConfigError if others than the owner may write the file, and so admit themselves."""
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         raise ConfigError(
-            f"access file {path}: its permissions are {stat.S_IMODE(mode):04o}, so that others may add "
+            f"clients file {path}: its permissions are {stat.S_IMODE(mode):04o}, so that others may add "
             f"clients; expected that only its owner may write it: chmod go-w {path.resolve()}"
         )
 
