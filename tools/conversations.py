@@ -2,6 +2,7 @@
 
     python -m tools.conversations $DATA/nbest --bundle conversation/1 --set DSTC2
     python -m tools.conversations $DATA/nbest --bundle conversation/1 --set Switchboard --tune neural_cache
+    python -m tools.conversations $DATA/nbest --bundle tags/1 --baseline words/1 --set Switchboard
 
 Before a list come the prompts of the system, if any, and the first hypotheses of the recogniser, oldest
 first: what a service would know. Weights are tuned on the first half of the dialogues, for each kind of past
@@ -38,6 +39,9 @@ SETS = {"DSTC2": "DSTC2", "Switchboard": "Switchboard, order only"}
 GREETING = "Hello"
 """The first prompt of each DSTC2 dialogue begins with it."""
 PASTS = ("nothing", "the dialogue", "another dialogue")
+BASELINE = "baseline, after nothing"
+FIRST_SYSTEM = 1
+"""Row over which gains are counted: the one after the first pass."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,9 +90,11 @@ def hold_out(
     """Return the lists of the second half of the dialogues, ranked by weights of the first half, and these.
 
     Args:
+        start: where tuning begins; what they leave to the bundle is taken from its weights.
         caches: names of the caches whose λ is tuned too.
     """
     lists, free = list(add_past(dialogues, past)), (*FREE, *caches)
+    start = rescorer.ranker.effective_weights(start)
     first = {str(number) for number in range(len(dialogues) // 2)}
     scored = score([nbest for nbest in lists if nbest.group in first], rescorer, start)
     tuned = Tuning(scored, start, free, score_mixtures(rescorer, scored, start, free)).tuned[0][1]
@@ -112,19 +118,24 @@ def main(
     tune: Annotated[
         list[str] | None, typer.Option(help="cache or neural_cache: tune its λ too. May be repeated.")
     ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(help="Another bundle: gains are over it, after nothing.")
+    ] = None,
     *,
     cache: CacheOptions,
 ) -> None:
     """Print the error rate after each kind of past, and its gain over lists without any."""
-    rescorer = cache.load_rescorer(bundle, "cpu")
     dialogues = read_dialogues(folder, name)
-    start = rescorer.ranker.effective_weights(SOURCES[SETS[name]].weights)
-    found = {past: hold_out(rescorer, dialogues, past, start, tune or ()) for past in PASTS}
-    rows = {past: ranked for past, (ranked, _) in found.items()}
-    lists = rows[PASTS[0]]
+    start, caches = SOURCES[SETS[name]].weights, tune or ()
+    found = {}
+    if baseline:
+        found[BASELINE] = hold_out(cache.load_rescorer(baseline, "cpu"), dialogues, PASTS[0], start, caches)
+    rescorer = cache.load_rescorer(bundle, "cpu")
+    found |= {f"after {past}": hold_out(rescorer, dialogues, past, start, caches) for past in PASTS}
+    lists = next(iter(found.values()))[0]
     systems = {
         "first pass": [item.first_pass for item in lists],
-        **{f"after {past}": [item.system for item in row] for past, row in rows.items()},
+        **{row: [item.system for item in ranked] for row, (ranked, _) in found.items()},
         "oracle": [item.oracle for item in lists],
     }
     drawn = bootstrap(
@@ -134,14 +145,13 @@ def main(
     )
     n_words = sum(item.system.reference_words for item in lists)
     print(f"{name}: {len({item.group for item in lists})} dialogues, {n_words:,} words")
-    baseline = list(systems).index(f"after {PASTS[0]}")
     for index, row in enumerate(systems):
-        gain = drawn.gain(baseline, index)
+        gain = drawn.gain(FIRST_SYSTEM, index)
         gained = f"gain {format_gain(gain)}, {describe_p(gain.p_value)}"
         print(f"{row:24} {100 * drawn.rates[index]:6.2f}  {gained}")
-    for past, (_, weights) in found.items():
+    for row, (_, weights) in found.items():
         shares = f"cache {weights.cache:g}, neural_cache {weights.neural_cache:g}, θ {weights.flatness:g}"
-        print(f"tuned after {past}: {shares}")
+        print(f"{row}, tuned: {shares}")
 
 
 if __name__ == "__main__":
