@@ -145,9 +145,9 @@ def compile_phrases(
 
 def _find_slot(phrase: Phrase, index: int, normalise: Callable[[str], Words], slots: Collection[str]) -> str:
     """The word of a phrase's slot in canonical form; raises LimitExceeded if no n-gram knows it."""
-    field = f"phrases[{index}].slot"
+    place = f"phrases[{index}].slot"
     if not isinstance(phrase.slot, str):
-        raise LimitExceeded(f"{phrase.slot!r} for {quote(phrase.text)}; expected a string", field=field)
+        raise LimitExceeded(f"{phrase.slot!r} for {quote(phrase.text)}; expected a string", field=place)
     slot = phrase.slot[:MAX_PHRASE_CHARS]
     words = (slot,) if slot in slots else normalise(slot)
     if len(words) != 1 or words[0] not in slots:
@@ -156,7 +156,7 @@ def _find_slot(phrase: Phrase, index: int, normalise: Callable[[str], Words], sl
         known = f"has: {', '.join(by_name[:MAX_NAMED_SLOTS])}{others}" if slots else "has none"
         message = f"{quote(phrase.slot)} for {quote(phrase.text)} is not a slot; the bundle {known}"
         message += did_you_mean(slot[:MAX_QUOTED_CHARS], by_name[:MAX_COMPARED_SLOTS])
-        raise LimitExceeded(message, field=field)
+        raise LimitExceeded(message, field=place)
     return words[0]
 
 
