@@ -97,7 +97,7 @@ def test_raises_timeouts_and_overload(client, server):
 def test_distinguishes_missing_servers_from_servers_that_are_not_ready(bundle, unused_port):
     async def wait_ready(target: str) -> None:
         async with AsyncClient(target) as client:
-            await client.wait_ready(0.3)
+            await client.wait_ready(1.0)
 
     unused_target = f"127.0.0.1:{unused_port}"
     refused = f"^{unused_target}: connection refused by {unused_target}"
@@ -105,7 +105,7 @@ def test_distinguishes_missing_servers_from_servers_that_are_not_ready(bundle, u
         with pytest.raises(Unavailable, match=f"connection refused by {unused_target}"):
             client.rescore([make_list()])
         with pytest.raises(DeadlineExceeded, match=refused):
-            client.wait_ready(0.3)
+            client.wait_ready(1.0)
     with pytest.raises(DeadlineExceeded, match=refused):
         asyncio.run(wait_ready(unused_target))
     with run_server(bundle, load=False) as server, Client(server.target, retry=NO_RETRY) as client:
@@ -113,7 +113,7 @@ def test_distinguishes_missing_servers_from_servers_that_are_not_ready(bundle, u
             client.rescore([make_list()])
         loading = f"^{server.target}: NOT_SERVING, still loading its models"
         with pytest.raises(DeadlineExceeded, match=loading):
-            client.wait_ready(0.3)
+            client.wait_ready(1.0)
         with pytest.raises(DeadlineExceeded, match=loading):
             asyncio.run(wait_ready(server.target))
         server.load()
