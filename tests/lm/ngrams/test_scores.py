@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from rescorer.errors import BundleError
 from rescorer.lm.ngrams import LN_10, read_ngram
 from rescorer.lm.ngrams.table_model import TableNgram
+from rescorer.lm.ngrams.torch_arrays import TorchArrays
 from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.trie import build_trie
 from tests.support.kenlm_twin import needs_kenlm, open_twin
@@ -110,9 +111,8 @@ def test_scores_equal_katz(seed, order, batch, unknown, gaps, without_zeros):
 @settings(max_examples=40, deadline=None)
 @given(seeds, orders_of_models, batches)
 def test_torch_gives_the_same_scores(seed, order, batch):
-    torch_arrays = pytest.importorskip("rescorer.lm.ngrams.torch_arrays")
     model = load(random_orders(seed, order))
-    table = model.table.to(torch_arrays.TorchArrays("cpu"))
+    table = model.table.to(TorchArrays("cpu"))
     moved = TableNgram(model.content._replace(table=table))
     trie = build_trie(*zip(*batch, strict=True))
     np.testing.assert_array_equal(moved.score(trie).log_probs, model.score(trie).log_probs)
