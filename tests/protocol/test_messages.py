@@ -49,7 +49,7 @@ words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 
 
 def test_generated_code_is_up_to_date():
-    tools = pytest.importorskip("grpc_tools.grpc_version")
+    tools = pytest.importorskip("grpc_tools.grpc_version", reason="grpcio-tools is not installed")
     from rescorer.protocol.v1 import rescorer_pb2_grpc
 
     generator = rescorer_pb2_grpc.GRPC_GENERATED_VERSION

@@ -22,7 +22,7 @@ from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
 from tests.support.tiny_models import write_bundle
 
-yaml = pytest.importorskip("yaml")
+yaml = pytest.importorskip("yaml", reason="pyyaml is not installed")
 
 DEPLOY = REPOSITORY / "deploy"
 KUBERNETES = DEPLOY / "kubernetes"
@@ -60,7 +60,7 @@ def read_pod_spec() -> dict:
 
 
 def validate_manifest(resource: dict) -> None:
-    schemas = pytest.importorskip("kubernetes_validate")
+    schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     schemas.validate(resource, "1.32", strict=True)
 
 
@@ -70,7 +70,7 @@ def test_manifest_is_valid(kind):
 
 
 def test_schema_detects_a_misspelt_field():
-    schemas = pytest.importorskip("kubernetes_validate")
+    schemas = pytest.importorskip("kubernetes_validate", reason="kubernetes-validate is not installed")
     invalid = read_manifests()["Deployment"]
     invalid["spec"]["template"]["spec"]["containers"][0]["readinesProbe"] = {}
     with pytest.raises(schemas.ValidationError):
@@ -189,7 +189,7 @@ def test_pods_of_the_ray_job_are_valid_and_its_command_is_understood():
 
 
 def test_compose_file_is_valid_and_mounts_existing_files():
-    compose_spec = pytest.importorskip("compose_spec")
+    compose_spec = pytest.importorskip("compose_spec", reason="compose-spec is not installed")
     text = re.sub(r"\$\{\w+:-(\w+)\}", r"\1", (DEPLOY / "compose.yaml").read_text())
     compose = yaml.safe_load(text)
     compose_spec.PyCompose.from_yaml(text)

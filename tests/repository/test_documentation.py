@@ -195,7 +195,7 @@ def test_table_of_error_rates_is_that_of_the_results():
 
 
 def test_generated_pages_are_up_to_date():
-    pytest.importorskip("grpc_tools")
+    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
     from tools.docs.__main__ import outdated_pages
 
     assert outdated_pages() == [], "run `make docs`"
@@ -203,7 +203,7 @@ def test_generated_pages_are_up_to_date():
 
 @pytest.mark.slow
 def test_the_site_builds_and_fetches_nothing(tmp_path):
-    pytest.importorskip("mkdocs")
+    pytest.importorskip("mkdocs", reason="mkdocs-material is not installed")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
     environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

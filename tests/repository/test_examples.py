@@ -99,7 +99,7 @@ def test_reflection_client_has_help():
 
 
 def test_recognises_speech_and_rescores_its_list_and_lattice(server, tmp_path):
-    pytest.importorskip("pocketsphinx")
+    pytest.importorskip("pocketsphinx", reason="the package pocketsphinx is not installed")
     if shutil.which("flite") is None:
         pytest.skip("flite, a speech synthesiser, is not installed")
     wav = tmp_path / "speech.wav"
@@ -120,7 +120,7 @@ def test_recognises_speech_and_rescores_its_list_and_lattice(server, tmp_path):
 
 
 def test_rejects_audio_that_is_not_mono_16_khz(tmp_path):
-    pytest.importorskip("pocketsphinx")
+    pytest.importorskip("pocketsphinx", reason="the package pocketsphinx is not installed")
     import wave
 
     with wave.open(str(tmp_path / "a.wav"), "wb") as audio:

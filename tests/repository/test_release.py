@@ -71,7 +71,7 @@ def test_the_changelog_has_the_version_or_what_is_not_released():
 
 @pytest.mark.slow
 def test_the_bill_of_materials_names_every_locked_package(tmp_path):
-    pytest.importorskip("cyclonedx.validation.json")
+    pytest.importorskip("cyclonedx.validation.json", reason="cyclonedx-python-lib is not installed")
     if torch_lock() != "torch-cpu":
         pytest.skip("the bill of materials is that of the environment for CPUs, and torch here is for GPUs")
     # Writing validates it against the schema of CycloneDX.
@@ -113,7 +113,7 @@ def test_the_bill_of_materials_names_every_locked_package(tmp_path):
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory) -> tuple[Path, Path]:
     """The source distribution, and the wheel that is built from it with the locked build tools."""
-    pytest.importorskip("build")
+    pytest.importorskip("build", reason="build is not installed")
     folder = tmp_path_factory.mktemp("dist")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder)
     (source,), (wheel,) = folder.glob("*.tar.gz"), folder.glob("*.whl")

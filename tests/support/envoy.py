@@ -22,7 +22,7 @@ ENVOY = shutil.which("envoy", path=str(Path(sys.executable).parent)) or shutil.w
 
 
 def load_envoy_config() -> dict[str, Any]:
-    yaml = pytest.importorskip("yaml")
+    yaml = pytest.importorskip("yaml", reason="pyyaml is not installed")
     return yaml.safe_load((FOLDER / "envoy.yaml").read_text(encoding="utf-8"))
 
 

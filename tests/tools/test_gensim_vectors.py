@@ -9,7 +9,7 @@ from tools.gensim_vectors import describe_difference, main
 
 @pytest.mark.slow
 def test_prints_a_row_of_each_program(tmp_path, capsys):
-    pytest.importorskip("gensim")
+    pytest.importorskip("gensim", reason="gensim is not installed")
     (tmp_path / "text.txt").write_text("the red cat sat on the blue mat\nthe cat ate red fish\n" * 30)
     (tmp_path / "questions.txt").write_text(": colours\nred cat blue mat\n")
     sets = tmp_path / "sets"

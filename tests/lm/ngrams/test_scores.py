@@ -14,12 +14,15 @@ from hypothesis import strategies as st
 from rescorer.errors import BundleError
 from rescorer.lm.ngrams import LN_10, read_ngram
 from rescorer.lm.ngrams.table_model import TableNgram
+from rescorer.lm.ngrams.torch_arrays import TorchArrays
 from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.trie import build_trie
 from tests.support.kenlm_twin import needs_kenlm, open_twin
 from tests.support.random_ngrams import WORDS, katz_log10_probs, random_orders, write_random_arpa
 from tests.support.tiny_models import write_arpa
 
+REPOSITORY = Path(__file__).resolve().parents[3]
+GOLDEN = REPOSITORY / "tests" / "golden" / "kneser-ney"
 TEXT_WORDS = (*WORDS, "nobody", "<unk>", "<s>", "</s>", "<UNK>")
 texts = st.lists(st.sampled_from(TEXT_WORDS), max_size=9).map(tuple)
 batches = st.lists(st.tuples(texts, texts), min_size=1, max_size=10)
@@ -52,6 +55,43 @@ def test_scores_equal_kenlm(seed, order, batch, unknown):
     np.testing.assert_array_equal(ours.unigram_log_probs(words), twin.unigram_log_probs(words))
 
 
+def golden_sentences() -> list[str]:
+    return (GOLDEN / "text.txt").read_text().splitlines()
+
+
+def demo_sentences() -> list[str]:
+    lines = (REPOSITORY / "demo" / "sentences.tsv").read_text().splitlines()[1:]
+    return [line.split("\t")[2] for line in lines]
+
+
+FIXTURES = {
+    "listed": (lambda folder: GOLDEN / "listed.arpa", golden_sentences),
+    "cutoffs": (lambda folder: GOLDEN / "cutoffs.arpa", golden_sentences),
+    "tiny": (write_arpa, lambda: ["the cat sat on the mat", "the zebra"]),
+    "starter": (
+        lambda folder: REPOSITORY / "models" / "starter" / "1" / "ngram" / "model.arpa.gz",
+        demo_sentences,
+    ),
+}
+"""ARPA files of the repository, and sentences with n-grams of every order in them."""
+
+
+@needs_kenlm
+@pytest.mark.parametrize("name", FIXTURES)
+def test_scores_of_fixtures_equal_kenlm(tmp_path, name):
+    path, sentences = FIXTURES[name][0](tmp_path), FIXTURES[name][1]()
+    ours = read_ngram(path)
+    known, random = sorted(ours.vocabulary()), np.random.default_rng(0)
+    texts = [tuple(sentence.split()) for sentence in sentences]
+    texts += [tuple(random.choice(known, size=8).tolist()) for _ in range(50)]
+    texts += [("qqq", *text[::2], "<unk>", text[-1]) for text in texts[:20]]
+    halves = [(text[len(text) // 2 :], text[: len(text) // 2]) for text in texts]
+    trie = build_trie(*zip(*((text, ()) for text in texts), *halves, strict=True))
+    found, expected = ours.score(trie), open_twin(path, ours.vocabulary()).score(trie)
+    np.testing.assert_array_equal(found.unknown, expected.unknown)
+    np.testing.assert_allclose(found.log_probs / LN_10, expected.log_probs / LN_10, rtol=0, atol=1e-5)
+
+
 @settings(max_examples=50, deadline=None)
 @given(seeds, orders_of_models, batches, st.booleans(), st.booleans(), st.booleans())
 def test_scores_equal_katz(seed, order, batch, unknown, gaps, without_zeros):
@@ -71,9 +111,8 @@ def test_scores_equal_katz(seed, order, batch, unknown, gaps, without_zeros):
 @settings(max_examples=40, deadline=None)
 @given(seeds, orders_of_models, batches)
 def test_torch_gives_the_same_scores(seed, order, batch):
-    torch_arrays = pytest.importorskip("rescorer.lm.ngrams.torch_arrays")
     model = load(random_orders(seed, order))
-    table = model.table.to(torch_arrays.TorchArrays("cpu"))
+    table = model.table.to(TorchArrays("cpu"))
     moved = TableNgram(model.content._replace(table=table))
     trie = build_trie(*zip(*batch, strict=True))
     np.testing.assert_array_equal(moved.score(trie).log_probs, model.score(trie).log_probs)

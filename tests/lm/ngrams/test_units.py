@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from rescorer.lm.ngrams import LN_10, read_ngram
 from rescorer.lm.ngrams.table_model import TableNgram
+from rescorer.lm.ngrams.torch_arrays import TorchArrays
 from rescorer.lm.ngrams.units import ClassMembers
 from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.trie import build_trie
@@ -70,9 +71,8 @@ def test_scores_equal_katz_over_classes_and_a_gap(seed, order, skip, has_classes
 @settings(max_examples=10, deadline=None)
 @given(seeds, st.integers(2, 4), st.integers(0, 2), batches)
 def test_torch_gives_the_same_scores(seed, order, skip, batch):
-    torch_arrays = pytest.importorskip("rescorer.lm.ngrams.torch_arrays")
     model = load(random_orders(seed, order), skip=skip)
-    moved = TableNgram(model.content._replace(table=model.table.to(torch_arrays.TorchArrays("cpu"))))
+    moved = TableNgram(model.content._replace(table=model.table.to(TorchArrays("cpu"))))
     trie = build_trie(*zip(*batch, strict=True))
     np.testing.assert_array_equal(moved.score(trie).log_probs, model.score(trie).log_probs)
 

@@ -87,7 +87,7 @@ def test_autoscaler_follows_its_settings():
 
 
 def test_autoscaler_settings_are_those_of_the_deployment():
-    yaml = pytest.importorskip("yaml")
+    yaml = pytest.importorskip("yaml", reason="pyyaml is not installed")
     text = (REPOSITORY / "deploy" / "kubernetes" / "autoscaling.yaml").read_text()
     spec = yaml.safe_load(text)["spec"]
     up, down = spec["behavior"]["scaleUp"], spec["behavior"]["scaleDown"]

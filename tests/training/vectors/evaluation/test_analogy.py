@@ -88,7 +88,8 @@ def test_sums_semantic_and_syntactic_questions():
 @pytest.fixture
 def keyed(vectors):
     """The same vectors in gensim."""
-    keyed = pytest.importorskip("gensim.models").KeyedVectors(vectors.dimensions)
+    models = pytest.importorskip("gensim.models", reason="gensim is not installed")
+    keyed = models.KeyedVectors(vectors.dimensions)
     keyed.add_vectors(list(vectors.words), vectors.matrix)
     return keyed
 

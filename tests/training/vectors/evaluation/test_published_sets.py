@@ -26,7 +26,8 @@ def vectors() -> WordVectors:
 @pytest.fixture(scope="module")
 def keyed(vectors):
     """The same vectors in gensim."""
-    keyed = pytest.importorskip("gensim.models").KeyedVectors(vectors.dimensions)
+    models = pytest.importorskip("gensim.models", reason="gensim is not installed")
+    keyed = models.KeyedVectors(vectors.dimensions)
     keyed.add_vectors(list(vectors.words), vectors.matrix)
     return keyed
 

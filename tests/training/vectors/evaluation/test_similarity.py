@@ -69,7 +69,7 @@ def test_counts_pairs_without_vectors():
 
 
 def test_agrees_with_gensim(tmp_path):
-    models = pytest.importorskip("gensim.models")
+    models = pytest.importorskip("gensim.models", reason="gensim is not installed")
     vectors = random_vectors(40, 4)
     keyed = models.KeyedVectors(4)
     keyed.add_vectors(list(vectors.words), vectors.matrix)

@@ -105,7 +105,7 @@ def test_reads_other_encodings(tmp_path, format):
 @settings(max_examples=20)
 @given(vectors=word_vectors(st.text("abcä1", min_size=1)))
 def test_gensim_reads_our_files_and_we_read_its(tmp_path_factory, format, vectors):
-    models = pytest.importorskip("gensim.models")
+    models = pytest.importorskip("gensim.models", reason="gensim is not installed")
     path, binary = tmp_path_factory.getbasetemp() / "ours", format is VectorFormat.WORD2VEC_BINARY
     write_vectors(path, vectors, format)
     loaded = models.KeyedVectors.load_word2vec_format(str(path), binary=binary)
@@ -119,7 +119,7 @@ def test_gensim_reads_our_files_and_we_read_its(tmp_path_factory, format, vector
 @given(vectors=word_vectors(st.text("abcä1", min_size=1)))
 def test_gensim_reads_our_glove_files(tmp_path_factory, vectors):
     """gensim 4.4 leaves the file open, hence the filters."""
-    models = pytest.importorskip("gensim.models")
+    models = pytest.importorskip("gensim.models", reason="gensim is not installed")
     path = tmp_path_factory.getbasetemp() / "glove"
     write_vectors(path, vectors, VectorFormat.GLOVE)
     loaded = models.KeyedVectors.load_word2vec_format(str(path), no_header=True)
