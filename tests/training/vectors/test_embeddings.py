@@ -130,3 +130,14 @@ def test_published_vectors_enter_a_network_and_a_training_step(tmp_path, run, fr
     embedding, expected = model.network.embedding(rows), torch.from_numpy(vectors.matrix)
     factor = embedding.norm() / expected.norm()
     assert torch.allclose(embedding, factor * expected, rtol=1e-4) is frozen
+
+
+def test_looks_up_a_batch_of_words(tmp_path):
+    (tmp_path / "v").write_text(f"{CAT}{DOG}")
+    model, vocabulary = random_network()
+    initialise_embedding(model, vocabulary, tmp_path / "v")
+    cat, dog = (vocabulary.ids[word] for word in ("cat", "dog"))
+    vectors = model.network.embedding(torch.tensor([[cat, dog, dog], [dog, cat, cat]]))
+    assert vectors.shape == (2, 3, 6)
+    expected = torch.tensor([[1.0, 0, 0, 0, 0, 0], [0, -2, 0, 0, 0.5, 0]])
+    torch.testing.assert_close(vectors / vectors[0, 0, 0], expected[torch.tensor([[0, 1, 1], [1, 0, 0]])])
