@@ -34,6 +34,10 @@ WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, er
 BYTE_ORDER_MARK = "\ufeff"
 
 
+class EncodingError(FormatError):
+    """A line of a file is not text in the expected encoding."""
+
+
 def source_name(source: Source) -> str:
     """Return the name of a source for error messages: for a file, the name that the user gave."""
     if isinstance(source, (str, Path)):
@@ -104,7 +108,7 @@ def read_text_chunks(source: Source) -> Iterator[str]:
             decoder.decode(b"", final=True)
         except UnicodeDecodeError as error:
             line += error.object.count(b"\n", 0, error.start)
-            raise FormatError(f"not UTF-8: {error.reason}", file=name, line=line) from None
+            raise EncodingError(f"not UTF-8: {error.reason}", file=name, line=line) from None
         except (EOFError, zlib.error) as error:
             raise FormatError(f"damaged gzip data: {error}", file=name, line=line) from None
         except OSError as error:
@@ -273,9 +277,8 @@ def _decode_line(raw: bytes | None, name: str, number: int, limit: int, encoding
     try:
         line = raw.decode(encoding)
     except UnicodeDecodeError as error:
-        return FormatError(
-            f"not {encoding.upper()}: {error.reason} at byte {error.start + 1}", file=name, line=number
-        )
+        message = f"not {encoding.upper()}: {error.reason} at byte {error.start + 1}"
+        return EncodingError(message, file=name, line=number)
     if "\0" in line:
         return FormatError("contains NUL bytes; expected text", file=name, line=number)
     return (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).rstrip("\r")

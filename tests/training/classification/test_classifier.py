@@ -27,6 +27,7 @@ KINDS = {
     "lstm": {"layers": 2},
     "gru": {},
     "elman": {"residual": True, "layers": 2},
+    "lbl": {"window": 3},
     "feedforward": {"window": 3},
     "transformer": {"window": 2, "heads": 2, "layers": 2},
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -126,10 +127,38 @@ def test_glove_continues_a_run(text, tmp_path):
         run("glove", text, *options, "--resume")
 
 
-def test_glove_checks_the_output_before_it_reads_text(text, tmp_path):
-    with pytest.raises(FormatError, match=r"v\.txt: cannot be written: Not a directory"):
-        run("glove", text, "--run", tmp_path / "run", "-o", text / "folder" / "v.txt")
-    assert not (tmp_path / "run").exists()
+@pytest.mark.parametrize("command", ["train", "glove", "svd", "lsa", "export", "convert", "plot"])
+def test_outputs_are_checked_before_inputs_are_read(tmp_path, command):
+    missing, folder, file = tmp_path / "missing", tmp_path / "folder.html", tmp_path / "file"
+    options = ["--run", tmp_path / "run"] if command in ("train", "glove") else []
+    options += ["--to", "glove"] if command == "convert" else []
+    inputs = ["--neural", missing] if command == "export" else [missing]
+    if command == "plot":
+        pytest.importorskip(
+            "sklearn", reason="scikit-learn is not installed: pip install 'rescorer[vectors]'"
+        )
+    folder.mkdir()
+    file.write_text("")
+    for output, problem in (
+        (folder, "Is a directory"),
+        (file / "v.html", "Not a directory|File exists"),
+        (Path("/proc/v.html"), "No such file or directory|Permission denied|Read-only file system"),
+    ):
+        target = [output] if command == "convert" else ["-o", output]
+        with pytest.raises(FormatError, match=rf"{output}: cannot be written: ({problem})"):
+            run(command, *inputs, *target, *options)
+    assert {path.name for path in tmp_path.iterdir()} == {"folder.html", "file"}
+
+
+@pytest.mark.parametrize("command", ["svd", "lsa"])
+def test_vectors_are_written_to_a_pipe(text, command):
+    reader, writer = os.pipe()
+    with open(reader, encoding="utf-8") as pipe:
+        try:
+            run(command, text, "-o", f"/dev/fd/{writer}", "--dimensions", 3)
+        finally:
+            os.close(writer)
+        assert pipe.readline() == "8 3\n"
 
 
 def test_export_reads_networks_and_bundles(tmp_path):

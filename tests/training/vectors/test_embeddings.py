@@ -9,10 +9,13 @@ import pytest
 import torch
 
 from rescorer.errors import ConfigError, FormatError
+from rescorer.lm.checkpoint import load_model
+from rescorer_training.cli import main
 from rescorer_training.vectors.embeddings import initialise_embedding
-from rescorer_training.vectors.files import write_vectors
+from rescorer_training.vectors.files import read_vectors, write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
 from rescorer_training.vectors.word_vectors import WordVectors
+from tests.conftest import DATA
 from tests.support.tiny_models import random_network
 
 CAT, DOG = "cat 1 0 0 0 0 0\n", "dog 0 -2e0 0 0 .5 0\n"
@@ -100,3 +103,41 @@ def test_rejects_invalid_files_with_line_number(tmp_path, content, message):
 def test_rejects_a_missing_file(tmp_path):
     with pytest.raises(FormatError, match="there is no such file"):
         initialise_embedding(*random_network(), tmp_path / "none.txt")
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("frozen", [True, False])
+def test_published_vectors_enter_a_network_and_a_training_step(tmp_path, run, frozen):
+    published, converted, text = (
+        DATA / "word-vectors/glove.6B.50d.first2445.txt.gz",
+        tmp_path / "v",
+        tmp_path / "t",
+    )
+    text.write_text("the city of new york has more people\nhe has a new house in the city\n" * 4)
+    options = ["--embedding", 50, "--hidden", 8, "--epochs", 1, "--threads", 1, "--untied"]
+    options += ["--freeze-embeddings"] if frozen else []
+    train = ["neural", text, "--validation", text, "-o", tmp_path / "run", *options, "--embeddings"]
+    _, _, error = run(*train, published, command=main)
+    assert "gz:218: not UTF-8" in error
+    assert "rescorer-train vectors convert FILE OUTPUT --to glove --encoding cp1252" in error
+    run("vectors", "convert", published, converted, "--to", "glove", "--encoding", "cp1252", command=main)
+    code, _, error = run(*train, converted, command=main)
+    assert code == 0, error
+    model, vocabulary = load_model(tmp_path / "run" / "best")
+    vectors = read_vectors(converted, keep=vocabulary.ids)
+    assert len(vectors) == 12
+    rows = torch.tensor([vocabulary.ids[word] for word in vectors.words])
+    embedding, expected = model.network.embedding(rows), torch.from_numpy(vectors.matrix)
+    factor = embedding.norm() / expected.norm()
+    assert torch.allclose(embedding, factor * expected, rtol=1e-4) is frozen
+
+
+def test_looks_up_a_batch_of_words(tmp_path):
+    (tmp_path / "v").write_text(f"{CAT}{DOG}")
+    model, vocabulary = random_network()
+    initialise_embedding(model, vocabulary, tmp_path / "v")
+    cat, dog = (vocabulary.ids[word] for word in ("cat", "dog"))
+    vectors = model.network.embedding(torch.tensor([[cat, dog, dog], [dog, cat, cat]]))
+    assert vectors.shape == (2, 3, 6)
+    expected = torch.tensor([[1.0, 0, 0, 0, 0, 0], [0, -2, 0, 0, 0.5, 0]])
+    torch.testing.assert_close(vectors / vectors[0, 0, 0], expected[torch.tensor([[0, 1, 1], [1, 0, 0]])])

@@ -1,11 +1,12 @@
-"""What a run of word vectors says when the disk is full, at each of the files that it writes."""
+"""What training word vectors says when the disk is full, at each of the files that it writes."""
 
 from __future__ import annotations
 
+import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,10 +15,16 @@ import pytest
 
 from rescorer.errors import ScoringError
 from rescorer.text import Normaliser, NormaliserSettings
+from rescorer_training.cli import main
+from rescorer_training.vectors.glove import run as glove
 from rescorer_training.vectors.glove.options import GloveOptions
-from rescorer_training.vectors.glove.run import run, start_run
+from rescorer_training.vectors.word2vec import run as word2vec
+from rescorer_training.vectors.word2vec.options import Word2VecOptions
 
 N_WORDS = 60
+RAW = Normaliser(NormaliserSettings.raw())
+GLOVE = GloveOptions(dimensions=50, window=15, min_count=1, epochs=1)
+WORD2VEC = Word2VecOptions(dimensions=50, min_count=1, epochs=1)
 
 
 @pytest.fixture
@@ -40,34 +47,78 @@ def limited_file_size(n_bytes: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def start(text: Path, folder: Path) -> None:
-    options = GloveOptions(dimensions=50, window=15, min_count=1)
-    start_run([text], Normaliser(NormaliserSettings.raw()), folder, options, memory_mb=16)
+def start_glove(text: Path, folder: Path) -> None:
+    glove.start_run([text], RAW, folder, GLOVE, memory_mb=16)
+
+
+def start_word2vec(text: Path, folder: Path) -> None:
+    word2vec.start_run([text], RAW, folder, WORD2VEC)
 
 
 @pytest.mark.parametrize(
-    ("n_bytes", "message"),
+    ("start", "n_bytes", "message"),
     [
-        (10, "files of the run cannot be written: File too large. Free disk space, or choose another folder"),
-        (10_000, "words of the text cannot be written: File too large"),
-        (20_000, "co-occurrences cannot be written: File too large.* a smaller --window"),
-        (35_000, "co-occurrences cannot be written: File too large.* a smaller --window"),
-        (45_000, "state.safetensors cannot be written at part 0 .*Free disk space, then start again"),
+        (start_glove, 10, "files of the run cannot be written: File too large. Free disk space, or choose"),
+        (start_glove, 10_000, "words of the text cannot be written: File too large"),
+        (start_glove, 20_000, "co-occurrences cannot be written: File too large.* a smaller --window"),
+        (start_glove, 35_000, "co-occurrences cannot be written: File too large.* a smaller --window"),
+        (start_glove, 45_000, "state.safetensors cannot be written at part 0 .*Free disk space, then start"),
+        (
+            start_word2vec,
+            10,
+            "files of the run cannot be written: File too large. Free disk space, or choose",
+        ),
+        (start_word2vec, 10_000, "words of the text cannot be written: File too large"),
+        (
+            start_word2vec,
+            20_000,
+            "state.safetensors cannot be written at part 0 .*Free disk space, then start",
+        ),
     ],
 )
-def test_says_what_cannot_be_written(text: Path, tmp_path: Path, n_bytes: int, message: str) -> None:
+def test_says_what_cannot_be_written(
+    text: Path, tmp_path: Path, start: Callable[[Path, Path], None], n_bytes: int, message: str
+) -> None:
     with limited_file_size(n_bytes), pytest.raises(ScoringError, match=message):
         start(text, tmp_path / "run")
     assert not list((tmp_path / "run").glob("tmp*"))
     start(text, tmp_path / "run")  # once there is space, without --resume
 
 
-def test_keeps_the_saved_state(text: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("start", "go_on"),
+    [
+        (start_glove, lambda folder: glove.run(folder, GLOVE, threads=1)),
+        (start_word2vec, lambda folder: word2vec.run(folder, WORD2VEC, threads=1)),
+    ],
+)
+def test_keeps_the_saved_state(
+    text: Path, tmp_path: Path, start: Callable[[Path, Path], None], go_on: Callable[[Path], object]
+) -> None:
     start(text, tmp_path / "run")
-    options = GloveOptions(dimensions=50, window=15, min_count=1, epochs=1)
-    with limited_file_size(45_000), pytest.raises(ScoringError, match="continue from it with --resume"):
-        run(tmp_path / "run", options, threads=1)
-    run(tmp_path / "run", options, threads=1)
+    with limited_file_size(20_000), pytest.raises(ScoringError, match="continue from it with --resume"):
+        go_on(tmp_path / "run")
+    go_on(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "message"),
+    [
+        (10_000, "words of the text cannot be written: File too large"),
+        (20_000, "co-occurrences cannot be written: File too large.* a smaller --window"),
+        (40_000, "svd.txt: cannot be written: File too large"),
+    ],
+)
+def test_svd_says_what_cannot_be_written(
+    text: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]], n_bytes: int, message: str
+) -> None:
+    options = ["--dimensions", N_WORDS - 1, "--min-count", 1, "--memory-mb", 16]
+    with limited_file_size(n_bytes):
+        code, _, error = run("vectors", "svd", text, "-o", tmp_path / "svd.txt", *options, command=main)
+    assert code == 2
+    assert re.search(f"^rescorer-train: .*{message}", error, re.MULTILINE)
+    assert "Traceback" not in error
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
 
 
 IN_A_SMALL_FILE_SYSTEM = 'mount -t tmpfs -o size=$1 tmpfs "$2" && echo mounted && shift 2 && exec "$@"'

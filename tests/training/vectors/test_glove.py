@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
@@ -18,11 +18,14 @@ from rescorer_training.vectors.glove.entries import ENTRY
 from rescorer_training.vectors.glove.model import MAX_GRADIENT, GloveParameters, train_block
 from rescorer_training.vectors.glove.options import GloveOptions
 from rescorer_training.vectors.glove.shuffle import shuffle_entries
+from rescorer_training.vectors.glove.state import GloveState
+from rescorer_training.vectors.glove.training import GloveTrainer
 
 N_WORDS, DIMENSIONS, RATE = 6, 3, 0.05
 Entry = tuple[int, int, float, float]
+WORDS = st.integers(0, N_WORDS - 1)
 ENTRIES = st.tuples(
-    st.integers(0, N_WORDS - 1),
+    WORDS,
     st.integers(N_WORDS, 2 * N_WORDS - 1),
     st.floats(-1e3, 1e3),
     st.floats(0, 1),
@@ -104,6 +107,29 @@ def test_blocks_equal_plain_ones(blocks: list[list[Entry]]) -> None:
         train_block(parameters, *make_block(entries), RATE)
         step_block_plainly(plain, entries)
     assert_same(parameters, plain)
+
+
+@settings(max_examples=30)
+@given(
+    counts=st.lists(st.tuples(WORDS, WORDS, st.floats(0.0625, 1000, width=32)), min_size=1, max_size=12),
+    x_max=st.sampled_from([1.0, 10.0, 100.0]),
+    alpha=st.sampled_from([0.5, 0.75, 1.0]),
+)
+def test_counts_become_logarithms_and_weights(
+    tmp_path_factory: pytest.TempPathFactory, counts: list[tuple[int, int, float]], x_max: float, alpha: float
+) -> None:
+    """Training takes the original program's steps, with targets ln x and weights min(1, (x / x_max)^α)."""
+    state = GloveState(GloveParameters.initialise(N_WORDS, DIMENSIONS, seed=1), len(counts))
+    plain = {name: tensor.double().numpy().copy() for name, tensor in state.parameters.tensors().items()}
+    options = GloveOptions(DIMENSIONS, epochs=1, learning_rate=RATE, x_max=x_max, alpha=alpha, block_cells=1)
+    GloveTrainer(tmp_path_factory.getbasetemp(), np.array(counts, ENTRY), options, state).train(threads=1)
+    loss = 0.0
+    for row, column, x in counts:
+        weight = 1.0 if x >= x_max else (x / x_max) ** alpha
+        loss += step_plainly(plain, row, N_WORDS + column, math.log(x), weight)
+    assert state.losses == [pytest.approx(loss / len(counts), rel=1e-4, abs=1e-6)]
+    for name, tensor in state.parameters.tensors().items():
+        np.testing.assert_allclose(tensor.numpy(), plain[name], rtol=1e-4, atol=1e-5)
 
 
 def test_shuffles_both_halves_of_the_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

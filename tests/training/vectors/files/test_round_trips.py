@@ -96,7 +96,8 @@ def test_reads_other_encodings(tmp_path, format):
     write_vectors(tmp_path / "v", WordVectors(("–", "a"), np.ones((2, 2), np.float32)), format)
     content = (tmp_path / "v").read_bytes()
     (tmp_path / "v").write_bytes(content.replace("–".encode(), b"\x96"))
-    with pytest.raises(FormatError, match="UTF-8"):
+    advice = "if the file has another encoding, give --encoding, or first convert it: rescorer-train vectors"
+    with pytest.raises(FormatError, match=f"UTF-8.*; {advice} convert"):
         read_vectors(tmp_path / "v")
     assert read_vectors(tmp_path / "v", encoding=Encoding.WINDOWS).words == ("–", "a")
 

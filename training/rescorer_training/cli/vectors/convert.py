@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from rescorer_training.cli.vectors.options import EncodingOption, FormatOption, LimitOption, VectorsArgument
+from rescorer_training.cli.vectors.outputs import prepare_output
 from rescorer_training.vectors.files import read_vectors, write_vectors
 from rescorer_training.vectors.files.formats import Encoding, VectorFormat
 
@@ -26,6 +27,7 @@ def convert_command(
 
     Example: rescorer-train vectors convert glove.6B.50d.txt.gz glove.bin --to word2vec-binary
     """
+    prepare_output(output)
     content = read_vectors(vectors, format, limit=limit, encoding=encoding)
     write_vectors(output, content, to)
     typer.echo(f"{output}: {len(content):,} words, {content.dimensions} dimensions", err=True)

@@ -11,6 +11,7 @@ from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer.safe_input.files import Folder
 from rescorer_training.cli.vectors.options import OutputFormatOption, VectorsOutputOption
+from rescorer_training.cli.vectors.outputs import prepare_output
 from rescorer_training.evaluation.model_set import resolve_model_folder
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
@@ -41,6 +42,7 @@ def export_command(
     """
     from rescorer_training.vectors.export import export_embeddings  # deferred: importing torch takes seconds
 
+    prepare_output(output)
     vectors = export_embeddings(_choose_folder(neural, bundle, model), output=output_layer)
     write_vectors(output, vectors, to)
     typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")

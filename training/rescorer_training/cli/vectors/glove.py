@@ -19,8 +19,8 @@ from rescorer_training.cli.vectors.options import (
     MemoryOption,
     OutputFormatOption,
     VectorsOutputOption,
-    make_parent,
 )
+from rescorer_training.cli.vectors.outputs import prepare_output
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
@@ -52,7 +52,7 @@ def glove_command(
     """
     from rescorer_training.vectors.glove import run  # deferred, because importing torch takes seconds
 
-    make_parent(output)
+    prepare_output(output)
     if resume:
         check_sources(folder, texts, choose_normaliser(normaliser) if normaliser else None)
     else:

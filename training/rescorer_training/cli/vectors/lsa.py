@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,8 +12,8 @@ from rescorer_training.cli.vectors.options import (
     MinCountOption,
     OutputFormatOption,
     VectorsOutputOption,
-    make_parent,
 )
+from rescorer_training.cli.vectors.outputs import open_temporary_folder, prepare_output
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
@@ -44,9 +42,9 @@ def lsa_command(
     from rescorer_training.vectors.lsa import analyse
 
     chosen = choose_normaliser(normaliser)
-    make_parent(output)
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".lsa-") as folder:
-        text = prepare_text(texts, chosen, Path(folder), min_count)
+    prepare_output(output)
+    with open_temporary_folder(output) as folder:
+        text = prepare_text(texts, chosen, folder, min_count)
         vectors = analyse(text, dimensions, document_sentences, seed)
     write_vectors(output, vectors, to)
     typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from rescorer.errors import FormatError
 from rescorer_training.vectors.files.formats import Encoding, VectorFormat
 
 VectorsArgument = Annotated[
@@ -47,11 +46,3 @@ VectorsOutputOption = Annotated[
     Path, typer.Option("-o", "--output", help="File of vectors to write, gzip if the name ends in .gz.")
 ]
 OutputFormatOption = Annotated[VectorFormat, typer.Option("--to", help="Format of the vectors.")]
-
-
-def make_parent(output: Path) -> None:
-    """Create the folder of an output before any work; raises FormatError if it cannot be created."""
-    try:
-        output.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(f"cannot be written: {error.strerror}", file=str(output)) from None

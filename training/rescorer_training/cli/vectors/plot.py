@@ -10,6 +10,7 @@ import typer
 from rescorer.errors import ConfigError
 from rescorer.formats.io import text_io
 from rescorer_training.cli.vectors.options import EncodingOption, FormatOption, LimitOption, VectorsArgument
+from rescorer_training.cli.vectors.outputs import prepare_output
 from rescorer_training.vectors.files import read_vectors
 from rescorer_training.vectors.files.formats import Encoding
 from rescorer_training.vectors.plots.image import draw_png
@@ -72,6 +73,7 @@ def plot_command(
         raise ConfigError(f"{output}: expected a name that ends in .png or .html")
     if len(chosen) > 1 and not is_page:
         raise ConfigError(f"a picture shows one projection, got {len(chosen)}; write a page (.html) for more")
+    prepare_output(output)
     content = read_vectors(vectors, format, limit=limit, encoding=encoding)
     selection = select_from_file(content, words) if words else select_most_frequent(content, number)
     picture = make_picture(content, selection, chosen, seed, vectors.name if title is None else title)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -16,8 +14,8 @@ from rescorer_training.cli.vectors.options import (
     OutputFormatOption,
     VectorsOutputOption,
     WindowOption,
-    make_parent,
 )
+from rescorer_training.cli.vectors.outputs import open_temporary_folder, prepare_output
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
@@ -63,10 +61,10 @@ def svd_command(
     check_window(window)
     check_memory(memory_mb)
     chosen = choose_normaliser(normaliser)
-    make_parent(output)
-    with tempfile.TemporaryDirectory(dir=output.parent, prefix=".svd-") as folder:
-        text = prepare_text(texts, chosen, Path(folder), min_count)
-        cells = Path(folder) / "cells"
+    prepare_output(output)
+    with open_temporary_folder(output) as folder:
+        text = prepare_text(texts, chosen, folder, min_count)
+        cells = folder / "cells"
         count_cooccurrences(text, cells, window=window, by_distance=False, memory_mb=memory_mb)
         vectors = decompose(text.words, load_matrix(cells, len(text.words)), options)
     write_vectors(output, vectors, to)

@@ -17,7 +17,8 @@ from rescorer_training.cli.options import (
     TextsArgument,
     ThreadsOption,
 )
-from rescorer_training.cli.vectors.options import OutputFormatOption, VectorsOutputOption, make_parent
+from rescorer_training.cli.vectors.options import OutputFormatOption, VectorsOutputOption
+from rescorer_training.cli.vectors.outputs import prepare_output
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
@@ -47,7 +48,7 @@ def train_command(
     """
     from rescorer_training.vectors.word2vec import run  # deferred, because importing torch takes seconds
 
-    make_parent(output)
+    prepare_output(output)
     if resume:
         check_sources(folder, texts, choose_normaliser(normaliser) if normaliser else None)
     else:

@@ -82,14 +82,14 @@ def _explain_end(number: int, n_words: int, start: int, stream: _ByteStream) -> 
 
 
 def _decode(raw: bytes, number: int, start: int, name: str, encoding: Encoding) -> str:
+    message = f"word {number}, from byte {start + 1}: {raw[:20]!r} is not a word in {encoding.upper()}"
+    damage = "the file is damaged, or not in this format"
+    if not raw:
+        raise FormatError(f"{message}; {damage}", file=name)
     try:
-        word = raw.decode(encoding)
+        return raw.decode(encoding)
     except UnicodeDecodeError:
-        word = ""
-    if not word:
-        message = f"word {number}, from byte {start + 1}: {raw[:20]!r} is not a word in {encoding.upper()}"
-        raise FormatError(f"{message}; the file is damaged, or not in this format", file=name)
-    return word
+        raise text_io.EncodingError(f"{message}; {damage}", file=name) from None
 
 
 class _ByteStream:

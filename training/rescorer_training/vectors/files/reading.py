@@ -12,6 +12,10 @@ from rescorer_training.vectors.files.formats import Encoding, VectorFormat, dete
 from rescorer_training.vectors.files.text_files import read_text
 from rescorer_training.vectors.word_vectors import WordVectors
 
+OTHER_ENCODING = (
+    "if the file has another encoding, give --encoding, or first convert it: "
+    "rescorer-train vectors convert FILE OUTPUT --to glove --encoding cp1252"
+)
 HEAD_BYTES = 1 << 20
 """Bytes from which the format is detected: two lines of the widest vectors."""
 
@@ -42,12 +46,15 @@ def read_vectors(
     """
     if format is None:
         format = detect_format(_read_head(path))
-    if format is VectorFormat.WORD2VEC_BINARY:
-        return read_binary(path, keep=keep, limit=limit, encoding=encoding, expected=dimensions)
-    return read_text(
-        path, has_header=format is VectorFormat.WORD2VEC, keep=keep, limit=limit, encoding=encoding,
-        expected=dimensions,
-    )  # fmt: skip
+    try:
+        if format is VectorFormat.WORD2VEC_BINARY:
+            return read_binary(path, keep=keep, limit=limit, encoding=encoding, expected=dimensions)
+        return read_text(
+            path, has_header=format is VectorFormat.WORD2VEC, keep=keep, limit=limit, encoding=encoding,
+            expected=dimensions,
+        )  # fmt: skip
+    except text_io.EncodingError as error:
+        raise FormatError(f"{error}; {OTHER_ENCODING}") from None
 
 
 def _read_head(path: Path) -> bytes:

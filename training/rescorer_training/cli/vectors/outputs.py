@@ -1,0 +1,37 @@
+"""Files that commands for word vectors write, and temporary files beside them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rescorer.errors import FormatError
+from rescorer.formats.io import text_io
+
+
+def prepare_output(output: Path) -> None:
+    """Create the folder of an output, and check before any work that the file can be written.
+
+    Raises:
+        FormatError: the folder cannot be created, or the file cannot be written there.
+    """
+    if str(output) == "-":
+        return
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise FormatError(f"cannot be written: {error.strerror}", file=str(output)) from None
+    text_io.check_target(output)
+
+
+@contextmanager
+def open_temporary_folder(output: Path) -> Iterator[Path]:
+    """Open a folder for temporary files, on the disk of an output; removed afterwards.
+
+    Beside a device or a pipe nothing can be created: then it is the system's folder for temporary files.
+    """
+    is_stream = str(output) == "-" or (output.exists() and not output.is_file())
+    with tempfile.TemporaryDirectory(dir=None if is_stream else output.parent, prefix=".vectors-") as folder:
+        yield Path(folder)
