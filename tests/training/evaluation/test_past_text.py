@@ -20,6 +20,7 @@ from rescorer_training.cli import app
 from rescorer_training.evaluation import neural_cache
 from rescorer_training.evaluation.carried_state import TextReading, score_with_carried_state
 from rescorer_training.evaluation.dynamic_evaluation import (
+    RATES,
     DynamicSettings,
     fit_dynamic,
     measure_gradients,
@@ -99,6 +100,17 @@ def test_dynamic_evaluation_learns_and_leaves_the_network_as_it_was(network):
     kept = read_dynamically(network, SENTENCES, DynamicSettings(0.01, decay=1e9), root_mean_squares).log_probs
     assert kept[-40:].mean() < found[-40:].mean() - 0.1  # it returns to the trained parameters each time
     assert all(torch.equal(value, before[name]) for name, value in network.model.state_dict().items())
+
+
+def test_words_that_the_statistics_lack_do_not_make_the_network_diverge(network):
+    root_mean_squares = measure_gradients(network, [("a", "b")] * 40)
+    for rms in root_mean_squares:
+        rms[rms < rms.mean()] *= 1e-6  # as after thousands of words
+    settings = DynamicSettings(RATES[-1], segment_words=2)
+    unseen = [("c", "d")] * 40
+    found = read_dynamically(network, unseen, settings, root_mean_squares).log_probs
+    still = read_dynamically(network, unseen, DynamicSettings(0.0), root_mean_squares).log_probs
+    assert found.sum() > still.sum()
 
 
 def test_rates_with_which_a_network_diverges_are_not_chosen(network, monkeypatch):

@@ -21,16 +21,12 @@ from rescorer.trie import Words
 from rescorer_training.evaluation.carried_state import TextReading, encode_stream
 from rescorer_training.evaluation.text_before import infer_token_topics, part_of
 
-EPSILON = 1e-5
-"""Added to the root mean square of each gradient."""
 STATISTICS_TOKENS = 100_000
 """Number of tokens from which the mean squares of the gradients are estimated."""
-
-
 SEGMENT_WORDS = 5
 FIT_TOKENS = 20_000
 """Number of validation tokens on which settings are compared."""
-RATES = (1e-5, 3e-5, 1e-4, 3e-4)
+RATES = (3e-5, 1e-4, 3e-4, 1e-3)
 DECAYS = (0.002, 0.02)
 
 
@@ -101,7 +97,8 @@ def read_dynamically(
     """Read a text with a copy of the network that goes on learning; the model itself does not change.
 
     After each segment, each parameter p moves by −η g / (RMS + ε), and back towards its trained value by the
-    decay, less where the RMS is small.
+    decay, less where the RMS is small. ε is the mean RMS of all parameters: with a much smaller one, words
+    that the text of the statistics lacks, whose RMS is nearly 0, would move without bounds.
 
     Args:
         root_mean_squares: result of ``measure_gradients``.
@@ -109,8 +106,9 @@ def read_dynamically(
     network = _copy(model)
     trained = [parameter.detach().clone() for parameter in network.parameters()]
     mean = sum(float(rms.sum()) for rms in root_mean_squares) / sum(rms.numel() for rms in root_mean_squares)
-    returns = [(settings.decay * rms / max(mean, EPSILON)).clamp_(max=1.0) for rms in root_mean_squares]
-    steps = [settings.rate / (rms + EPSILON) for rms in root_mean_squares]
+    mean = max(mean, torch.finfo(torch.float32).tiny)
+    returns = [(settings.decay * rms / mean).clamp_(max=1.0) for rms in root_mean_squares]
+    steps = [settings.rate / (rms + mean) for rms in root_mean_squares]
     inputs, targets = encode_stream(model, sentences)
     topics = infer_token_topics(model, sentences)
     vectors, log_probs = [], []
