@@ -18,7 +18,9 @@ def test_prints_a_row_of_each_program(tmp_path, capsys):
     pairs = (f"{word}\tblue\t{score}\n" for score, word in enumerate(words))
     (sets / "EN-MADE.txt").write_text("".join(pairs))
     arguments = [tmp_path / "text.txt", "--questions", tmp_path / "questions.txt", "--sets", sets]
-    main([*map(str, arguments), "--dimensions", "4", "--model", "cbow", "--seeds", "1", "2"])
+    main(
+        [*map(str, arguments), "--dimensions", "4", "--model", "cbow", "--seeds", "1", "2", "--threads", "2"]
+    )
     header, *rows, ratio, analogies, similarity = capsys.readouterr().out.splitlines()
     assert header.split() == ["seed", "words/s", "analogies", "%", "covered", "mean", "ρ"]
     assert [row.split()[:2] for row in rows] == [
