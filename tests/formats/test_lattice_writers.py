@@ -85,6 +85,13 @@ def test_kaldi_lattices_keep_words_and_scores(lists):
     assert [index_by_text(nbest) for nbest in found] == [index_by_text(nbest) for nbest in lists]
 
 
+def test_totals_that_readers_round_to_the_same_value_are_a_loss_of_order():
+    streams = {"acoustic": (0.0, 0.0), "lm": (-1.0, 0.0), "pronunciation": (1e-227, 0.0)}
+    nbest = NBestList("u", (Hypothesis("a"), Hypothesis("")), streams)
+    (loss,) = choose("htk:lmscale=1,wdpenalty=1").find_losses(nbest)
+    assert loss.startswith("order of hypotheses")
+
+
 @pytest.mark.parametrize("name", STREAMS)
 @given(data=st.data())
 def test_lists_without_reported_losses_are_read_back_unchanged(name, data):

@@ -15,9 +15,12 @@ from typing import NamedTuple
 
 from rescorer.errors import InvalidList
 from rescorer.formats.common import format_texts, split_words
-from rescorer.formats.lattices.lattice import Span
+from rescorer.formats.lattices.lattice import ESTIMATE_DECIMALS, Span
 from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD, get_word_times
 from rescorer.types import NBestList
+
+SMALLEST_DIFFERENCE = 2 * 10.0**-ESTIMATE_DECIMALS
+"""Totals that are no further apart may be read in another order, since readers round them."""
 
 
 class TreeArc(NamedTuple):
@@ -109,7 +112,7 @@ def find_lattice_losses(nbest: NBestList, scales: Mapping[str, float], word_pena
         for index, value in enumerate(nbest.streams.get(name, ())):
             totals[index] += scale * value
     losses = set()
-    if not all(total > following for total, following in pairwise(totals)):
+    if not all(total - following > SMALLEST_DIFFERENCE for total, following in pairwise(totals)):
         losses.add("order of hypotheses, which readers sort by total score")
     if len(set(words)) < len(words):
         losses.add("hypotheses with the same words as another")
