@@ -73,9 +73,10 @@ class FormatError(InputError):
     """
 
     def __init__(self, message: str, *, file: str = "", line: int | None = None, field: str = "") -> None:
+        self.message = shorten(message, MAX_MESSAGE_CHARS)
         self.file, self.line, self.field = file, line, field
         place = ":".join(str(part) for part in (file, line) if part not in ("", None))
-        parts = place, shorten(field, MAX_QUOTED_CHARS), shorten(message, MAX_MESSAGE_CHARS)
+        parts = place, shorten(field, MAX_QUOTED_CHARS), self.message
         super().__init__(": ".join(part for part in parts if part))
 
 

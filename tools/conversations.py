@@ -90,7 +90,7 @@ def hold_out(
     """Return the lists of the second half of the dialogues, ranked by weights of the first half, and these.
 
     Args:
-        start: where tuning begins; what they leave to the bundle is taken from its weights.
+        start: weights from which tuning begins; those that they do not set are the bundle's.
         caches: names of the caches whose λ is tuned too.
     """
     lists, free = list(add_past(dialogues, past)), (*FREE, *caches)
@@ -124,7 +124,7 @@ def main(
     *,
     cache: CacheOptions,
 ) -> None:
-    """Print the error rate after each kind of past, and its gain over lists without any."""
+    """Print the error rate after each kind of past, and its gain over no past or over another bundle."""
     dialogues = read_dialogues(folder, name)
     start, caches = SOURCES[SETS[name]].weights, tune or ()
     found = {}

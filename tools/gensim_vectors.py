@@ -3,10 +3,10 @@
     python -m tools.gensim_vectors text.txt.gz --questions questions.txt --sets similarity/ --seeds 1 2 3
 
 Both take the same options and text that is already normalised. Speed is in words of the text per second of
-training, without reading the text: of the process' time with one thread, on the clock with several, which
-needs cores that nothing else uses. Each row is printed as soon as it is known;
-with two seeds or more, the last lines give the differences of the means, with intervals of 95 % over seeds
-(Welch 1947), which say nothing about other questions or pairs.
+training, without reading the text: of processor time with one thread, of elapsed time with several, which
+needs cores that nothing else uses. Each row is printed as soon as it is known; with two seeds or more, the
+last lines give the differences of the means, with intervals of 95 % over seeds (Welch 1947), which say
+nothing about other questions or pairs.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Trained:
 
 
 def clock(threads: int) -> float:
-    """Seconds of the process, which others do not stretch, or, with several threads, on the clock."""
+    """Processor time in seconds, which other processes do not stretch; with several threads, elapsed time."""
     return time.process_time() if threads == 1 else time.perf_counter()
 
 
@@ -140,7 +140,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--questions", type=Path, help="analogies in the format of Google's")
     parser.add_argument("--sets", type=Path, help="folder of pairs with the similarity that people gave")
     parser.add_argument("--seeds", type=int, nargs="+", default=[1])
-    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1, help="threads of each program")
     parser.add_argument("--model", default="skip-gram", help="skip-gram or cbow")
     parser.add_argument("--output-layer", default="negative", help="negative or hierarchical")
     for name, default in (("dimensions", 100), ("window", 5), ("min-count", 5), ("epochs", 5)):

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from rescorer.bundle import publish
+from tests.conftest import REPOSITORY
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 STARTER = REPOSITORY / "models" / "starter" / "1"
 DEMO = REPOSITORY / "demo" / "lists.jsonl.gz"
 WEIGHTS = {

@@ -17,11 +17,11 @@ from rescorer.lm.ngrams.table_model import TableNgram
 from rescorer.lm.ngrams.torch_arrays import TorchArrays
 from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.trie import build_trie
+from tests.conftest import REPOSITORY
 from tests.support.kenlm_twin import needs_kenlm, open_twin
 from tests.support.random_ngrams import WORDS, katz_log10_probs, random_orders, write_random_arpa
 from tests.support.tiny_models import write_arpa
 
-REPOSITORY = Path(__file__).resolve().parents[3]
 GOLDEN = REPOSITORY / "tests" / "golden" / "kneser-ney"
 TEXT_WORDS = (*WORDS, "nobody", "<unk>", "<s>", "</s>", "<UNK>")
 texts = st.lists(st.sampled_from(TEXT_WORDS), max_size=9).map(tuple)

@@ -12,8 +12,9 @@ import pytest
 
 from rescorer.lm.ngrams import read_ngram
 from rescorer.lm.ngrams.table_file import write_table
+from tests.conftest import REPOSITORY
 
-GOLDEN = Path(__file__).resolve().parents[2] / "golden" / "kneser-ney"
+GOLDEN = REPOSITORY / "tests" / "golden" / "kneser-ney"
 SCORE_AND_WAIT = """
 import sys
 from pathlib import Path

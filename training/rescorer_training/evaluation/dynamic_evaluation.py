@@ -105,8 +105,8 @@ def read_dynamically(
     """
     network = _copy(model)
     trained = [parameter.detach().clone() for parameter in network.parameters()]
-    mean = sum(float(rms.sum()) for rms in root_mean_squares) / sum(rms.numel() for rms in root_mean_squares)
-    mean = max(mean, torch.finfo(torch.float32).tiny)
+    mean = float(torch.cat([rms.flatten() for rms in root_mean_squares]).mean(dtype=torch.float64))
+    mean = max(mean, torch.finfo(torch.float32).tiny)  # statistics of no words at all
     returns = [(settings.decay * rms / mean).clamp_(max=1.0) for rms in root_mean_squares]
     steps = [settings.rate / (rms + mean) for rms in root_mean_squares]
     inputs, targets = encode_stream(model, sentences)

@@ -54,7 +54,7 @@ def read_vectors(
             expected=dimensions,
         )  # fmt: skip
     except text_io.EncodingError as error:
-        raise FormatError(f"{error}; {OTHER_ENCODING}") from None
+        raise FormatError(f"{error.message}; {OTHER_ENCODING}", file=error.file, line=error.line) from None
 
 
 def _read_head(path: Path) -> bytes:
