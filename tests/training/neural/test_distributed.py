@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.support.distributed_training import OPTIONS, RUNS
 from tests.support.toy_training import make_text, make_trainer, write_text
 
 pytestmark = pytest.mark.slow
-REPOSITORY = Path(__file__).parents[3]
 
 
 def torchrun(*command: str | Path) -> None:

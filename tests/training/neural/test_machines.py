@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.support.toy_training import write_text
 
 pytestmark = pytest.mark.slow
-REPOSITORY = Path(__file__).parents[3]
 SIZES = ("--embedding", "8", "--hidden", "8", "--batch-words", "64", "--dropout", "0.2", "--threads", "1")
 DURATION = ("--epochs", "12", "--patience", "12")
 DEADLINE_S = 240.0
