@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The size of a terminal is not that of the tests' output; processes of pytest-xdist have these variables.
 for variable in ("COLUMNS", "LINES"):
     os.environ.pop(variable, None)
+
+# What a script starts in the background ignores Ctrl-C, and so would the processes that tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Servers refuse a clients file that the group may write, which some systems make the default.
 os.umask(0o022)

@@ -187,7 +187,7 @@ def test_says_what_a_cluster_lacks(asked, message, address, store, job):
 
 def test_ray_of_the_command_ends_when_it_is_interrupted(address, run, ngram_bundle, tmp_path):
     """``address`` only lets processes of the two be told apart."""
-    lists = write_lines(tmp_path / "in.jsonl", make_lines(40_000))  # seconds of work after the first shard
+    lists = write_lines(tmp_path / "in.jsonl", make_lines(8_000))  # seconds of work after the first shard
     fixed = lists, "-o", tmp_path / "out", "--bundle", ngram_bundle, "--batch-words", BATCH_WORDS
     options = *fixed, "--shards", 100, "--engine", "ray", "--workers", 1
     marked = mark()
