@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -16,10 +17,12 @@ from typer.testing import CliRunner
 from rescorer.errors import ConfigError
 from rescorer.lm.checkpoint import save_model
 from rescorer.lm.neural import NeuralLanguageModel
+from rescorer_training import progress
 from rescorer_training.cli import app
 from rescorer_training.evaluation import neural_cache
 from rescorer_training.evaluation.carried_state import TextReading, score_with_carried_state
 from rescorer_training.evaluation.dynamic_evaluation import (
+    DECAYS,
     RATES,
     DynamicSettings,
     fit_dynamic,
@@ -121,6 +124,31 @@ def test_rates_with_which_a_network_diverges_are_not_chosen(network, monkeypatch
     monkeypatch.setattr(f"{module}.RATES", (1e38,))
     with pytest.raises(ConfigError, match="diverges with every learning rate; give a longer --validation"):
         fit_dynamic(network, SENTENCES, root_mean_squares)
+
+
+def test_the_decay_is_fitted_with_the_best_rate_and_every_reading_shows_its_progress(network, monkeypatch):
+    advanced: dict[str, int] = {}
+
+    @contextmanager
+    def count(description, unit, total):
+        assert (unit, total) == ("words", sum(len(words) + 1 for words in SENTENCES))
+        advanced[description] = 0
+
+        class Task:
+            def advance(self, amount=1):
+                advanced[description] += amount
+
+        yield Task()
+
+    monkeypatch.setattr(progress, "_display", count)
+    root_mean_squares = measure_gradients(network, SENTENCES)
+    rate = fit_dynamic(network, SENTENCES, root_mean_squares).rate
+    pairs = [*((rate, DECAYS[0]) for rate in RATES), *((rate, decay) for decay in DECAYS[1:])]
+    assert list(advanced) == [
+        "dynamic evaluation, measuring gradients",
+        *(f"dynamic evaluation, trying rate {rate:g} and decay {decay:g}" for rate, decay in pairs),
+    ]
+    assert set(advanced.values()) == {sum(len(words) + 1 for words in SENTENCES)}
 
 
 def test_needs_a_network_that_carries_its_state():

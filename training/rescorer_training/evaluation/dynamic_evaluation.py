@@ -7,6 +7,7 @@ predicts, so its perplexities are reported apart from those of models that do no
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -20,6 +21,7 @@ from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.trie import Words
 from rescorer_training.evaluation.carried_state import TextReading, encode_stream
 from rescorer_training.evaluation.text_before import infer_token_topics, part_of
+from rescorer_training.progress import track
 
 STATISTICS_TOKENS = 100_000
 """Number of tokens from which the mean squares of the gradients are estimated."""
@@ -55,7 +57,8 @@ def measure_gradients(
     n_segments = 0
     inputs, targets = (part[:STATISTICS_TOKENS] for part in encode_stream(model, sentences))
     topics = infer_token_topics(model, sentences[:STATISTICS_TOKENS])  # at least as many tokens
-    for _, _, loss in _segments(network, inputs, targets, topics, segment_words):
+    description = "dynamic evaluation, measuring gradients"
+    for _, _, loss in _segments(network, inputs, targets, topics, segment_words, description):
         for total, gradient in zip(squares, _gradients(network, loss), strict=True):
             total.addcmul_(gradient, gradient)
         n_segments += 1
@@ -65,27 +68,31 @@ def measure_gradients(
 def fit_dynamic(
     model: NeuralLanguageModel, sentences: Sequence[Words], root_mean_squares: Sequence[Tensor]
 ) -> DynamicSettings:
-    """Find the rate and the decay with the lowest perplexity at the beginning of a validation text.
+    """Find the rate, then the decay, with the lowest perplexity at the beginning of a validation text.
 
     Raises:
-        ConfigError: the network diverges with all of them.
+        ConfigError: the network diverges with all rates.
     """
     text, n_tokens = [], 0
     for words in sentences:
         if n_tokens < FIT_TOKENS:
             text.append(words)
             n_tokens += len(words) + 1
-    candidates = [DynamicSettings(rate, decay) for rate in RATES for decay in DECAYS]
-    totals = [
-        read_dynamically(model, text, candidate, root_mean_squares).log_probs.sum()
-        for candidate in candidates
-    ]
-    if not np.isfinite(totals).any():
+
+    def measure(settings: DynamicSettings) -> float:
+        trial = f"dynamic evaluation, trying rate {settings.rate:g} and decay {settings.decay:g}"
+        total = read_dynamically(model, text, settings, root_mean_squares, trial).log_probs.sum()
+        return float(total) if np.isfinite(total) else -math.inf  # a high rate may diverge
+
+    totals = {(rate, DECAYS[0]): measure(DynamicSettings(rate, DECAYS[0])) for rate in RATES}
+    if max(totals.values()) == -math.inf:
         raise ConfigError(
             "dynamic evaluation diverges with every learning rate; give a longer --validation text, "
             "from which the sizes of its steps are estimated"
         )
-    return candidates[int(np.argmax(np.nan_to_num(totals, nan=-np.inf)))]  # a high rate may diverge
+    rate, _ = max(totals, key=totals.__getitem__)
+    totals |= {(rate, decay): measure(DynamicSettings(rate, decay)) for decay in DECAYS[1:]}
+    return DynamicSettings(*max(totals, key=totals.__getitem__))
 
 
 def read_dynamically(
@@ -93,6 +100,7 @@ def read_dynamically(
     sentences: Sequence[Words],
     settings: DynamicSettings,
     root_mean_squares: Sequence[Tensor],
+    description: str = "",
 ) -> TextReading:
     """Read a text with a copy of the network that goes on learning; the model itself does not change.
 
@@ -102,6 +110,7 @@ def read_dynamically(
 
     Args:
         root_mean_squares: result of ``measure_gradients``.
+        description: what the progress bar says; none is shown if it is empty.
     """
     network = _copy(model)
     trained = [parameter.detach().clone() for parameter in network.parameters()]
@@ -112,7 +121,8 @@ def read_dynamically(
     inputs, targets = encode_stream(model, sentences)
     topics = infer_token_topics(model, sentences)
     vectors, log_probs = [], []
-    for hidden, values, loss in _segments(network, inputs, targets, topics, settings.segment_words):
+    segments = _segments(network, inputs, targets, topics, settings.segment_words, description)
+    for hidden, values, loss in segments:
         vectors.append(hidden)
         log_probs.append(values.double().cpu().numpy())
         gradients = _gradients(network, loss)
@@ -137,18 +147,25 @@ def _gradients(network: NeuralModel, loss: Tensor) -> list[Tensor]:
 
 
 def _segments(
-    network: NeuralModel, inputs: Tensor, targets: Tensor, topics: Tensor | None, segment_words: int
+    network: NeuralModel,
+    inputs: Tensor,
+    targets: Tensor,
+    topics: Tensor | None,
+    segment_words: int,
+    description: str,
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Read a text segment by segment; yield context vectors (n, D), ln P of its tokens, mean loss.
 
     The network may change between two segments; the state is carried on.
     """
     state = None
-    for begin in range(0, len(targets), segment_words):
-        segment = slice(begin, begin + segment_words)
-        hidden, state = network.context_vectors(inputs[None, segment], state, part_of(topics, segment))
-        rows = torch.arange(len(targets[segment]), device=targets.device)
-        with torch.no_grad():
-            values = network.output.log_probs(hidden[0].detach(), rows, targets[segment])
-        yield hidden[0].detach(), values, network.output.loss(hidden[0], targets[segment]) / len(rows)
-        state = tuple(part.detach() for part in state)
+    with track(description, "words", len(targets)) as progress:
+        for begin in range(0, len(targets), segment_words):
+            segment = slice(begin, begin + segment_words)
+            hidden, state = network.context_vectors(inputs[None, segment], state, part_of(topics, segment))
+            rows = torch.arange(len(targets[segment]), device=targets.device)
+            with torch.no_grad():
+                values = network.output.log_probs(hidden[0].detach(), rows, targets[segment])
+            yield hidden[0].detach(), values, network.output.loss(hidden[0], targets[segment]) / len(rows)
+            state = tuple(part.detach() for part in state)
+            progress.advance(len(rows))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -124,7 +125,9 @@ def _score(
         root_mean_squares = measure_gradients(model, texts[validation])
         chosen = fit_dynamic(model, texts[validation], root_mean_squares)
         readings = {
-            text: read_dynamically(model, sentences, chosen, root_mean_squares)
+            text: read_dynamically(
+                model, sentences, chosen, root_mean_squares, f"dynamic evaluation of {Path(text).name}"
+            )
             for text, sentences in texts.items()
         }
         yield make_scores(
