@@ -173,7 +173,9 @@ def test_processes_end_when_the_supervisor_is_killed(server):
 def test_sigterm_lets_calls_finish_in_all_front_ends(tmp_path):
     texts = tuple(Hypothesis(f"the cat sat on the mat number {i} of many") for i in range(400))
     long = [NBestList(f"u{i}", texts, {"acoustic": (-1.0,) * len(texts)}) for i in range(8)]
-    with run_two_front_ends(tmp_path) as (process, server), ThreadPoolExecutor(CONNECTIONS) as pool:
+    # The kernel decides which front end gets a connection: each must have room for all calls.
+    room = ("--max-in-flight-tokens", "4000000")
+    with run_two_front_ends(tmp_path, *room) as (process, server), ThreadPoolExecutor(CONNECTIONS) as pool:
         with server.client(retry=NO_RETRY) as client:
             for _ in range(CONNECTIONS):
                 client.rescore(long[:1])
