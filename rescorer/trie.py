@@ -122,6 +122,14 @@ class HypothesisTrie:
             for first, last in zip(self.level_bounds[1:], self.level_bounds[2:], strict=False)
         ]
 
+    @property
+    def parent_in_level(self) -> np.ndarray:
+        """(N,) position of each node's parent among the nodes of the level above."""
+        parent = self.parent.copy()
+        for above, level in zip(self.level_bounds, self.levels(), strict=False):
+            parent[level] -= above
+        return parent
+
     def sum_paths(self, edge_values: np.ndarray, partial: np.ndarray | None = None) -> np.ndarray:
         """Sum edge values along the path of each hypothesis, from its first word to ``</s>``.
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 import sys
 from contextlib import suppress
 
+import numpy as np
 import torch
+from torch import Tensor
 
 from rescorer.errors import ConfigError
 
@@ -29,6 +31,14 @@ def torch_device(name: str) -> torch.device:
             return device
     available = ", ".join(["cpu", *(f"cuda:{index}" for index in range(n_cuda))])
     raise ConfigError(f"device {name!r} is not available; torch has: {available}")
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Copy to a device without waiting for the transfer, which needs pinned memory for a GPU."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor
 
 
 def memory_bytes(name: str) -> dict[str, int]:

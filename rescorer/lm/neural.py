@@ -15,6 +15,7 @@ from rescorer.lm.contexts import context_stats
 from rescorer.lm.contexts.context_cache import ContextCache, RowCache, Rows
 from rescorer.lm.contexts.ngram_contexts import distinct_rows, node_windows
 from rescorer.lm.contexts.past_words import read_past
+from rescorer.lm.device import to_device
 from rescorer.lm.features.tags import TagFilter
 from rescorer.lm.features.topics import CONTEXT_BLOCK, TopicReader
 from rescorer.lm.networks import ContextNetwork, NeuralModel, TransformerNetwork, WindowedNetwork
@@ -150,11 +151,7 @@ class NeuralLanguageModel:
         return torch.cat(parts).cpu().numpy()
 
     def _to_device(self, array: np.ndarray) -> Tensor:
-        """Copy to the device without waiting for the transfer, which needs pinned memory for a GPU."""
-        tensor = torch.from_numpy(array)
-        if self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor
+        return to_device(array, self.device)
 
     def _context_vectors(
         self, trie: HypothesisTrie, ids: np.ndarray, histories: Sequence[np.ndarray]
@@ -231,27 +228,26 @@ class NeuralLanguageModel:
         unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
         read, place = find_read(trie, unread)
         inputs = network.inputs(self._to_device(ids[read]))  # (W, I): one projection per distinct word
-        vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
         if any(map(len, contexts)):
             assert isinstance(self.context_cache, ContextCache)
             in_contexts = tags and [network.topic_inputs(features) for features in tags[1]]
             add_inputs = self._context_inputs(contexts, n_known, added, in_contexts)
             after = read_sequences(network, inputs, [place[words] for words in unread], after, add_inputs)
             self.context_cache.store(contexts, after)
-        vectors[: trie.n_roots], state = after[0], after[1:]
-        parent, word = self._to_device(trie.parent), self._to_device(place[trie.node_word])
-        root = parent if added is None else self._to_device(trie.root_of_node)
-        level_above = 0  # first node of the level above
-        for level in trie.levels():
-            rows = parent[level] - level_above
-            level_above = level.start
-            gates = inputs.index_select(0, word[level])  # many times as fast as inputs[...]
-            if added is not None:
+        vectors, state = [after[0]], after[1:]
+        sizes = np.diff(trie.level_bounds).tolist()
+        rows_above = self._to_device(trie.parent_in_level).split(sizes)
+        words = self._to_device(place[trie.node_word]).split(sizes)
+        root = None if added is None else self._to_device(trie.root_of_node)
+        for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
+            gates = inputs.index_select(0, word)  # many times as fast as inputs[...]
+            if added is not None and root is not None:
                 gates += added.index_select(0, root[level])
             if tags is not None:
                 gates += network.topic_inputs(tags[0][level])
-            vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
-        return vectors
+            of_level, state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
+            vectors.append(of_level)
+        return torch.cat(vectors)
 
     def _recall(self, contexts: Sequence[np.ndarray], added: Tensor | None) -> tuple[list[int], Rows]:
         """What is known of each root: how many words of its context are, and vectors and states after these.

@@ -49,6 +49,26 @@ def test_log_probs_equal_those_of_the_cpu(network, output, dtype, tolerance):
         np.testing.assert_array_equal(found.unknown, on_cpu.unknown)
 
 
+def train_once(model: NeuralModel, inputs: torch.Tensor, targets: torch.Tensor) -> list[torch.Tensor]:
+    """The loss of a batch and its gradients, on the CPU."""
+    loss = model.loss(inputs, targets)
+    gradients = torch.autograd.grad(loss, list(model.parameters()))
+    return [tensor.cpu() for tensor in (loss.detach(), *gradients)]
+
+
+@pytest.mark.parametrize(("network", "output"), KINDS)
+def test_gradients_equal_those_of_the_cpu(network, output):
+    layers = 1 if network == "lbl" else 2
+    spec = ModelSpec(network, hidden=64, layers=layers, output=output, vocabulary=500)
+    torch.manual_seed(1)
+    model = NeuralModel(spec.config())
+    inputs, targets = torch.randint(0, 499, (8, 30)), torch.randint(-1, 499, (8, 30))
+    expected = train_once(model, inputs, targets)
+    on_gpu = train_once(copy.deepcopy(model).cuda(), inputs.cuda(), targets.cuda())
+    for found, exact in zip(on_gpu, expected, strict=True):  # cuDNN multiplies with ten bits of mantissa
+        assert (found - exact).norm() <= 0.01 * exact.norm()
+
+
 def test_ranking_equals_that_of_the_cpu(bundle):
     texts = [" ".join(NETWORK_WORDS[: n + 1]) for n in range(8)]
     nbest = NBestList("u1", tuple(Hypothesis(text) for text in texts), {"acoustic": tuple(range(-8, 0))})

@@ -42,14 +42,16 @@ def make_model(text: PreparedText, **settings) -> NeuralModel:
     """Make a small network; ``settings`` override its configuration."""
     torch.manual_seed(1)
     sizes = {"embedding_size": 8, "hidden_size": 12, "dropout": 0.2}
-    classes = bin_by_frequency(text.counts(), 4)
-    return NeuralModel(NetworkConfig(len(text.vocabulary), classes, **{**sizes, **settings}))
+    classes = {"class_sizes": bin_by_frequency(text.counts(), 4)}
+    return NeuralModel(NetworkConfig(len(text.vocabulary), **{**classes, **sizes, **settings}))
 
 
-def make_trainer(folder: Path, text: PreparedText, options: TrainingOptions, **settings) -> Trainer:
+def make_trainer(
+    folder: Path, text: PreparedText, options: TrainingOptions, device: str = "cpu", **settings
+) -> Trainer:
     """Make a trainer of a new network; ``settings`` override the network's configuration."""
     folder.mkdir(exist_ok=True)
-    return Trainer(folder, make_model(text, **settings), text.vocabulary, options)
+    return Trainer(folder, make_model(text, **settings).to(device), text.vocabulary, options)
 
 
 def reports_without_seconds(trainer: Trainer) -> list[dict]:

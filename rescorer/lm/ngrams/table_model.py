@@ -15,6 +15,10 @@ from rescorer.lm.ngrams.units import ClassMembers, ClassUnits, Units, WordUnits
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.vocabulary import END
 
+MIN_DEVICE_EDGES = 16_384
+"""Smallest trie that is looked up on a device. Some hundred kernels are launched there whatever its size,
+which takes 3 ms; NumPy looks up so many edges in that time."""
+
 
 class TableContent(NamedTuple):
     """Everything in a file of a table."""
@@ -33,7 +37,8 @@ class TableNgram(NgramModel):
 
     Attributes:
         table: the n-grams in NumPy arrays.
-        trie_table: the same n-grams for whole tries, possibly on another device.
+        trie_table: the same n-grams for large tries, possibly on another device; scores are the same to the
+            last bit.
     """
 
     def __init__(self, content: TableContent, name: str = "ngram") -> None:
@@ -44,7 +49,7 @@ class TableNgram(NgramModel):
         self.units: Units = WordUnits(content.unit_names) if members is None else ClassUnits(members)
 
     def use_for_tries(self, library: ArrayLibrary) -> None:
-        """Copy the table to a library or device, and look up tries there from now on."""
+        """Copy the table to a library or device, and look up large tries there from now on."""
         self.trie_table = self.table.to(library)
 
     @property
@@ -65,7 +70,8 @@ class TableNgram(NgramModel):
 
     def edge_log10_probs(self, trie: HypothesisTrie) -> np.ndarray:
         trie = trie.within_sentence
-        log10_probs = self.trie_table.score_trie(trie, self.units.encode(trie.words), self.content.skip)
+        table = self.trie_table if trie.n_edges >= MIN_DEVICE_EDGES else self.table
+        log10_probs = table.score_trie(trie, self.units.encode(trie.words), self.content.skip)
         within = self.units.log10_within(trie.words)
         return log10_probs if within is None else log10_probs + np.append(within, 0.0)[trie.edge_word]
 

@@ -75,6 +75,7 @@ def within_class_log_probs(
     targets: Tensor,
     positions: Tensor,
     layout: TableLayout,
+    ranges: Tensor,
     weight: Tensor,
     bias: Tensor,
 ) -> Tensor:
@@ -85,12 +86,11 @@ def within_class_log_probs(
         rows: (E,) int64 index of the vector.
         targets: (E,) int64 index of the word within its class.
         positions: (E,) int64 position of that class in ``layout``.
+        ranges: (C, 2) int64 first word and number of words of each class in ``layout``.
         weight, bias: (≥ V, D), (V,) of the words.
     """
     chunks = build_chunks(hidden, rows, positions, len(layout.words))
-    class_starts = torch.tensor([words.start for words in layout.words], device=hidden.device)
-    class_sizes = torch.tensor([words.stop - words.start for words in layout.words], device=hidden.device)
-    first_words, n_words = class_starts[chunks.positions], class_sizes[chunks.positions]  # (B,)
+    first_words, n_words = ranges[chunks.positions].unbind(1)  # (B,)
     products = list(split_products(layout, chunks.bounds, hidden.shape[1]))
     by_slot = torch.argsort(chunks.slots)
     slots, targets = chunks.slots[by_slot], targets[by_slot]

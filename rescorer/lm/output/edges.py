@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Tensor, Tensor]]:
+def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Tensor | slice, Tensor]]:
     """Split ``n_rows`` rows into blocks of ``size`` and find the edges of each block.
 
     Args:
@@ -19,6 +19,9 @@ def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Te
         A block as a slice of the rows, the indices of its edges, and the position of each edge's row within
         the block. Blocks without edges are skipped.
     """
+    if n_rows <= size:
+        yield slice(0, n_rows), slice(None), rows
+        return
     by_row = torch.argsort(rows)
     starts = torch.arange(0, n_rows + size, size, device=rows.device)
     bounds = torch.searchsorted(rows[by_row], starts).tolist()

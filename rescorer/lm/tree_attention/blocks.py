@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from torch import Tensor
 
 from rescorer.lm.tree_attention.prefix_tree import PrefixTree
 
@@ -32,8 +33,34 @@ class Chunk:
     """(P,) index of the keys of ``path`` among those of the chunk before."""
     block_keys: np.ndarray
     """(blocks, K) keys of each block, as indices."""
-    mask: np.ndarray
-    """(blocks, 1, BLOCK_NODES, K) bool, True where a node attends to a key."""
+    query_nodes: np.ndarray
+    """(blocks, BLOCK_NODES) nodes of each block; the last block repeats its last node."""
+    key_nodes: np.ndarray
+    """(blocks, K) node of each of ``block_keys``, -1 where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ranges:
+    """Where the nodes of a tree are, (N,) each on one device; see ``PrefixTree``."""
+
+    first: Tensor
+    last: Tensor
+    position: Tensor
+
+    def mask(self, query_nodes: Tensor, key_nodes: Tensor, window: int) -> Tensor:
+        """Compute which keys the nodes of each block attend to.
+
+        Args:
+            query_nodes, key_nodes: as in ``Chunk``.
+            window: as in ``plan_chunks``.
+
+        Returns:
+            (blocks, 1, BLOCK_NODES, K) bool.
+        """
+        queries, keys = query_nodes.unsqueeze(2), key_nodes.unsqueeze(1)
+        order = self.first[queries]
+        mask = (self.first[keys] <= order) & (order <= self.last[keys]) & (keys >= 0)
+        return (mask & (self.position[queries] - self.position[keys] < window)).unsqueeze(1)
 
 
 def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: int) -> Iterator[Chunk]:
@@ -62,8 +89,12 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
     for start, path, block_paths in zip(starts, reversed(kept_paths), used, strict=True):
         numbers = np.arange(start, min(start + chunk_nodes, len(nodes)))
         keys = np.concatenate([path, numbers])
-        block_keys, mask = _mask_blocks(tree, nodes, keys, numbers, block_paths, window)
-        yield Chunk(nodes[numbers], nodes[path], np.searchsorted(before, path), block_keys, mask)
+        queries, key_numbers = _lay_out_blocks(numbers, block_paths)
+        key_nodes = np.where(key_numbers >= 0, nodes[key_numbers], -1)
+        block_keys = np.searchsorted(keys, np.maximum(key_numbers, keys[0]))
+        yield Chunk(
+            nodes[numbers], nodes[path], np.searchsorted(before, path), block_keys, nodes[queries], key_nodes
+        )
         before = keys
 
 
@@ -86,28 +117,18 @@ def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window
     return np.stack(columns, axis=1) if columns else np.zeros((len(first), 0), dtype=np.int64)
 
 
-def _mask_blocks(
-    tree: PrefixTree,
-    nodes: np.ndarray,
-    keys: np.ndarray,
-    numbers: np.ndarray,
-    paths: np.ndarray,
-    window: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """``block_keys`` and ``mask`` of a chunk.
+def _lay_out_blocks(numbers: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Lay out the blocks of a chunk: numbers of its queries, and of its keys, -1 for none.
 
     Args:
-        nodes: all nodes in preorder; keys, numbers and paths are indices into them.
+        numbers: those of the nodes of the chunk, in preorder.
+        paths: (blocks, P) those of the nodes above each block, -1 for none.
+
+    Returns:
+        (blocks, BLOCK_NODES) and (blocks, K).
     """
     paths = paths[:, (paths >= 0).any(axis=0)]
     filled = np.arange(numbers[0], numbers[0] + BLOCK_NODES * len(paths)).reshape(len(paths), BLOCK_NODES)
-    queries = np.minimum(filled, numbers[-1])  # the last block repeats its last node
-    keys_of_block = np.concatenate([np.maximum(paths, 0), queries], axis=1)  # (blocks, K)
-    exists = np.concatenate([paths >= 0, np.ones_like(queries, dtype=bool)], axis=1)
-    query_nodes, key_nodes = nodes[queries][:, :, None], nodes[keys_of_block][:, None, :]
-    order = tree.first[query_nodes]
-    mask = (tree.first[key_nodes] <= order) & (order <= tree.last[key_nodes]) & exists[:, None, :]
-    mask &= tree.position[query_nodes] - tree.position[key_nodes] < window
+    queries = np.minimum(filled, numbers[-1])
     # A node that fills up the last block would be a key twice.
-    mask[:, :, paths.shape[1] :] &= (queries == filled)[:, None, :]
-    return np.searchsorted(keys, keys_of_block), mask[:, None]
+    return queries, np.concatenate([paths, np.where(filled == queries, filled, -1)], axis=1)

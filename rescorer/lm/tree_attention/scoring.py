@@ -10,9 +10,10 @@ from torch import Tensor
 
 from rescorer.lm.contexts import context_stats
 from rescorer.lm.contexts.context_cache import RowCache
+from rescorer.lm.device import to_device
 from rescorer.lm.networks.attention import attend, rotate
 from rescorer.lm.networks.transformer import TransformerNetwork
-from rescorer.lm.tree_attention.blocks import BLOCK_NODES, Chunk, plan_chunks
+from rescorer.lm.tree_attention.blocks import BLOCK_NODES, Chunk, Ranges, plan_chunks
 from rescorer.lm.tree_attention.prefix_tree import PrefixTree, needed_context_nodes
 
 CHUNK_NODES = {"cpu": 1024, "cuda": 32_768}
@@ -44,6 +45,7 @@ class _TreeRun:
         distinct_words, self.input_row = np.unique(tree.word, return_inverse=True)
         self.inputs = network.inputs(self._to_device(distinct_words))
         self.rotations = network.rotations(int(tree.position.max()) + 1).unsqueeze(1)  # (positions, 1, d / 2)
+        self.ranges = Ranges(*map(self._to_device, (tree.first, tree.last, tree.position)))
         self.keys_and_values: list[Tensor] = []
         """Keys, values, keys, … of the layers for the last chunk, (P + n, heads, d)."""
         self.key_rows = np.zeros(0, dtype=np.int64)
@@ -84,8 +86,10 @@ class _TreeRun:
         row_of_node = np.where(is_new, np.cumsum(is_new) - 1, len(new) + np.cumsum(~is_new) - 1)
         self.key_rows = np.concatenate([np.arange(len(chunk.path)), len(chunk.path) + row_of_node])
         block_keys = self._to_device(self.key_rows[chunk.block_keys])
-        mask = self._to_device(chunk.mask)
-        queried = np.zeros(len(chunk.mask) * BLOCK_NODES, dtype=np.int64)  # known nodes have no queries
+        mask = self.ranges.mask(
+            self._to_device(chunk.query_nodes), self._to_device(chunk.key_nodes), self.network.window
+        )
+        queried = np.zeros(chunk.query_nodes.size, dtype=np.int64)  # known nodes have no queries
         queried[: len(is_new)][is_new] = np.arange(len(new))
         query_rows, places = self._to_device(queried), self._to_device(np.flatnonzero(is_new))
 
@@ -133,7 +137,7 @@ class _TreeRun:
             self.new_rows.append(torch.cat([vectors.index_select(0, rows), *parts], dim=1))
 
     def _to_device(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+        return to_device(array, self.device)
 
 
 def _name_contexts(tree: PrefixTree) -> list[bytes]:

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from rescorer.errors import ConfigError
-from rescorer.lm.ngrams import LN_10, NgramModel, place_ngram, placement, read_ngram
+from rescorer.lm.ngrams import NgramModel, place_ngram, placement, read_ngram, table_model
 from rescorer.lm.ngrams.arrays import NUMPY
+from rescorer.lm.ngrams.table import NgramTable
 from rescorer.lm.ngrams.table_file import write_table
 from rescorer.lm.ngrams.table_model import TableNgram
 from rescorer.pipeline import Rescorer
@@ -29,6 +30,7 @@ TEXT_WORDS = (*WORDS, "w0", "w1", "nobody", "<unk>")
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request, monkeypatch) -> str:
     monkeypatch.setattr(placement, "TORCH_DEVICES", frozenset({"cpu", "cuda"}))
+    monkeypatch.setattr(table_model, "MIN_DEVICE_EDGES", 0)
     return request.param
 
 
@@ -64,12 +66,29 @@ def test_scores_equal_those_of_the_cpu_in_any_batch(device, tmp_path, order, ski
     place_ngram(model, device)
     assert is_placed(model)
     found = model.score(trie)
-    np.testing.assert_allclose(found.log_probs / LN_10, expected.log_probs / LN_10, rtol=0, atol=1e-5)
+    np.testing.assert_array_equal(found.log_probs, expected.log_probs)
     np.testing.assert_array_equal(found.unknown, expected.unknown)
     for i in range(0, len(texts), 9):  # alone, a hypothesis has the same scores to the last bit
         alone = build_trie([texts[i]], [contexts[i]])
         log_probs = model.score(alone).log_probs[alone.path_edges(0)]
         np.testing.assert_array_equal(log_probs, found.log_probs[trie.path_edges(i)])
+
+
+def test_small_tries_are_looked_up_on_the_cpu(device, monkeypatch, tmp_path):
+    model, trie = open_mapped(tmp_path, 4, 0, False), build_trie(draw_texts(20))
+    place_ngram(model, device)
+    looked_up = []
+
+    def score_trie(table, *args):
+        looked_up.append(table)
+        return original(table, *args)
+
+    original = NgramTable.score_trie
+    monkeypatch.setattr(NgramTable, "score_trie", score_trie)
+    for least in (trie.n_edges, trie.n_edges + 1):
+        monkeypatch.setattr(table_model, "MIN_DEVICE_EDGES", least)
+        model.score(trie)
+    assert looked_up == [model.trie_table, model.table]
 
 
 def test_words_and_contexts_are_looked_up_on_the_cpu(device, tmp_path):
