@@ -234,7 +234,8 @@ class NeuralLanguageModel:
             add_inputs = self._context_inputs(contexts, n_known, added, in_contexts)
             after = read_sequences(network, inputs, [place[words] for words in unread], after, add_inputs)
             self.context_cache.store(contexts, after)
-        vectors, state = [after[0]], after[1:]
+        vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
+        vectors[: trie.n_roots], state = after[0], after[1:]
         sizes = np.diff(trie.level_bounds).tolist()
         rows_above = self._to_device(trie.parent_in_level).split(sizes)
         words = self._to_device(place[trie.node_word]).split(sizes)
@@ -245,9 +246,8 @@ class NeuralLanguageModel:
                 gates += added.index_select(0, root[level])
             if tags is not None:
                 gates += network.topic_inputs(tags[0][level])
-            of_level, state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
-            vectors.append(of_level)
-        return torch.cat(vectors)
+            vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
+        return vectors
 
     def _recall(self, contexts: Sequence[np.ndarray], added: Tensor | None) -> tuple[list[int], Rows]:
         """What is known of each root: how many words of its context are, and vectors and states after these.
