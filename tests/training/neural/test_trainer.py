@@ -41,6 +41,24 @@ def text(tmp_path_factory):
     return make_text(tmp_path_factory.mktemp("text"))
 
 
+def test_time_includes_validations_but_no_interruptions(tmp_path, text, monkeypatch):
+    now = [1000.0]
+
+    def validate(*args: object) -> float:
+        now[0] += 10
+        return 5.0
+
+    monkeypatch.setattr("rescorer_training.neural.trainer.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rescorer_training.neural.trainer.perplexity", validate)
+    options = replace(OPTIONS, epochs=2, validations_an_epoch=1)
+    assert make_trainer(tmp_path, text, options).train(text.train, text.validation).seconds == 20
+    now[0] += 500
+    resumed = make_trainer(tmp_path, text, options)
+    resumed.resume()
+    assert [report["seconds"] for report in resumed.progress.reports] == [10, 20]
+    assert resumed.train(text.train, text.validation).seconds == 20
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("settings", [
     {"kind": "lstm", "layers": 2, "residual": True, "weight_dropout": 0.2, "locked_dropout": True},

@@ -92,6 +92,8 @@ class Trainer:
         self.progress = Progress()
         self.states: list[State | None] = [None] * options.accumulate
         """Carried state of each part of a batch that this process computes."""
+        self.started = 0.0
+        """When training would have started without interruptions."""
         self.losses: list[tuple[Tensor, int]] = []
         """For each step since the last check, the summed objective (on the device) and number of words."""
         torch.manual_seed(options.seed + processes.rank)
@@ -131,6 +133,7 @@ class Trainer:
             ScoringError: the loss is not finite or has diverged, or a checkpoint cannot be written.
         """
         progress = self.progress
+        self.started = time.monotonic() - progress.seconds
         loss_limit = compute_loss_limit(text.targets) if self._has_perplexity else math.inf
         self.model.train()
         batches = self._make_batches(text)
@@ -175,11 +178,11 @@ class Trainer:
         progress, options = self.progress, self.options
         n_validations = options.validations_an_epoch
         validate_after = {len(batches) * (i + 1) // n_validations for i in range(n_validations)}
-        started, saved = time.monotonic() - progress.seconds, time.monotonic()
+        saved = time.monotonic()
         for number in range(progress.batch, len(batches)):
             self.monitor.advance(self._update(batches, number, options.epochs * len(batches)))
             progress.batch += 1
-            progress.seconds = time.monotonic() - started
+            progress.seconds = time.monotonic() - self.started
             validate, save = progress.batch in validate_after, False
             if validate or progress.step % LOSS_CHECK_STEPS == 0:
                 self._check_losses(loss_limit)
@@ -267,6 +270,7 @@ class Trainer:
         progress.reductions += has_stalled(self.options, current, progress.best_perplexity)
         progress.best_perplexity = min(current, progress.best_perplexity)
         progress.validations_without_gain = 0 if is_best else progress.validations_without_gain + 1
+        progress.seconds = time.monotonic() - self.started
         entry = {
             "step": progress.step,
             "epoch": progress.epoch + 1,
