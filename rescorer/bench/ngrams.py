@@ -10,6 +10,7 @@ from importlib.util import find_spec
 from rescorer.bundle import Bundle
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.files.word_list import read_words
+from rescorer.lm.ngrams import table_model
 from rescorer.lm.ngrams.kenlm_model import KenlmNgram, load_kenlm
 from rescorer.lm.ngrams.table_file import is_table_file
 from rescorer.lm.ngrams.table_model import TableNgram
@@ -24,7 +25,7 @@ class NgramSpeeds:
     ngram: float
     """The bundle's n-gram on the CPU, a trie per call."""
     on_device: float | None = None
-    """The same on the device of the models; None if it is not there."""
+    """The same on the device of the models; None if it is not there, or no trie is large enough for it."""
     kenlm_loop: float | None = None
     """KenLM's Python binding, an edge per call."""
     kenlm: float | None = None
@@ -40,8 +41,8 @@ def measure_ngrams(
 ) -> NgramSpeeds:
     """Measure an n-gram model on the tries of some sentences, and KenLM on the same tries and sentences.
 
-    A model on a device is also measured on the CPU. Its scores come back to the CPU with every trie, so
-    that no work is left to wait for when the clock is read.
+    A model on a device is also measured there, if a trie is large enough for that. Its scores come back to
+    the CPU with every trie, so that no work is left to wait for when the clock is read.
 
     Args:
         twin: the same model, loaded by KenLM; None if there is none.
@@ -51,7 +52,8 @@ def measure_ngrams(
     tries = [build_trie([sentences[i] for i in plan.indices]) for plan in plans]
     n_words = sum(len(sentence) + 1 for sentence in sentences)
     on_device = None
-    if isinstance(model, TableNgram) and model.trie_table is not model.table:
+    is_large = max(trie.n_edges for trie in tries) >= table_model.MIN_DEVICE_EDGES
+    if is_large and isinstance(model, TableNgram) and model.trie_table is not model.table:
         on_device = n_words / _time_tries(model, tries, clock)
         model = TableNgram(model.content, model.name)
     ngram = n_words / _time_tries(model, tries, clock)

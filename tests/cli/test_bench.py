@@ -19,7 +19,7 @@ from rescorer.cli import app
 from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import writer
 from rescorer.lm.files.network_config import KINDS, OUTPUTS
-from rescorer.lm.ngrams import placement, read_ngram
+from rescorer.lm.ngrams import placement, read_ngram, table_model
 from rescorer.runtime.profiling import Phase, Stopwatch, phase, time_items
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
@@ -70,6 +70,10 @@ def test_measures_bundle_and_file_in_processor_time(bundle, tmp_path):
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_measures_an_ngram_on_the_device_and_on_the_cpu(device, bundle, tmp_path, monkeypatch):
     monkeypatch.setattr(placement, "TORCH_DEVICES", frozenset({"cpu", "cuda"}))
+    path = tmp_path / "b.json"
+    bench("--synthetic", "3x5x4", "--device", device, "--json", str(path))
+    assert json.loads(path.read_text())["ngram_device_words_per_second"] is None  # too few edges
+    monkeypatch.setattr(table_model, "MIN_DEVICE_EDGES", 0)
     for models in ([], ["--bundle", str(bundle)]):
         path = tmp_path / "b.json"
         lines = bench("--synthetic", "3x5x4", "--device", device, *models, "--json", str(path)).splitlines()

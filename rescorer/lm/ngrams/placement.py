@@ -6,17 +6,17 @@ from rescorer.lm.ngrams.model import NgramModel
 from rescorer.lm.ngrams.table_model import TableNgram
 
 TORCH_DEVICES = frozenset({"cuda"})
-"""Types of devices whose tries are looked up by torch. On a CPU, NumPy does it from the mapped file, whose
+"""Types of devices on which torch looks up large tries. On a CPU, NumPy does it from the mapped file, whose
 pages all processes share."""
 MAX_SHARE_OF_FREE_MEMORY = 0.25
 """The rest is for networks, for their batches, and for other processes on the device."""
 
 
 def place_ngram(model: NgramModel, device: str) -> None:
-    """Copy a table to a device where there is room for it; models in KenLM stay on the CPU.
+    """Let a table be copied to a device where there is room for it; models in KenLM stay on the CPU.
 
-    Scores are the same to 1e-5 in log10. The model remains usable on the CPU: only tries are looked up on
-    the device, single words and contexts in the mapped file.
+    Scores are the same to the last bit. Only large tries are looked up on the device, and the first of them
+    copies the table; everything else is looked up in the mapped file.
 
     Args:
         device: torch name of a device.

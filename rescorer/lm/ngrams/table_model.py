@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.lm.ngrams.arrays import ArrayLibrary
+from rescorer.lm.ngrams.arrays import NUMPY, ArrayLibrary
 from rescorer.lm.ngrams.model import LN_10, NgramModel
 from rescorer.lm.ngrams.table import END_ID, NgramTable
 from rescorer.lm.ngrams.units import ClassMembers, ClassUnits, Units, WordUnits
@@ -37,20 +37,26 @@ class TableNgram(NgramModel):
 
     Attributes:
         table: the n-grams in NumPy arrays.
-        trie_table: the same n-grams for large tries, possibly on another device; scores are the same to the
-            last bit.
     """
 
     def __init__(self, content: TableContent, name: str = "ngram") -> None:
         super().__init__(name)
         self.content, self.table = content, content.table
-        self.trie_table = self.table
+        self._library: ArrayLibrary = NUMPY
+        self._trie_table: NgramTable | None = None
         members = content.members
         self.units: Units = WordUnits(content.unit_names) if members is None else ClassUnits(members)
 
     def use_for_tries(self, library: ArrayLibrary) -> None:
-        """Copy the table to a library or device, and look up large tries there from now on."""
-        self.trie_table = self.table.to(library)
+        """Look up large tries in a library or on a device, where the first of them copies the table."""
+        self._library, self._trie_table = library, None
+
+    @property
+    def trie_table(self) -> NgramTable:
+        """The table for large tries, possibly on a device; its scores are the same to the last bit."""
+        if self._trie_table is None:
+            self._trie_table = self.table if self._library is NUMPY else self.table.to(self._library)
+        return self._trie_table
 
     @property
     def order(self) -> int:

@@ -16,8 +16,8 @@ def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Te
         rows: (E,) int64, the row of each edge.
 
     Yields:
-        A block as a slice of the rows, the indices of its edges, and the position of each edge's row within
-        the block. Blocks without edges are skipped.
+        A block as a slice of the rows, an index of its edges, and the position of each edge's row within the
+        block. If there are several, blocks without edges are skipped.
     """
     if n_rows <= size:
         yield slice(0, n_rows), slice(None), rows

@@ -83,12 +83,18 @@ def test_small_tries_are_looked_up_on_the_cpu(device, monkeypatch, tmp_path):
         looked_up.append(table)
         return original(table, *args)
 
-    original = NgramTable.score_trie
+    def copy(table, library):
+        copies.append(copy_table(table, library))
+        return copies[-1]
+
+    original, copy_table, copies = NgramTable.score_trie, NgramTable.to, []
     monkeypatch.setattr(NgramTable, "score_trie", score_trie)
-    for least in (trie.n_edges, trie.n_edges + 1):
+    monkeypatch.setattr(NgramTable, "to", copy)
+    for least in (trie.n_edges + 1, trie.n_edges, trie.n_edges, trie.n_edges + 1):
         monkeypatch.setattr(table_model, "MIN_DEVICE_EDGES", least)
         model.score(trie)
-    assert looked_up == [model.trie_table, model.table]
+        assert len(copies) == (len(looked_up) > 1)  # made for the first large trie
+    assert looked_up == [model.table, copies[0], copies[0], model.table]
 
 
 def test_words_and_contexts_are_looked_up_on_the_cpu(device, tmp_path):

@@ -45,7 +45,7 @@ class Progress:
     """Number of times the plateau schedule has reduced the learning rate."""
     averaged_steps: int = 0
     seconds: float = 0.0
-    """Time in training, validations and saving included, interruptions not."""
+    """Time in training up to the last step or validation, without interruptions."""
     reports: list[dict[str, Any]] = field(default_factory=list)
     """One entry per validation: step, epoch, training and validation perplexity, seconds."""
     loss: float = 0.0
