@@ -50,7 +50,7 @@ def test_log_probs_equal_those_of_the_cpu(network, output, dtype, tolerance):
 
 
 def train_once(model: NeuralModel, inputs: torch.Tensor, targets: torch.Tensor) -> list[torch.Tensor]:
-    """The loss of a batch and its gradients, on the CPU."""
+    """The loss of a batch and its gradients, copied to the CPU."""
     loss = model.loss(inputs, targets)
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     return [tensor.cpu() for tensor in (loss.detach(), *gradients)]

@@ -45,9 +45,9 @@ class ClassFactoredSoftmax(nn.Module):
         self.register_buffer("first_word", torch.tensor(self.class_bounds[:-1]), persistent=False)
         self.position: Tensor  # (C,) position of each class in the layout
         self.register_buffer("position", torch.argsort(torch.tensor(self.layout.by_size)), persistent=False)
-        starts = [(words.start, words.stop - words.start) for words in self.layout.words]
+        ranges = [(words.start, words.stop - words.start) for words in self.layout.words]
         self.ranges: Tensor  # (C, 2) first word and number of words of each class, in layout order
-        self.register_buffer("ranges", torch.tensor(starts), persistent=False)
+        self.register_buffer("ranges", torch.tensor(ranges), persistent=False)
         self.class_layer = nn.Linear(size, len(class_sizes))
         self.word_weight = nn.Parameter(torch.empty(n_words, size)) if word_weight is None else word_weight
         self.word_bias = nn.Parameter(torch.zeros(n_words))

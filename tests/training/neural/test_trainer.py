@@ -59,26 +59,6 @@ def test_time_includes_validations_but_no_interruptions(tmp_path, text, monkeypa
     assert resumed.train(text.train, text.validation).seconds == 20
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("settings", [
-    {"kind": "lstm", "layers": 2, "residual": True, "weight_dropout": 0.2, "locked_dropout": True},
-    {"kind": "gru", "output": "full", "class_sizes": (), "carried": True, "locked_dropout": True},
-    {"kind": "transformer", "hidden_size": 8, "heads": 2, "window": 16, "locked_dropout": True},
-])  # fmt: skip
-@pytest.mark.parametrize("bfloat16", [False, True])
-def test_learns_on_a_gpu_and_goes_on_where_it_stopped(tmp_path, text, settings, bfloat16):
-    options = replace(OPTIONS, bfloat16=bfloat16, change_penalty=1.0, batch_rows=4, bptt=8)
-    trainer = make_trainer(tmp_path, text, options, device="cuda", **settings)
-    before = perplexity(trainer.model, text.validation)
-    progress = trainer.train(text.train, text.validation)
-    assert progress.best_perplexity < 0.6 * before
-    resumed = make_trainer(tmp_path, text, options, device="cuda", **settings)
-    resumed.resume()
-    assert resumed.progress.reports == progress.reports
-    best, _ = load_model(tmp_path / "best")
-    assert perplexity(best, text.validation) == pytest.approx(progress.best_perplexity, rel=1e-3)
-
-
 def test_learns_and_saves_the_best_model(tmp_path, text):
     trainer = make_trainer(tmp_path, text, OPTIONS)
     before = perplexity(trainer.model, text.validation)
