@@ -7,6 +7,9 @@ nbest = NBestList("u1", (Hypothesis("two be"), Hypothesis("to be")), {"acoustic"
 answer = rescorer.rescore([nbest])[0]
 """
 
+from importlib import import_module
+from typing import TYPE_CHECKING
+
 from rescorer.conversation import Phrase, Utterance
 from rescorer.errors import (
     BundleError,
@@ -34,6 +37,10 @@ from rescorer.types import (
     WordConfidence,
 )
 
+if TYPE_CHECKING:
+    from rescorer.options import RescoreOptions, load_weights
+    from rescorer.pipeline import Rescorer
+
 __all__ = [
     "BundleError",
     "Calibration",
@@ -53,19 +60,30 @@ __all__ = [
     "RescoredHypothesis",
     "RescoredList",
     "Rescorer",
+    "RescoreOptions",
     "RescorerError",
     "ScoringError",
     "TextScore",
     "Utterance",
     "Weights",
     "WordConfidence",
+    "load_weights",
 ]
+
+_LAZY = {
+    "Rescorer": "rescorer.pipeline",
+    "RescoreOptions": "rescorer.options",
+    "load_weights": "rescorer.options",
+}
+"""Names that are imported when they are first used, because programs that only talk to a server, or only read
+results, need neither models nor arrays."""
 
 
 def __getattr__(name: str) -> object:
-    # ``Rescorer`` imports torch and kenlm, which programs that only talk to a server do not need.
-    if name == "Rescorer":
-        from rescorer.pipeline import Rescorer
+    if name in _LAZY:
+        return getattr(import_module(_LAZY[name]), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
-        return Rescorer
-    raise AttributeError(name)
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
