@@ -79,7 +79,8 @@ def weights_by_component(weights: Weights, components: Collection[str] = ()) -> 
     empty |= {PHRASES: phrase_weight(weights)} if PHRASES in components else {}
     empty |= generation_weights(weights) if GENERATED in components else {}
     rerankers = {f"{RERANKER}{name}": weight for name, weight in weights.rerankers.items()}
-    return {**weights.streams, **weights.lm, WORDS: weights.word, OOV: weights.oov, **empty, **rerankers}
+    own = {WORDS: weights.word, OOV: weights.oov}
+    return {**weights.streams, **weights.lm, **own, **empty, **rerankers, **weights.components}
 
 
 def phrase_weight(weights: Weights) -> float:
@@ -280,5 +281,5 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
 
 OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")
 """Fields of ``Weights`` that are numbers or None."""
-LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache")
+LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache", "components")
 """Fields of ``Weights`` that the first version did not have."""

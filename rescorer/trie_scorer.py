@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,10 +11,8 @@ from rescorer.bundle import Bundle, read_bundle
 from rescorer.errors import ConfigError, ScoringError, quote
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores, LanguageModel, VectorModel
+from rescorer.lm.word_encoder import WordEncoder
 from rescorer.model_loading import load_bundle_models
-from rescorer.phrases.slots import SlotScores
-from rescorer.prepared_list import PreparedList, read_batch_slots
-from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.trie import HypothesisTrie
 
 Encoders = Mapping[str, WordEncoder]
@@ -95,20 +93,3 @@ def find_encoders(bundle: Bundle) -> dict[str, WordEncoder]:
     """The encoders of words of a bundle, by the name of the reranker that has them."""
     rerankers = bundle.rerankers.items()
     return {name: reranker.encoder for name, reranker in rerankers if reranker.encoder is not None}
-
-
-def score_past(
-    scorer: TrieScorer, trie: HypothesisTrie, remembers: Collection[str]
-) -> Mapping[str, EdgeScores]:
-    """The scores of the networks that can have neural caches."""
-    return scorer.score(trie, sorted(remembers)) if remembers else {}
-
-
-def score_slots(
-    scorer: TrieScorer, lists: Sequence[PreparedList], indices: Sequence[int], models: Collection[str]
-) -> SlotScores:
-    """Read the slots of a batch of hypotheses by the n-grams that have slots."""
-    sums: dict[int, Mapping[str, np.ndarray]] = {}
-    for readings in read_batch_slots(lists, indices) if models else ():
-        sums |= readings.sum_scores(scorer.score(readings.trie, [*models]))
-    return sums

@@ -215,6 +215,8 @@ class Weights:
     rerankers: Mapping[str, float] = field(default_factory=dict)
     """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that they
     need, and the λ must be those that they were trained with."""
+    components: Mapping[str, float] = field(default_factory=dict)
+    """Weights of further columns, by the names that their components give them."""
     cache: float = 0.0
     """Interpolation weight of the cache of the session in the mixture, 0 (off) to ``MAX_CACHE_SHARE``."""
     neural_cache: float = 0.0

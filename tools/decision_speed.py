@@ -20,12 +20,12 @@ import numpy as np
 
 from rescorer.decision.bayes_risk import expected_errors
 from rescorer.decision.confusion_network import build_network
+from rescorer.lm.word_encoder import WordEncoder
 from rescorer.ranking import posteriors
 from rescorer.reranking.ensemble import Ensemble, linear_ensemble
 from rescorer.reranking.features import FEATURE_KINDS
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.transformer import TransformerEnsemble, TransformerSizes
-from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import Weights

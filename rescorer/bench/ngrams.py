@@ -14,7 +14,7 @@ from rescorer.lm.ngrams import table_model
 from rescorer.lm.ngrams.kenlm_model import KenlmNgram, load_kenlm
 from rescorer.lm.ngrams.table_file import is_table_file
 from rescorer.lm.ngrams.table_model import TableNgram
-from rescorer.preparation.batching import plan_batches
+from rescorer.scoring.batch import plan_batches
 from rescorer.trie import HypothesisTrie, Words, build_trie
 
 

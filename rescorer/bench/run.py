@@ -26,6 +26,7 @@ from rescorer.files.rescoring import LocalRescorer, rescore_lists
 from rescorer.formats.rescored import JSON_LINES, rescored_writer
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngrams import NgramModel
+from rescorer.options import RescoreOptions
 from rescorer.pipeline import Rescorer
 from rescorer.runtime.cpu_count import count_cpus
 from rescorer.runtime.profiling import Phase, Stopwatch
@@ -190,7 +191,9 @@ def without_streams(rescorer: Rescorer) -> Rescorer:
 
 def load_rescorer(load: Callable[[], Rescorer], options: BenchOptions) -> LocalRescorer:
     """Load a rescorer in a process of the parallel run."""
-    return LocalRescorer(without_streams(load()), merge=options.merge, drop_empty=options.drop_empty)
+    return LocalRescorer(
+        without_streams(load()), RescoreOptions(merge=options.merge, drop_empty=options.drop_empty)
+    )
 
 
 def time_run(
@@ -201,7 +204,7 @@ def time_run(
 ) -> dict[Phase, float]:
     """Measure the seconds per phase of one run of the file command over all lists."""
     watch = Stopwatch(options.clock, torch.cuda.synchronize if uses_gpu(rescorer) else lambda: None)
-    local = LocalRescorer(rescorer, merge=options.merge, drop_empty=options.drop_empty)
+    local = LocalRescorer(rescorer, RescoreOptions(merge=options.merge, drop_empty=options.drop_empty))
     with (
         rescored_writer(JSON_LINES, folder / "answers.jsonl") as write,
         spare_existing_objects(),

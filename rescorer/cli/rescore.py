@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -29,17 +30,17 @@ from rescorer.cli.plan import print_plan, read_sample
 from rescorer.cli.render.progress import show_rescoring
 from rescorer.cli.shards.rescoring import Scoring
 from rescorer.errors import ConfigError, pluralise
+from rescorer.extensions import make_ranker
 from rescorer.files.parallel import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.files.parallel import open_rescorer
 from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
 from rescorer.formats.rescored import get_renderer, rescored_writer
-from rescorer.list_ranker import ListRanker
+from rescorer.options import RescoreOptions
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.runtime.cpu_count import count_cpus
 from rescorer.shards.object_store import open_store
 from rescorer.storage.urls import as_local, is_url
-from rescorer.types import DecisionRule, Weights
 
 MIN_LISTS_TO_JUDGE = 10
 """Number of lists from which the choices of the weights are judged."""
@@ -130,7 +131,7 @@ def rescore(
     lists gives a warning and exit code 0, for pipelines whose recogniser heard nothing.
     """
     sources, output = list(map(as_local, sources)), as_local(output)
-    ranker = ListRanker(read_bundle(bundle))
+    ranker = make_ranker(read_bundle(bundle))
     weights = weight_options.resolve(ranker.bundle.weights)
     warn_if_tuned_otherwise(weights, selection.selection())
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
@@ -142,9 +143,10 @@ def rescore(
     applied = phrase_options, candidate_options
     if processes != 1:
         batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
-    load = partial(
-        load_rescorer, bundle, device, dtype, batch_words, weights, decision, selection, applied, to
+    options = RescoreOptions(
+        weights, decision, selection.merge, selection.drop_empty, candidate_options.generate
     )
+    load = RescorerLoader(bundle, device, dtype, batch_words, options, applied, to)
     report = partial(finish, quiet=quiet, as_json=as_json)
     machine = device, dtype, batch_words, threads
     if plan_options.plan:
@@ -231,27 +233,21 @@ def print_summary(summary: FileSummary, see: str, *, as_json: bool) -> None:
     )
 
 
-def load_rescorer(
-    bundle: Path,
-    device: str,
-    dtype: str,
-    batch_words: int,
-    weights: Weights,
-    decision: DecisionRule,
-    selection: SelectionOptions,
-    applied: tuple[PhraseOptions, CandidateOptions],
-    to: str,
-) -> LocalRescorer:
-    """Load the models in a scoring process; raises BundleError and ConfigError like ``Rescorer.load``."""
-    rescorer = Rescorer.load(bundle, device, batch_words, dtype)
-    for options in applied:
-        options.apply(rescorer.ranker)
-    return LocalRescorer(
-        rescorer,
-        weights,
-        decision,
-        selection.merge,
-        selection.drop_empty,
-        get_renderer(to),
-        applied[1].generate,
-    )
+@dataclass(frozen=True)
+class RescorerLoader:
+    """Loads the models in a scoring process."""
+
+    bundle: Path
+    device: str
+    dtype: str
+    batch_words: int
+    options: RescoreOptions
+    applied: tuple[PhraseOptions, CandidateOptions]
+    to: str
+
+    def __call__(self) -> LocalRescorer:
+        """Load the models; raises BundleError and ConfigError like ``Rescorer.load``."""
+        rescorer = Rescorer.load(self.bundle, self.device, self.batch_words, self.dtype)
+        for options in self.applied:
+            options.apply(rescorer.ranker)
+        return LocalRescorer(rescorer, self.options, get_renderer(self.to))

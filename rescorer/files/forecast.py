@@ -216,10 +216,10 @@ class _Discard(Writer):
 def count_edges(rescorer: LocalRescorer, lists: Sequence[NBestList]) -> int:
     """Count the distinct prefixes and sentence ends of lists that are scored together."""
     ranker, prepared = rescorer.rescorer.ranker, []
-    weights = ranker.effective_weights(rescorer.weights)
+    bound = ranker.bind(rescorer.options)
     for nbest in lists:
         try:
-            prepared.append(ranker.prepare(nbest, weights, generate=rescorer.generate))
+            prepared.append(ranker.prepare(nbest, bound))
         except InvalidList:
             continue
     words = [hypothesis for each in prepared for hypothesis in each.words]

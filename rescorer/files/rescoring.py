@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import chain
 from typing import Any, Protocol
 
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.nbest.jsonlines_output import encode_list, encode_ranking
 from rescorer.formats.rescored import Renderer
+from rescorer.options import RescoreOptions
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import Ranking, decided_text
 from rescorer.runtime.profiling import Phase, phase, time_items
 from rescorer.score_combination import WORDS
-from rescorer.types import DecisionRule, NBestList, Weights
+from rescorer.types import NBestList, Weights
 
 
 class Writer(Protocol):
@@ -94,12 +95,8 @@ class LocalRescorer:
     """
 
     rescorer: Rescorer
-    weights: Weights | None = None
-    decision: DecisionRule | None = None
-    merge: bool = False
-    drop_empty: bool = False
+    options: RescoreOptions = field(default_factory=RescoreOptions)
     render: Renderer = encode_ranking
-    generate: bool = False
 
     @property
     def batch_words(self) -> int:
@@ -119,18 +116,11 @@ class LocalRescorer:
         Raises:
             ConfigError: the weights do not fit the bundle.
         """
-        weights = self.rescorer.ranker.effective_weights(self.weights)
-        results = self.rescorer.rank_each(
-            lists,
-            weights,
-            self.decision,
-            merge=self.merge,
-            drop_empty=self.drop_empty,
-            generate=self.generate,
-        )
+        bound = self.rescorer.ranker.bind(self.options)
+        results = self.rescorer.rank_each(lists, bound)
         with phase(Phase.WRITE):
             return [
-                result if isinstance(result, InvalidList) else self._render(result, weights)
+                result if isinstance(result, InvalidList) else self._render(result, bound.weights)
                 for result in results
             ]
 

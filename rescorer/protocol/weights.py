@@ -40,6 +40,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
         "lm": message.lm,
         "mixture": message.mixture,
         "rerankers": message.rerankers,
+        "components": message.components,
         "tuned_on": message.tuned_on,
     }
     present = {name: value for name, value in fields.items() if value}
@@ -105,6 +106,7 @@ def weights_to_proto(weights: Weights) -> pb.Weights:
         flatness=weights.flatness if weights.neural_cache else 0.0,
         mixture=weights.mixture,
         rerankers=weights.rerankers,
+        components=weights.components,
         tuned_on=weights.tuned_on,
         decision=None if weights.decision == MAXIMUM else decision_to_proto(weights.decision),
         calibration=None if weights.calibration is None else _calibration_to_proto(weights.calibration),

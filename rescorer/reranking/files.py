@@ -16,6 +16,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from rescorer.errors import MAX_QUOTED_CHARS, BundleError, ConfigError, quote, shorten
+from rescorer.lm.word_encoder import WordEncoder
 from rescorer.reranking.config import (
     ENCODER,
     Config,
@@ -28,7 +29,6 @@ from rescorer.reranking.config import (
 from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.transformer import TransformerEnsemble
-from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.safe_input.files import Folder
 from rescorer.safe_input.json import MAX_JSON_BYTES
 from rescorer.safe_input.tensors import MAX_HEADER_BYTES, TensorInfo, format_shape, read_tensor_header

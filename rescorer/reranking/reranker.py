@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rescorer.errors import ConfigError, LimitExceeded, quote
+from rescorer.lm.word_encoder import ENCODING, WordEncoder
 from rescorer.ranking import MAX_TOTAL
 from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.features import (
@@ -22,7 +23,6 @@ from rescorer.reranking.features import (
 )
 from rescorer.reranking.list_view import ListView
 from rescorer.reranking.transformer import TransformerEnsemble
-from rescorer.reranking.word_encoder import ENCODING, WordEncoder
 from rescorer.score_combination import OOV, RERANKER, totals
 from rescorer.trie import Words
 from rescorer.types import Weights

@@ -39,7 +39,7 @@ from rescorer.service.assembly import (
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.dispatch import Dispatcher
 from rescorer.service.engine.offload import Offloader
-from rescorer.service.engine.work_item import BatchScores, WorkItem
+from rescorer.service.engine.work_item import ScoredBatch, WorkItem
 from rescorer.service.gauges import Gauges
 from rescorer.service.interception import SERVICE, create_listener
 from rescorer.service.models.versions import Changes
@@ -262,16 +262,16 @@ class Server:
         certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         return self.grpc_server.add_secure_port(settings.address, certificates.credentials())
 
-    def _record_batch(self, items: Sequence[WorkItem], batch: BatchScores) -> None:
+    def _record_batch(self, items: Sequence[WorkItem], scored: ScoredBatch) -> None:
         self.admission.throughput.record(sum(item.cost for item in items))
         self.metrics.record_batch(
-            batch.ranker.bundle.label,
+            items[0].label,
             items=len(items),
-            tokens=sum(len(words) + 1 for item in items for words in item.words),
-            trie_edges=batch.trie.n_edges,
-            context_words=batch.context_words.needed,
-            recalled_context_words=batch.context_words.recalled,
-            timings=batch.timings,
+            tokens=sum(len(item.part.prepared.words[i]) + 1 for item in items for i in item.part.indices),
+            trie_edges=scored.batch.trie.n_edges,
+            context_words=scored.context_words.needed,
+            recalled_context_words=scored.context_words.recalled,
+            timings=scored.timings,
         )
 
     def _record_reload(self, changes: Changes) -> None:

@@ -13,6 +13,7 @@ from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Phrase, Re
 from rescorer.candidates import dictionary as dictionaries
 from rescorer.candidates.pronunciation import load_pronouncer
 from rescorer.client import Client
+from rescorer.extensions import Generation
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.protocol.weights import weights_from_proto, weights_to_proto
@@ -46,7 +47,7 @@ def dictionary(tmp_path_factory):
 @pytest.fixture(scope="module")
 def rescorer(bundle, dictionary):
     rescorer = Rescorer.load(bundle)
-    rescorer.ranker.dictionary = dictionary
+    rescorer.ranker.component(Generation).dictionary = dictionary
     return rescorer
 
 
@@ -177,7 +178,7 @@ def test_service_returns_the_times_of_new_words(bundle, rescorer, tmp_path, monk
     with run_server(bundle) as server, grpc.insecure_channel(server.target) as channel:
         message = ParseDict(request, pb.RescoreRequest())
         response = RescorerServiceStub(channel).Rescore(message, timeout=30)
-    assert response.ByteSize() <= check_response_size(message, message.ByteSize(), rescorer.bundle, 1 << 30)
+    assert response.ByteSize() <= check_response_size(message, message.ByteSize(), rescorer.ranker, 1 << 30)
     (new,) = (h for h in response.lists[0].hypotheses if h.text == "the Mat sat")
     assert MessageToDict(new.fields) == {"words": [WORDS[0], {**WORDS[1], "word": "Mat"}, WORDS[2]], "x": "y"}
     made = new.generated

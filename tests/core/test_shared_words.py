@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.preparation.batching import count_distinct, plan_batches
+from rescorer.scoring.batch import count_distinct, plan_batches
 from rescorer.text import Normaliser
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList

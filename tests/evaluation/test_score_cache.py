@@ -10,8 +10,8 @@ import pytest
 
 from rescorer.evaluation import score_cache
 from rescorer.evaluation.score_cache import delete_oldest, load_cached_rescorer
+from rescorer.lm.word_encoder import WordEncoder
 from rescorer.pipeline import Rescorer
-from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.types import Hypothesis, NBestList, Weights
 
 TEXTS = ("the cat sat", "the mat", "", "a zebra sat on the mat")

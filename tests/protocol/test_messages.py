@@ -32,9 +32,9 @@ from rescorer import (
     errors,
 )
 from rescorer.bundle import read_bundle
+from rescorer.extensions import make_ranker
 from rescorer.formats.nbest.jsonlines_output import encode_ranking
 from rescorer.formats.score_units import NATS_PER_UNIT
-from rescorer.list_ranker import ListRanker
 from rescorer.protocol.messages import list_from_proto, list_to_proto, rescored_from_proto, write_ranking
 from rescorer.protocol.status import BUG, KINDS, error_from_status, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -193,8 +193,8 @@ def test_rejects_text_that_utf8_cannot_encode():
     ],
 )
 def test_names_the_hypothesis_that_is_not_one(hypotheses, message, ngram_bundle):
-    nbest = NBestList("u1", hypotheses)
-    for check in (list_to_proto, lambda item: ListRanker(read_bundle(ngram_bundle)).prepare(item, Weights())):
+    nbest, ranker = NBestList("u1", hypotheses), make_ranker(read_bundle(ngram_bundle))
+    for check in (list_to_proto, lambda item: ranker.prepare(item, ranker.bind(Weights()))):
         with pytest.raises(InvalidList) as raised:
             check(nbest)
         assert str(raised.value) == message

@@ -9,8 +9,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from rescorer.errors import BundleError
+from rescorer.lm.word_encoder import WordEncoder
 from rescorer.reranking.files import read_reranker, write_reranker
-from rescorer.reranking.word_encoder import WordEncoder
 from rescorer.safe_input.files import Folder
 from rescorer.types import Weights
 from tests.support.tiny_rerankers import random_reranker, random_transformer_reranker

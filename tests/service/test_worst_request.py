@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from rescorer.bundle import read_bundle
-from rescorer.list_ranker import ListRanker
+from rescorer.extensions import make_ranker
 from rescorer.service.preflight import load_settings
 from tests.support.serve_command import run_serve_command
 from tools.worst.search import find_worst, measure
@@ -55,7 +55,7 @@ def peak_bytes(pid: int) -> int:
 
 def test_search_finds_the_larger_of_allowed_requests(ngram_bundle):
     settings = load_settings(bundle=ngram_bundle, max_message_bytes=20_000, max_response_bytes=100_000)
-    ranker = ListRanker(read_bundle(ngram_bundle))
+    ranker = make_ranker(read_bundle(ngram_bundle))
     small, large = Shape(hypotheses=300, words=5), Shape(hypotheses=300, words=20)
     too_large, too_long = Shape(hypotheses=300, words=500), Shape(hypotheses=2000, words=2)
     worst = find_worst([large, too_large, small, too_long], ranker, settings)

@@ -8,11 +8,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rescorer.bundle import Bundle
 from rescorer.errors import InputError
-from rescorer.list_ranker import ListRanker
+from rescorer.lm.base import EdgeScores
 from rescorer.protocol.messages import write_ranking
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.score_combination import MIXTURE, OOV
+from rescorer.scoring.batch import Batch, Part, ScoredPart
+from rescorer.scoring.components import PreparedList
+from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.planning import prepare_lists
 from rescorer.service.limits.request_size import check_request
 from rescorer.service.limits.response_size import check_response_size
@@ -46,13 +49,11 @@ def measure(shape: Shape, ranker: ListRanker, settings: ServiceSettings) -> Cost
     tracemalloc.start()
     try:
         check_request(request, settings)
-        check_response_size(request, request_bytes, ranker.bundle, settings.max_response_bytes)
+        check_response_size(request, request_bytes, ranker, settings.max_response_bytes)
         prepared_request = prepare_lists(ranker, request, settings)
         response = pb.RescoreResponse()
         for prepared in prepared_request.valid_lists:
-            names = (*ranker.bundle.model_kinds, MIXTURE, OOV)
-            sums = dict.fromkeys(names, np.zeros(len(prepared.words)))
-            ranked = ranker.rank(prepared, sums, prepared_request.weights, merge=shape.merge)
+            ranked = ranker.rank(prepared, [score_with_zeros(prepared, ranker.bundle)])
             write_ranking(ranked, response.lists.add())
         if not prepared_request.valid_lists:
             return None
@@ -61,6 +62,20 @@ def measure(shape: Shape, ranker: ListRanker, settings: ServiceSettings) -> Cost
         return None
     finally:
         tracemalloc.stop()
+
+
+def score_with_zeros(prepared: PreparedList, bundle: Bundle) -> ScoredPart:
+    """The scores of a list by models that give every word the probability 1."""
+    batch = Batch([Part(prepared, range(len(prepared.words)), 0)])
+    request = batch.advance()
+    while request is not None:
+        scores = {}
+        for name in request.models or bundle.model_kinds:
+            backward = name in bundle.backward
+            n_edges = request.trie.in_direction(backward).n_edges
+            scores[name] = EdgeScores(np.zeros(n_edges), np.zeros(n_edges, bool), backward=backward)
+        request = batch.advance(scores)
+    return batch.part(0)
 
 
 def find_worst(

@@ -26,6 +26,7 @@ from rescorer.evaluation.calibration.fitting import Division
 from rescorer.evaluation.calibration.judging import Judgement, judge, replace_nan
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
 from rescorer.evaluation.tuning.folds import Folds, make_folds
+from rescorer.extensions.rerankers import used_rerankers
 from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
 from rescorer.score_combination import weights_to_dict
@@ -80,7 +81,7 @@ def calibrate(
     rejected.report(SEE_JSON)
     if claims is None:
         raise FormatError("no list could be used for calibration", file=file)
-    if n_seen := count_tuning_lists(weights, claims.lists, rescorer.ranker.used_rerankers(weights)):
+    if n_seen := count_tuning_lists(weights, claims.lists, used_rerankers(rescorer.bundle, weights)):
         warn_about_tuning(weights, n_seen, len(claims.lists), "confidences will be too high on others")
     folds, judgements = judge_claims(claims)
     calibrated = add_calibration(weights, judgements, output.stem)

@@ -22,6 +22,8 @@ from rescorer.errors import FormatError, did_you_mean
 from rescorer.evaluation.comparison.explanation import Explanation, encode_words, explain_list, sort_by_change
 from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
+from rescorer.extensions import Phrases
+from rescorer.extensions.rerankers import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList
 
@@ -79,16 +81,16 @@ def explain(
         )
         for error in errors:
             rejected.add(error)
-        rerankers = rescorer.ranker.used_rerankers(weights)
+        rerankers = used_rerankers(rescorer.bundle, weights)
         encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
-        find = rescorer.ranker.phrases.find
+        component = rescorer.ranker.component(Phrases)
         explanations += (
             explain_list(
                 item,
                 weights,
                 rerankers,
                 encoded,
-                find(item.nbest, item.words),
+                component.finder.find(item.nbest, item.words, component.expected),
                 has_reference=has_reference,
             )
             for item, encoded in zip(scored, encodings, strict=True)

@@ -41,6 +41,7 @@ from rescorer.evaluation.comparison.systems import (
 from rescorer.evaluation.error_rate.oracle import Selection
 from rescorer.evaluation.perplexity import sum_scores
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
+from rescorer.extensions.rerankers import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.score_combination import phrase_weight
@@ -183,7 +184,7 @@ class Run:
         if not scored:
             return
         _warn_about_false_alarms(file, scored, weights, rescorer)
-        rerankers = rescorer.ranker.used_rerankers(weights)
+        rerankers = used_rerankers(rescorer.bundle, weights)
         if n_seen := count_tuning_lists(weights, lists, rerankers):
             overlap = f"{n_seen} of these {pluralise(len(lists), 'list')}"
             message = f"weights {weights.name!r} were tuned on {overlap}: errors are optimistic"

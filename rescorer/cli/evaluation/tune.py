@@ -43,6 +43,7 @@ from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
 from rescorer.evaluation.tuning.parameters import DEFAULT_FREE
 from rescorer.evaluation.tuning.report import TuningReport
+from rescorer.extensions.rerankers import used_rerankers
 from rescorer.formats.io.text_io import write_text
 from rescorer.score_combination import phrase_weight, weights_to_dict
 from rescorer.types import Weights
@@ -116,7 +117,7 @@ def tune(
     rejected.report(SEE_JSON)
     if not scored:
         raise FormatError("no list could be used for tuning", file=file)
-    if n_seen := count_tuning_lists(start, lists, rescorer.ranker.used_rerankers(start)):
+    if n_seen := count_tuning_lists(start, lists, used_rerankers(rescorer.bundle, start)):
         warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
     bound = phrase_bound.make_bound(rescorer, scored, start, names)
     start = _lower_phrases(start, scored, bound) if bound else start

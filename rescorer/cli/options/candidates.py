@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.list_ranker import ListRanker
+from rescorer.extensions import Generation
+from rescorer.scoring.ranker import ListRanker
 
 DictionaryOption = Annotated[
     Path | None,
@@ -49,8 +50,9 @@ class CandidateOptions:
 
 def use_dictionary(ranker: ListRanker, path: Path | None) -> None:
     """Read a dictionary, by default the installed one; raises as ``CandidateOptions.apply``."""
-    ranker.dictionary = path
+    generation = ranker.component(Generation)
+    generation.dictionary = path
     try:
-        ranker.generator  # noqa: B018  # reads the dictionary
+        generation.generator  # noqa: B018  # reads the dictionary
     except FormatError as error:
         raise ConfigError(f"--dictionary {error}") from None

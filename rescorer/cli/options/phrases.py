@@ -9,8 +9,9 @@ from typing import Annotated
 import typer
 
 from rescorer.errors import ConfigError, LimitExceeded
-from rescorer.list_ranker import ListRanker
+from rescorer.extensions import Phrases
 from rescorer.phrases.files import read_phrase_file
+from rescorer.scoring.ranker import ListRanker
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,6 @@ class PhraseOptions:
         names = self.phrase_list or []
         given = () if self.phrases is None else read_phrase_file(self.phrases)
         try:
-            ranker.phrases.expected = ranker.phrases.select(given, names)
+            ranker.component(Phrases).expect(given, names)
         except LimitExceeded as error:
             raise ConfigError(f"--phrases {self.phrases}: {error}") from None

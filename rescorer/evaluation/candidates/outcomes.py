@@ -11,6 +11,7 @@ import numpy as np
 from rescorer.conversation import Generated
 from rescorer.errors import InputError, InvalidList
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING
+from rescorer.options import RescoreOptions
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import Ranking
 from rescorer.score_combination import GENERATED, SOUND_MATCH, totals
@@ -61,7 +62,7 @@ def score_outcomes(
         if nbest.reference is None:
             outcomes.append(InvalidList("missing", list_id=nbest.id, field="reference"))
             continue
-        (ranking,) = rescorer.rank_each([nbest], weights, generate=True)
+        (ranking,) = rescorer.rank_each([nbest], RescoreOptions(weights, generate=True))
         outcomes.append(_to_outcome(ranking, rescorer, weights) if isinstance(ranking, Ranking) else ranking)
     return outcomes
 

@@ -19,6 +19,7 @@ from rescorer.errors import InvalidList
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.components import collect_components
 from rescorer.evaluation.error_rate.alternations import expand_alternations
+from rescorer.extensions import Phrases
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import TIE_DECIMALS
 from rescorer.score_combination import MIXTURE, PHRASES, phrase_weight, totals
@@ -152,7 +153,7 @@ class PhraseBound:
 
 def has_phrases(rescorer: Rescorer, scored: Sequence[ScoredList]) -> bool:
     """Whether lists have phrases of their own, or the ranker expects some in all lists."""
-    return bool(rescorer.ranker.phrases.expected) or any(item.nbest.phrases for item in scored)
+    return bool(rescorer.ranker.component(Phrases).expected) or any(item.nbest.phrases for item in scored)
 
 
 def find_false_alarms(
@@ -169,7 +170,7 @@ def find_false_alarms(
     """
     normalise = cache(rescorer.bundle.normaliser.normalise)
     others = _PhraseTable([Phrase(" ".join(words)) for words in distractors], normalise)
-    expected = [phrase for known in rescorer.ranker.phrases.expected for phrase in known.phrases]
+    expected = [phrase for known in rescorer.ranker.component(Phrases).expected for phrase in known.phrases]
     shared = _PhraseTable(expected, normalise)
     unsaid: dict[int, tuple[Phrase, ...]] = {}
     n_phrases = n_said = 0
@@ -211,14 +212,16 @@ def _expose(
     """Score lists without phrases, and with some, whatever the ranker expects in all lists."""
     if weights.phrases == 0:  # phrases are left out altogether
         return {}
-    finder = rescorer.ranker.phrases
-    expected, finder.expected = finder.expected, ()
+    component = rescorer.ranker.component(Phrases)
+    expected, component.expected = component.expected, ()
     try:
         lists = [replace(scored[i].nbest, phrases=own) for i, own in unsaid.items()]
-        plain = rescorer.rescore_each([replace(nbest, phrases=()) for nbest in lists], weights, MAXIMUM)
-        biased = rescorer.rescore_each(lists, weights, MAXIMUM)
+        plain = rescorer.rescore_each(
+            [replace(nbest, phrases=()) for nbest in lists], weights, decision=MAXIMUM
+        )
+        biased = rescorer.rescore_each(lists, weights, decision=MAXIMUM)
     finally:
-        finder.expected = expected
+        component.expected = expected
     exposures = {}
     for index, first, second in zip(unsaid, plain, biased, strict=True):
         if isinstance(first, InvalidList) or isinstance(second, InvalidList):  # only too many phrases

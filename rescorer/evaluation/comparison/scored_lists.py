@@ -18,6 +18,7 @@ from rescorer.evaluation.error_rate.oracle import (
     find_first_pass_order,
     find_first_pass_totals,
 )
+from rescorer.options import RescoreOptions
 from rescorer.pipeline import Rescorer
 from rescorer.preparation.previous import join_words, normalise_previous
 from rescorer.ranking import Ranking
@@ -97,7 +98,7 @@ def score_lists(
         generate: add hypotheses with phrases in place of what sounds like them.
     """
     normalise = rescorer.bundle.normaliser.normalise
-    rankings = rescorer.rank_each(lists, weights, MAXIMUM, generate=generate)
+    rankings = rescorer.rank_each(lists, RescoreOptions(weights, MAXIMUM, generate=generate))
     extended = (
         answer.nbest if isinstance(answer, Ranking) else nbest
         for nbest, answer in zip(lists, rankings, strict=True)

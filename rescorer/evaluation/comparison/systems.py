@@ -21,6 +21,7 @@ from rescorer.evaluation.comparison.rankings import (
 from rescorer.evaluation.comparison.row import Row, build_row
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.tuned import MixtureScores, Tuning, WeightedList
+from rescorer.extensions.rerankers import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.score_combination import MIXTURE
@@ -62,7 +63,7 @@ def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = 
         with_tuning: whether the λ may change, so that a mixture has the models of λ 0, too.
     """
     weights = rescorer.ranker.effective_weights(weights)
-    rerankers = rescorer.ranker.used_rerankers(weights)
+    rerankers = used_rerankers(rescorer.bundle, weights)
     plain = replace_by_base(weights, rerankers)
     scale = plain.lm.get(MIXTURE, 1.0) + sum(plain.lm.get(name, 0.0) for name in rescorer.bundle.backward)
     mixed = [name for name, share in plain.mixture.items() if share or with_tuning]

@@ -55,10 +55,6 @@ class SessionCache:
         return np.where(shares > 0, mixed, log_probs)
 
 
-Caches = Mapping[str, SessionCache]
-"""Caches by the name of their component, in the order in which the mixture is interpolated with them."""
-
-
 def read_sessions(trie: HypothesisTrie, share: float) -> SessionCache | None:
     """Predict the word on each edge of a trie from what was said before its root.
 
@@ -95,6 +91,33 @@ def read_sessions(trie: HypothesisTrie, share: float) -> SessionCache | None:
         said_after = np.append(-1, ngram[:-1])
         said_after[last - lengths + 1] = -1  # a session has nothing before its first word
     return SessionCache(probs, share * counts / (counts + HALF_COUNT))
+
+
+def mix_neural_caches(
+    trie: HypothesisTrie, scores: Mapping[str, EdgeScores], mixture: Mapping[str, float], share: float
+) -> SessionCache | None:
+    """The neural caches of a mixture's networks, each in proportion to the λ of its network.
+
+    As with the cache of words, λ = ``share`` · c / (c + ``HALF_COUNT``) in a session whose words count c.
+
+    Args:
+        mixture: λ of the models.
+        share: λ for an endless session; 0 for no cache.
+    """
+    cached = {name: scores[name].cached for name, weight in mixture.items() if weight}
+    networks = {name: values for name, values in cached.items() if values is not None}
+    if not share or not networks:
+        return None
+    total = sum(mixture[name] for name in networks)
+    probs = sum((mixture[name] / total * values for name, values in networks.items()), np.zeros(trie.n_edges))
+    histories = zip(trie.contexts, trie.confidences, trie.flatness, strict=True)
+    counts = np.array(
+        [
+            spread_confidences(context, confidences, len(trie.words)).sum() if flatness else 0.0
+            for context, confidences, flatness in histories
+        ]
+    )
+    return SessionCache(probs, share * (counts / (counts + HALF_COUNT))[trie.root_of_node[trie.edge_parent]])
 
 
 def _list_said(trie: HypothesisTrie) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -163,7 +163,7 @@ class Calibration(_message.Message):
     def __init__(self, utterance: _Optional[_Union[ConfidenceMap, _Mapping]] = ..., word: _Optional[_Union[ConfidenceMap, _Mapping]] = ...) -> None: ...
 
 class Weights(_message.Message):
-    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty", "rerankers", "phrases", "generated", "sound_match", "cache", "neural_cache", "flatness")
+    __slots__ = ("name", "streams", "lm", "word", "oov", "mixture", "tuned_on", "decision", "calibration", "empty", "rerankers", "phrases", "generated", "sound_match", "cache", "neural_cache", "flatness", "components")
     class StreamsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -192,6 +192,13 @@ class Weights(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class ComponentsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: float
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     STREAMS_FIELD_NUMBER: _ClassVar[int]
     LM_FIELD_NUMBER: _ClassVar[int]
@@ -209,6 +216,7 @@ class Weights(_message.Message):
     CACHE_FIELD_NUMBER: _ClassVar[int]
     NEURAL_CACHE_FIELD_NUMBER: _ClassVar[int]
     FLATNESS_FIELD_NUMBER: _ClassVar[int]
+    COMPONENTS_FIELD_NUMBER: _ClassVar[int]
     name: str
     streams: _containers.ScalarMap[str, float]
     lm: _containers.ScalarMap[str, float]
@@ -226,7 +234,8 @@ class Weights(_message.Message):
     cache: float
     neural_cache: float
     flatness: float
-    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ..., phrases: _Optional[float] = ..., generated: _Optional[float] = ..., sound_match: _Optional[float] = ..., cache: _Optional[float] = ..., neural_cache: _Optional[float] = ..., flatness: _Optional[float] = ...) -> None: ...
+    components: _containers.ScalarMap[str, float]
+    def __init__(self, name: _Optional[str] = ..., streams: _Optional[_Mapping[str, float]] = ..., lm: _Optional[_Mapping[str, float]] = ..., word: _Optional[float] = ..., oov: _Optional[float] = ..., mixture: _Optional[_Mapping[str, float]] = ..., tuned_on: _Optional[_Iterable[str]] = ..., decision: _Optional[_Union[DecisionRule, _Mapping]] = ..., calibration: _Optional[_Union[Calibration, _Mapping]] = ..., empty: _Optional[float] = ..., rerankers: _Optional[_Mapping[str, float]] = ..., phrases: _Optional[float] = ..., generated: _Optional[float] = ..., sound_match: _Optional[float] = ..., cache: _Optional[float] = ..., neural_cache: _Optional[float] = ..., flatness: _Optional[float] = ..., components: _Optional[_Mapping[str, float]] = ...) -> None: ...
 
 class RescoreRequest(_message.Message):
     __slots__ = ("lists", "weights", "weights_name", "merge", "model", "fallback", "drop_empty", "decision", "phrases", "phrase_lists", "generate")

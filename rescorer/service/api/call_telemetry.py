@@ -55,12 +55,12 @@ class Call:
         """Record the queueing and the batches of the current message's lists."""
         if not parts:
             return
-        batches = {id(part.batch): part.batch for part in parts}.values()
+        batches = {id(part.scored): part.scored for part in parts}.values()
         self.timings.append(
             min((part.queue for part in parts), key=lambda timing: timing.began + timing.seconds)
         )
-        self.timings += [timing for batch in batches for timing in batch.timings]
-        self.edges += sum(batch.trie.n_edges for batch in batches)
+        self.timings += [timing for scored in batches for timing in scored.timings]
+        self.edges += sum(scored.batch.trie.n_edges for scored in batches)
 
     def finish_message(self) -> None:
         """Finish the current message; another one may follow."""

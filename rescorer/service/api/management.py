@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from rescorer.errors import MAX_QUOTED_CHARS, shorten
+from rescorer.extensions.rerankers import needed_streams
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
@@ -69,7 +70,7 @@ class ModelService(ModelServiceServicer):
             weights=[weights_to_proto(weights) for weights in version.bundle.weights.values()],
             files=manifest["files"],
             rerankers=[
-                describe_reranker(reranker, version.ranker.needed_streams(reranker))
+                describe_reranker(reranker, needed_streams(version.ranker.bundle, reranker))
                 for reranker in version.bundle.rerankers.values()
             ],
         )

@@ -6,13 +6,11 @@ These are plain functions, so that they can run in threads alongside the event l
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeVar
 
-from rescorer.errors import ConfigError, InputError, Unavailable, quote
-from rescorer.list_ranker import ListRanker
-from rescorer.preparation.list_checks import check_lengths
-from rescorer.prepared_list import PreparedList, components_of, rank_prepared
+from rescorer.errors import InputError, Unavailable
+from rescorer.options import RescoreOptions, Weighting
 from rescorer.protocol.messages import (
     list_from_proto,
     phrases_from_proto,
@@ -28,18 +26,17 @@ from rescorer.protocol.weights import (
     weights_to_proto,
 )
 from rescorer.ranking import Ranking
-from rescorer.reranking.reranker import replace_by_base
 from rescorer.runtime.profiling import Phase, phase
-from rescorer.score_combination import totals
+from rescorer.scoring.batch import score_words
+from rescorer.scoring.components import BoundOptions, PreparedList
+from rescorer.scoring.ranker import ListRanker
 from rescorer.service.engine.dispatch import ListOutcome
-from rescorer.service.engine.work_item import collect_sums
 from rescorer.service.limits.request_size import check_list
-from rescorer.service.limits.request_work import limit_decision_steps, limit_words
+from rescorer.service.limits.request_work import limit_steps, limit_words
 from rescorer.service.limits.response_size import check_list_response_size
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
-from rescorer.trie import Words
-from rescorer.types import MAXIMUM, DecisionRule, Hypothesis, NBestList, TextScore, Weights
+from rescorer.types import Hypothesis, NBestList, TextScore
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 GENERATION_TOKENS = 32_768
@@ -54,8 +51,7 @@ class PreparedRequest:
     """The lists of a request, checked and in canonical words, and its weights."""
 
     ranker: ListRanker
-    weights: Weights
-    decision: DecisionRule
+    options: BoundOptions
     lists: tuple[PreparedList | InputError, ...]
     """Every list of the request, or the error of one that cannot be scored."""
     tokens: int
@@ -68,11 +64,6 @@ class PreparedRequest:
     def response_tokens(self) -> int:
         """Number of tokens that cost as much as deciding and writing the response."""
         return self.tokens + self.decision_tokens
-
-    @property
-    def encode(self) -> tuple[str, ...]:
-        """Names of the rerankers for which the words of the lists are encoded."""
-        return tuple(self.ranker.used_encoders(self.weights))
 
     @property
     def valid_lists(self) -> list[PreparedList]:
@@ -88,25 +79,23 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         LimitExceeded: If the lists have too many words, or take too long to decide, together; if a phrase of
             the request is invalid.
     """
-    weights = select_weights(ranker, request)
-    decision = select_decision(request, weights)
-    phrases = ranker.phrases.select(phrases_from_proto(request.phrases), request.phrase_lists)
+    options = ranker.bind(read_options(request))
+    has_phrases = bool(request.phrases or request.phrase_lists)
 
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
         try:
             check_list(message, settings)
             check_list_response_size(
                 message,
-                ranker.bundle,
-                weights,
-                decision,
+                ranker,
+                options,
                 settings.max_response_bytes,
                 generate=request.generate,
-                has_phrases=bool(phrases),
+                has_phrases=has_phrases,
             )
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
-            return ranker.prepare(nbest, weights, phrases, generate=request.generate)
+            return ranker.prepare(nbest, options)
         except InputError as error:
             return error
 
@@ -115,13 +104,13 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
     )
-    lists, steps = limit_decision_steps(
-        lists, decision, ranker.used_rerankers(weights), settings.max_decision_steps
-    )
+    lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
-    if decision.kind == "confusion_network":  # reads the times of words, which may be most of a request
+    if (
+        options.decision.kind == "confusion_network"
+    ):  # reads the times of words, which may be most of a request
         decision_tokens += request.ByteSize() // BYTES_PER_TOKEN
-    return PreparedRequest(ranker, weights, decision, lists, tokens, decision_tokens)
+    return PreparedRequest(ranker, options, lists, tokens, decision_tokens)
 
 
 def prepare_texts(
@@ -134,42 +123,40 @@ def prepare_texts(
         InvalidList: If a text is too long.
         LimitExceeded: If the texts have too many words together.
     """
-    words = ranker.normalise_texts(request.texts)
-    context: Words = ranker.bundle.normaliser.normalise(request.context)
-    check_lengths("", words, context)
-    nbest = NBestList("", tuple(Hypothesis(text) for text in request.texts))
-    prepared = [PreparedList(nbest, words, context, context, context)] if words else []
+    nbest = NBestList("", tuple(map(Hypothesis, request.texts)), context=request.context)
+    options = ranker.bind(RescoreOptions(weights=read_weights(request)))
+    prepared = [ranker.prepare_texts(nbest, options)] if request.texts else []
     backward = bool(ranker.bundle.backward)
     lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
     for error in lists:
         if isinstance(error, InputError):
             raise error
-    return PreparedRequest(ranker, select_weights(ranker, request), MAXIMUM, lists, tokens)
+    return PreparedRequest(ranker, options, lists, tokens)
 
 
-def select_weights(ranker: ListRanker, request: RescoreRequest | pb.ScoreTextRequest) -> Weights:
-    """Return the complete weights that a request asks for.
+def read_options(request: RescoreRequest) -> RescoreOptions:
+    """The options of a request.
 
     Raises:
-        ConfigError: If the bundle does not have weights of that name, or the weights do not fit the bundle.
+        ConfigError: If a value of the weights or of the decision rule is unknown or out of range.
     """
+    return RescoreOptions(
+        weights=read_weights(request),
+        decision=decision_from_proto(request.decision) if request.HasField("decision") else None,
+        merge=request.merge,
+        drop_empty=request.drop_empty,
+        generate=request.generate,
+        phrases=tuple(phrases_from_proto(request.phrases)),
+        phrase_lists=tuple(request.phrase_lists),
+    )
+
+
+def read_weights(request: RescoreRequest | pb.ScoreTextRequest) -> Weighting:
+    """The weights of a request, or their name; None for the default ones."""
     weighting = request.WhichOneof("weighting")
     if weighting == "weights":
-        return ranker.effective_weights(weights_from_proto(request.weights))
-    name = request.weights_name if weighting else "default"
-    if name not in ranker.bundle.weights:
-        known = ", ".join(sorted(ranker.bundle.weights))
-        raise ConfigError(f"weights_name is {quote(name)}; the bundle has: {known}")
-    return ranker.effective_weights(ranker.bundle.weights[name])
-
-
-def select_decision(request: RescoreRequest, weights: Weights) -> DecisionRule:
-    """Return the rule that a request asks for, or that of the weights.
-
-    Raises:
-        ConfigError: If a value of the rule is unknown or out of range.
-    """
-    return decision_from_proto(request.decision) if request.HasField("decision") else weights.decision
+        return weights_from_proto(request.weights)
+    return request.weights_name if weighting else None
 
 
 def write_response(
@@ -201,7 +188,7 @@ def write_response(
         if isinstance(prepared, PreparedList) and error is None:
             try:
                 with phase(Phase.RANK):
-                    ranked = rank_list(prepared_request, prepared, outcome, request)
+                    ranked = rank_list(prepared_request, prepared, outcome)
                 with phase(Phase.WRITE):
                     write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
                 metrics.record_ranked_list(label, ranked, outcome.degradation)
@@ -214,8 +201,8 @@ def write_response(
             response.lists.add(id=message.id, status=status)
             if message.HasField("fields"):
                 response.lists[index].fields.CopyFrom(message.fields)
-    response.weights.CopyFrom(weights_to_proto(prepared_request.weights))
-    response.decision.CopyFrom(decision_to_proto(prepared_request.decision))
+    response.weights.CopyFrom(weights_to_proto(prepared_request.options.weights))
+    response.decision.CopyFrom(decision_to_proto(prepared_request.options.decision))
     response.model = label
     return response
 
@@ -228,31 +215,18 @@ def raise_if_request_failed(outcomes: Sequence[ListOutcome]) -> None:
         raise (temporary or errors)[0]
 
 
-def rank_list(
-    prepared_request: PreparedRequest,
-    prepared: PreparedList,
-    outcome: ListOutcome,
-    request: RescoreRequest,
-) -> Ranking:
+def rank_list(prepared_request: PreparedRequest, prepared: PreparedList, outcome: ListOutcome) -> Ranking:
     """Rank one list by its scores, or by the fallback with which it was answered.
 
     Raises:
         InvalidList: If a total is not finite.
     """
+    ranker, options = prepared_request.ranker, prepared_request.options
     if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
-        return rank_first_pass(prepared, prepared_request, request)
-    weights = prepared_request.weights
-    if outcome.degradation == pb.DEGRADATION_NGRAM:
-        weights = ngram_weights(prepared_request.ranker, weights)
-    sums = collect_sums(prepared, outcome.parts, weights)
-    return prepared_request.ranker.rank(
-        prepared,
-        sums,
-        weights,
-        merge=request.merge,
-        drop_empty=request.drop_empty,
-        decision=prepared_request.decision,
-    )
+        options = ranker.first_pass(options)
+    elif outcome.degradation == pb.DEGRADATION_NGRAM:
+        options = ranker.ngram_only(options)
+    return ranker.rank(prepared, [item.part for item in outcome.items], options)
 
 
 def write_text_scores(
@@ -264,56 +238,13 @@ def write_text_scores(
         RescorerError: If the texts could not be scored.
     """
     response = pb.ScoreTextResponse(
-        weights=weights_to_proto(prepared_request.weights), model=prepared_request.ranker.bundle.label
+        weights=weights_to_proto(prepared_request.options.weights), model=prepared_request.ranker.bundle.label
     )  # fmt: skip
     for prepared, outcome in zip(prepared_request.valid_lists, outcomes, strict=True):
         if outcome.error is not None:
             raise outcome.error
         text_scores: dict[int, TextScore] = {}
-        for part in outcome.parts:
-            texts = [prepared.nbest.hypotheses[i].text for i in part.indices]
-            words = [prepared.words[i] for i in part.indices]
-            trie, scores, first = part.batch.trie, part.batch.scores, part.rows.start
-            part_scores = prepared_request.ranker.text_scores(
-                texts, words, trie, scores, prepared_request.weights, first
-            )
-            text_scores.update(zip(part.indices, part_scores, strict=True))
+        for item in outcome.items:
+            text_scores |= score_words(item.part, prepared, prepared_request.ranker.bundle.ngram)
         response.scores.extend(text_score_to_proto(text_scores[i]) for i in range(len(text_scores)))
     return response
-
-
-def ngram_weights(ranker: ListRanker, weights: Weights) -> Weights:
-    """Return weights that give the n-gram model the weight of all language models together.
-
-    Rerankers that were trained with other models cannot run; their base weights stand in for them. The
-    weights are not calibrated.
-    """
-    ngram = ranker.bundle.ngram
-    unable = [reranker for reranker in ranker.used_rerankers(weights) if set(reranker.models) - {ngram}]
-    weights = replace_by_base(weights, unable)
-    lm = {ngram: sum(weights.lm.values())}
-    return replace(weights, lm=lm, mixture={ngram: 1.0}, calibration=None)
-
-
-def rank_first_pass(
-    prepared: PreparedList, prepared_request: PreparedRequest, request: RescoreRequest
-) -> Ranking:
-    """Keep the order of a list, with totals from its streams and number of words only.
-
-    The base weights of rerankers stand in for these.
-
-    Raises:
-        InvalidList: If a total is not finite.
-    """
-    weights, ranker = prepared_request.weights, prepared_request.ranker
-    weights = replace_by_base(weights, ranker.used_rerankers(weights))
-    components = components_of(prepared, {})
-    total = totals(components, replace(weights, lm={}, oov=0.0))
-    return rank_prepared(
-        prepared,
-        components,
-        total,
-        merge=request.merge,
-        drop_empty=request.drop_empty,
-        keep_order=True,
-    )

@@ -13,9 +13,9 @@ import grpc
 import structlog
 
 from rescorer.errors import Overloaded
-from rescorer.list_ranker import ListRanker
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
+from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.call_telemetry import current_call
 from rescorer.service.api.caller import client_of
 from rescorer.service.api.drain import Drain
@@ -159,7 +159,7 @@ class RescorerService(RescorerServiceServicer):
         with self._models.lease(request.model) as ranker:
             request_bytes = current_call.get().request_bytes
             response_bytes = check_response_size(
-                request, request_bytes, ranker.bundle, self._settings.max_response_bytes
+                request, request_bytes, ranker, self._settings.max_response_bytes
             )
             current_memory.get().shrink(request_bytes + response_bytes)
             try:
@@ -209,9 +209,9 @@ class RescorerService(RescorerServiceServicer):
         telemetry.model = prepared_request.ranker.bundle.label
         telemetry.lists += len(prepared_request.lists)
         outcomes = await self._dispatcher.score_lists(
-            prepared_request.ranker, prepared_request.valid_lists, call, prepared_request.encode, late=late
+            prepared_request.ranker, prepared_request.valid_lists, call, late=late
         )
-        telemetry.record_scores([part for outcome in outcomes for part in outcome.parts])
+        telemetry.record_scores([item for outcome in outcomes for item in outcome.items])
         return outcomes
 
     async def _respond(
@@ -261,9 +261,9 @@ def make_timing(outcomes: list[ListOutcome], arrived_at: float, timings: list[Ph
     Args:
         arrived_at: arrival of the request, in ``time.perf_counter`` seconds.
     """
-    parts = [part for outcome in outcomes for part in outcome.parts]
-    batches = {id(part.batch): part.batch for part in parts}.values()
-    began_at = min((part.queue.began + part.queue.seconds for part in parts), default=arrived_at)
-    compute_s = sum(timing.seconds for batch in batches for timing in batch.timings)
+    items = [item for outcome in outcomes for item in outcome.items]
+    batches = {id(item.scored): item.scored for item in items}.values()
+    began_at = min((item.queue.began + item.queue.seconds for item in items), default=arrived_at)
+    compute_s = sum(timing.seconds for scored in batches for timing in scored.timings)
     phase_ms = {phase: seconds * 1e3 for phase, seconds in sum_by_phase(timings).items()}
     return pb.Timing(queue_ms=(began_at - arrived_at) * 1e3, compute_ms=compute_s * 1e3, phase_ms=phase_ms)

@@ -19,21 +19,21 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from rescorer.errors import DeadlineExceeded, RescorerError
-from rescorer.list_ranker import ListRanker
-from rescorer.protocol.messages import list_from_proto, phrases_from_proto
+from rescorer.protocol.messages import list_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
+from rescorer.scoring.batch import split
+from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.planning import (
     PreparedRequest,
     RescoreRequest,
     rank_list,
-    select_decision,
-    select_weights,
+    read_options,
 )
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.engine.offload import Offloader
-from rescorer.service.engine.work_item import WorkItem, make_work_items
+from rescorer.service.engine.work_item import WorkItem
 from rescorer.service.limits.request_work import count_tokens
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
@@ -191,14 +191,11 @@ class Shadow:
         timeout_s = self.pool.timeout_s
         deadline = time.monotonic() + timeout_s
         (prepared,) = prepared_request.valid_lists
-        items = make_work_items(
-            prepared_request.ranker,
-            prepared,
-            self._max_batch_tokens,
-            deadline,
-            encode=prepared_request.encode,
-            request_id=request_id,
-        )
+        bundle = prepared_request.ranker.bundle
+        items = [
+            WorkItem(part, bundle.label, deadline, request_id=request_id)
+            for part in split(prepared, self._max_batch_tokens, backward=bool(bundle.backward))
+        ]
         for item in items:
             self._batcher.put(item, "")
         try:
@@ -231,12 +228,10 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
         InvalidList: If the shadow cannot score the list.
     """
     request = answered.request
-    weights = select_weights(ranker, request)
     nbest = list_from_proto(request.lists[answered.list_index])
-    phrases = ranker.phrases.select(phrases_from_proto(request.phrases), request.phrase_lists)
-    prepared = ranker.prepare(nbest, weights, phrases, generate=request.generate)
-    decision = select_decision(request, weights)
-    return PreparedRequest(ranker, weights, decision, (prepared,), count_tokens(prepared))
+    options = ranker.bind(read_options(request))
+    prepared = ranker.prepare(nbest, options)
+    return PreparedRequest(ranker, options, (prepared,), count_tokens(prepared))
 
 
 def compare_with_answer(
@@ -245,7 +240,7 @@ def compare_with_answer(
     """Rank the list by the shadow's scores and compare the order with the answer."""
     outcome = ListOutcome(tuple(item.future.result() for item in items))
     (prepared,) = prepared_request.valid_lists
-    ranked = rank_list(prepared_request, prepared, outcome, answered.request)
+    ranked = rank_list(prepared_request, prepared, outcome)
     first = [hypothesis.original_rank - 1 for hypothesis in answered.answer.hypotheses]
     return compare_orders(first, ranked)
 

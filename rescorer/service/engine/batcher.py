@@ -11,32 +11,33 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import NamedTuple
 
-import numpy as np
 import structlog
 
 from rescorer.errors import ScoringError, Unavailable
-from rescorer.phrases.matching import MAX_READINGS
-from rescorer.phrases.slots import MAX_PART_WORDS, SlotScores
+from rescorer.scoring.batch import Batch, ScoreRequest
 from rescorer.service.engine.fair_queue import Work
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.engine.two_level_queue import TwoLevelQueue
-from rescorer.service.engine.work_item import (
-    BatchScores,
-    ItemScores,
-    WorkItem,
-    build_batch_trie,
-    read_item_slots,
-)
+from rescorer.service.engine.work_item import ItemScores, ScoredBatch, WorkItem
 from rescorer.service.observability.timings import QUEUE, PhaseTiming, timings_from_seconds
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.service.workers.time_limit import run_within
-from rescorer.service.workers.worker import Worker
-from rescorer.trie import HypothesisTrie
+from rescorer.service.workers.worker import Worker, WorkerScores
 
 LANES_PER_WORKER = 2
 
 log = structlog.get_logger()
+
+
+class StartedBatch(NamedTuple):
+    """A batch whose trie has been built."""
+
+    batch: Batch
+    request: ScoreRequest
+    """What has to be scored first."""
+    timings: list[PhaseTiming]
 
 
 class Batcher:
@@ -56,7 +57,7 @@ class Batcher:
         offloader: Offloader,
         max_batch_tokens: int,
         wait_ms: float = 0.0,
-        on_scored: Callable[[Sequence[WorkItem], BatchScores], None] = lambda items, batch: None,
+        on_scored: Callable[[Sequence[WorkItem], ScoredBatch], None] = lambda items, batch: None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
         self._pool = pool
@@ -158,7 +159,7 @@ class Batcher:
         list costs about 1.5 times as much alone as in a batch, and rebuilding the trie costs very little.
         """
         unfinished = [item for item in items if not item.is_finished()]
-        prepared = await self._build_trie(unfinished)
+        started = await self._start(unfinished)
         try:
             async with self._pool.acquire() as worker:
                 batch = [item for item in unfinished if not item.is_finished()]
@@ -167,7 +168,7 @@ class Batcher:
                 batch += joining
                 if not batch:
                     return None
-                return await self._try_to_score(worker, batch, prepared if batch == unfinished else None)
+                return await self._try_to_score(worker, batch, started if batch == unfinished else None)
         except Unavailable as error:
             return error
 
@@ -176,18 +177,15 @@ class Batcher:
             item.fail(error)
 
     async def _try_to_score(
-        self,
-        worker: Worker,
-        items: list[WorkItem],
-        prepared: tuple[HypothesisTrie, list[PhaseTiming]] | None = None,
+        self, worker: Worker, items: list[WorkItem], started: StartedBatch | None = None
     ) -> Exception | None:
         """Score items; if that fails, return the error, and stop the worker if the worker caused it.
 
         Args:
-            prepared: the trie of the items and its timings; None: build it.
+            started: the batch of the items; None: start one.
         """
         try:
-            await self._score(worker, items, *(prepared or await self._build_trie(items)))
+            await self._score(worker, items, started or await self._start(items))
         except Exception as error:
             await self._pool.check(worker, error)
             return error
@@ -202,46 +200,39 @@ class Batcher:
         self._cost_in_batches += sum(item.cost for item in joining)
         return joining
 
-    async def _build_trie(self, items: list[WorkItem]) -> tuple[HypothesisTrie, list[PhaseTiming]]:
-        cost = sum(item.cost for item in items)
+    async def _start(self, items: Sequence[WorkItem]) -> StartedBatch:
+        """Build the trie of a batch."""
+        batch = Batch([item.part for item in items], items[0].models if items else ())
         # Urgent, because a worker would wait.
-        return await self._offloader.run(lambda: build_batch_trie(items), cost, urgent=True)
+        cost = sum(item.cost for item in items)
+        request, timings = await self._offloader.run(batch.advance, cost, urgent=True)
+        assert request is not None  # every batch has a trie
+        return StartedBatch(batch, request, timings)
 
-    async def _score(
-        self, worker: Worker, items: Sequence[WorkItem], trie: HypothesisTrie, timings: list[PhaseTiming]
-    ) -> None:
+    async def _score(self, worker: Worker, items: Sequence[WorkItem], started: StartedBatch) -> None:
+        """Have a worker score what a batch asks for, and give each item its part of the scores."""
         began_at = time.perf_counter()
-        first = items[0]
-        label, only = first.kind
-        encode = sorted({name for item in items for name in item.encode})
-        scored = await run_within(self._pool.timeout_s, worker.score(label, trie, only, encode))
+        batch, label = started.batch, items[0].label
+        first = await self._ask(worker, label, started.request)
         self._pool.record_success()
-        partial = np.array([is_partial for item in items for is_partial in item.partial], dtype=bool)
-        timings = [*timings, *timings_from_seconds(scored.seconds, began_at)]
-        slots = await self._score_slots(worker, items)
-        batch = BatchScores(first.ranker, trie, scored.scores, partial, timings, scored.context_words, slots)
-        first_row = 0
-        for item in items:
-            rows = slice(first_row, first_row + len(item.words))
-            first_row = rows.stop
+        timings = [*started.timings, *timings_from_seconds(first.seconds, began_at)]
+        request = await self._advance(batch, first)
+        while request is not None:
+            request = await self._advance(batch, await self._ask(worker, label, request))
+        scored = ScoredBatch(batch, timings, first.context_words)
+        for index, item in enumerate(items):
             if not item.future.done():
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
-                item.future.set_result(ItemScores(batch, rows, item.indices, queue))
-        self._on_scored(items, batch)
+                item.future.set_result(ItemScores(batch.part(index), scored, queue))
+        self._on_scored(items, scored)
 
-    async def _score_slots(self, worker: Worker, items: Sequence[WorkItem]) -> SlotScores:
-        """Read the slots in the hypotheses of a batch by the n-grams that score it and have slots."""
-        label, only = items[0].kind
-        models = [name for name in items[0].ranker.bundle.slots if not only or name in only]
-        with_slots = [item for item in items if models and item.has_slots]
-        if not with_slots:
-            return {}
-        n_words = sum(len(words) + 1 for item in with_slots for words in item.words)
-        cost = min(MAX_READINGS * n_words, MAX_PART_WORDS)
-        sums: dict[int, Mapping[str, np.ndarray]] = {}
-        read_next = functools.partial(next, read_item_slots(items), None)
-        while readings := (await self._offloader.run(read_next, cost, urgent=True))[0]:
-            scored = await run_within(self._pool.timeout_s, worker.score(label, readings.trie, models))
-            add_up = functools.partial(readings.sum_scores, scored.scores)
-            sums |= (await self._offloader.run(add_up, cost, urgent=True))[0]
-        return sums
+    async def _ask(self, worker: Worker, label: str, request: ScoreRequest) -> WorkerScores:
+        encode = sorted(request.encoders)
+        asked = worker.score(label, request.trie, request.models, encode)
+        return await run_within(self._pool.timeout_s, asked)
+
+    async def _advance(self, batch: Batch, scored: WorkerScores) -> ScoreRequest | None:
+        """Add scores to a batch, and build what has to be scored next."""
+        advance = functools.partial(batch.advance, scored.scores)
+        request, _ = await self._offloader.run(advance, batch.tokens_asked, urgent=True)
+        return request

@@ -8,11 +8,12 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 from rescorer.errors import DeadlineExceeded
-from rescorer.list_ranker import ListRanker
-from rescorer.prepared_list import PreparedList
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.scoring.batch import split
+from rescorer.scoring.components import PreparedList
+from rescorer.scoring.ranker import ListRanker
 from rescorer.service.engine.batcher import Batcher
-from rescorer.service.engine.work_item import ItemScores, WorkItem, make_work_items
+from rescorer.service.engine.work_item import ItemScores, WorkItem
 from rescorer.service.observability.metrics import Metrics
 
 FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
@@ -45,7 +46,7 @@ class CallContext:
 class ListOutcome:
     """The scores of one list, or the error that prevented its scoring."""
 
-    parts: tuple[ItemScores, ...] = ()
+    items: tuple[ItemScores, ...] = ()
     """Scores of its hypotheses, in their order."""
     degradation: pb.Degradation = pb.DEGRADATION_UNSPECIFIED
     error: Exception | None = None
@@ -64,14 +65,12 @@ class Dispatcher:
         ranker: ListRanker,
         lists: Sequence[PreparedList],
         call: CallContext,
-        encode: tuple[str, ...] = (),
         *,
         late: bool = False,
     ) -> list[ListOutcome]:
         """Return the outcome of each list, in input order.
 
         Args:
-            encode: names of the rerankers for which words are encoded, unless scoring is degraded.
             late: skip complete scoring, for which there is no time, and use only the permitted fallback.
 
         Raises:
@@ -86,7 +85,7 @@ class Dispatcher:
             deadline -= min(call.response_s, MAX_RESPONSE_SHARE * max(0.0, remaining_s))
         if not late:
             until = deadline - reserve_s
-            outcomes |= await self._score_until(ranker, lists, range(len(lists)), call, until, encode)
+            outcomes |= await self._score_until(ranker, lists, range(len(lists)), call, until)
         missing = [index for index in range(len(lists)) if index not in outcomes]
         if missing and fallback:
             until = deadline - reserve_s / 2
@@ -108,7 +107,6 @@ class Dispatcher:
         indices: Sequence[int],
         call: CallContext,
         until: float,
-        encode: tuple[str, ...] = (),
         *,
         ngram_only: bool = False,
     ) -> dict[int, ListOutcome]:
@@ -118,12 +116,13 @@ class Dispatcher:
             until: in ``time.monotonic`` seconds.
             ngram_only: score with the n-gram model alone, before other waiting items.
         """
-        only = (ranker.bundle.ngram,) if ngram_only else ()
+        bundle, models = ranker.bundle, (ranker.bundle.ngram,) if ngram_only else ()
         degradation = pb.DEGRADATION_NGRAM if ngram_only else pb.DEGRADATION_UNSPECIFIED
         items_by_list = {
-            index: make_work_items(
-                ranker, lists[index], self._max_batch_tokens, until, only, encode, call.request_id
-            )
+            index: [
+                WorkItem(part, bundle.label, until, models, call.request_id)
+                for part in split(lists[index], self._max_batch_tokens, backward=bool(bundle.backward))
+            ]
             for index in indices
         }
         all_items = [item for items in items_by_list.values() for item in items]

@@ -59,7 +59,7 @@ def _check_names(
     if request.HasField("weights"):
         weights = request.weights
         _check_name(weights.name, limit, "weights.name")
-        for field in ("streams", "lm", "mixture", "rerankers", "tuned_on"):
+        for field in ("streams", "lm", "mixture", "rerankers", "components", "tuned_on"):
             for name in getattr(weights, field):
                 _check_name(name, limit, f"a name in weights.{field}")
 

@@ -6,11 +6,8 @@ from collections.abc import Sequence
 
 from rescorer.decision import rules
 from rescorer.errors import InputError, LimitExceeded
-from rescorer.preparation.batching import count_distinct
-from rescorer.prepared_list import PreparedList
-from rescorer.reranking import work
-from rescorer.reranking.reranker import Reranker
-from rescorer.types import DecisionRule
+from rescorer.scoring.batch import count_distinct
+from rescorer.scoring.components import BoundOptions, PreparedList
 
 
 def limit_words(
@@ -48,22 +45,16 @@ def limit_words(
     return tuple(limited), tokens
 
 
-def limit_decision_steps(
-    lists: Sequence[PreparedList | InputError],
-    decision: DecisionRule,
-    rerankers: Sequence[Reranker],
-    limit: int,
+def limit_steps(
+    lists: Sequence[PreparedList | InputError], options: BoundOptions, limit: int
 ) -> tuple[tuple[PreparedList | InputError, ...], int]:
     """Return the lists, with an error in place of each that takes too long to decide, and the steps of all.
-
-    Args:
-        rerankers: those whose scores are in the totals.
 
     Raises:
         LimitExceeded: If the lists take too long together, although none does alone.
     """
     total, limited = 0, list[PreparedList | InputError]()
-    names = " and ".join([decision.kind, *(reranker.component for reranker in rerankers)])
+    decision, costly = options.decision, list[str]()
     advice = "send fewer hypotheses"
     if decision.kind != "maximum":
         advice = f"use the rule maximum, or {advice}"
@@ -72,7 +63,10 @@ def limit_decision_steps(
         steps = 0
         if isinstance(prepared, PreparedList):
             steps = rules.estimate_steps(decision, prepared.words)
-            steps += sum(work.estimate_steps(one, prepared.words, prepared.said) for one in rerankers)
+            for component in options.components:
+                if own_steps := component.steps_to_rank(prepared, options.weights):
+                    steps, costly = steps + own_steps, [*costly, *component.columns]
+        names = " and ".join(dict.fromkeys([decision.kind, *costly]))
         if steps > limit:
             prepared = LimitExceeded(f"{names} takes {steps} steps; {expected}", field="hypotheses")
         elif total + steps > limit:

@@ -11,24 +11,14 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from rescorer.bundle import Bundle
-from rescorer.candidates.generation import DEFAULT as GENERATION
-from rescorer.candidates.generation import MAX_PHRASE_CHARS, MAX_REPLACED
 from rescorer.errors import LimitExceeded
-from rescorer.prepared_list import PreparedList
 from rescorer.protocol.status import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.score_combination import (
-    CACHE,
-    GENERATED,
-    MIXTURE,
-    NEURAL_CACHE,
-    OOV,
-    PHRASES,
-    SOUND_MATCH,
-    WORDS,
-)
+from rescorer.score_combination import MIXTURE
+from rescorer.scoring.components import BoundOptions, Outline, PreparedList
+from rescorer.scoring.ranker import ListRanker
 from rescorer.text import utf8_bytes
-from rescorer.types import Calibration, DecisionRule, Weights
+from rescorer.types import Calibration, Weights
 
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 
@@ -41,10 +31,6 @@ CONSENSUS_WORD_BYTES = 48
 """Upper bound of a word of a consensus, without the word itself."""
 COMPONENT_BYTES = 24
 """Upper bound of a component, or of the log-probabilities of a text by one model, without name and values."""
-GENERATED_BYTES = MAX_REPLACED * (64 + 12 * MAX_PHRASE_CHARS + 64 * (MAX_PHRASE_CHARS // 2))
-"""Upper bound of what a generated hypothesis has in addition to its source: the phrases in its text, in its
-fields with times, and in what says how it was made."""
-LONGEST_PHRASE = "x " * (MAX_REPLACED * MAX_PHRASE_CHARS // 2)
 LIST_BYTES = 256
 """Upper bound of a rescored list without hypotheses and without what it repeats of the request."""
 LIST_STATUS_BYTES = 6 * 4 * MAX_TEXT_CHARS
@@ -55,18 +41,19 @@ RESPONSE_BYTES = 2048
 """Upper bound of a response without lists, texts and weights: timing and the model's label."""
 
 
-def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bundle, limit: int) -> int:
+def check_response_size(request: RescoreRequest, request_bytes: int, ranker: ListRanker, limit: int) -> int:
     """Return a bound of the size of a response in bytes.
 
     Raises:
         LimitExceeded: If the bound is above the limit, although no list alone is. A list that is above the
             limit alone gets an error of its own, see ``check_list_response_size``.
     """
-    bundle_bytes = bundle_component_bytes(bundle)
-    parts = requested_parts(request, bundle)
-    total = RESPONSE_BYTES + weights_bytes(request, bundle) + request_bytes
+    weights, parts = requested_parts(request, ranker.bundle)
+    total = RESPONSE_BYTES + weights_bytes(request, ranker.bundle) + request_bytes
+    has_phrases = bool(request.phrases or request.phrase_lists)
     for index, nbest in enumerate(request.lists):
-        list_bytes = list_response_bytes(nbest, bundle, bundle_bytes, parts)
+        outline = Outline(nbest, weights, request.generate, has_phrases)
+        list_bytes = list_response_bytes(outline, ranker, parts)
         total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
         if total > limit:
             raise LimitExceeded(
@@ -80,22 +67,24 @@ def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bun
 
 def check_list_response_size(
     nbest: pb.NBestList,
-    bundle: Bundle,
-    weights: Weights,
-    decision: DecisionRule,
+    ranker: ListRanker,
+    options: BoundOptions,
     limit: int,
     *,
     generate: bool = False,
     has_phrases: bool = False,
 ) -> None:
-    """Raise LimitExceeded if the answer to a list by these weights and this rule could exceed the limit.
+    """Raise LimitExceeded if the answer to a list by these options could exceed the limit.
 
     Args:
         generate: whether hypotheses are generated.
         has_phrases: whether phrases are expected besides those of the list.
     """
-    parts = parts_under(weights, decision, generate=generate, has_phrases=has_phrases)
-    if (size := list_response_bytes(nbest, bundle, bundle_component_bytes(bundle), parts)) > limit:
+    weights, calibration = options.weights, options.weights.calibration
+    is_calibrated = calibration is not None and calibration.word is not None
+    parts = AnswerParts(is_calibrated, options.decision.kind == "confusion_network")
+    outline = Outline(nbest, weights, generate, has_phrases)
+    if (size := list_response_bytes(outline, ranker, parts)) > limit:
         raise LimitExceeded(
             f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
             f"{size} bytes; expected at most {limit} (max_response_bytes); send fewer hypotheses or streams, "
@@ -129,28 +118,22 @@ def check_text_response_size(
     return total
 
 
-def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, parts: AnswerParts) -> int:
+def list_response_bytes(outline: Outline, ranker: ListRanker, parts: AnswerParts) -> int:
     """Return a bound of the size of the answer to a list, without what it repeats of the list.
 
     Args:
-        bundle_bytes: result of ``bundle_component_bytes`` for the bundle.
         parts: parts that the answer may have.
     """
-    names = [stream.name for stream in nbest.streams]
-    names += [PHRASES] if parts.phrases or nbest.phrases else []
-    names += [CACHE, NEURAL_CACHE] if parts.cache else []
-    names += [GENERATED, SOUND_MATCH] if parts.generated else []
-    components = bundle_bytes + names_bytes(names)
-    total = LIST_BYTES + len(nbest.hypotheses) * (HYPOTHESIS_BYTES + components)
-    has_words = parts.confidences or parts.consensus or parts.generated
+    nbest, bundle = outline.nbest, ranker.bundle
+    names = [name for component in ranker.components for name in component.column_names(outline)]
+    row_bytes = HYPOTHESIS_BYTES + names_bytes(names)
+    total = LIST_BYTES + len(nbest.hypotheses) * row_bytes
+    added = [growth for component in ranker.components if (growth := component.growth(outline))]
+    has_words = parts.confidences or parts.consensus or added
     texts = [hypothesis.text for hypothesis in nbest.hypotheses] if has_words else []
-    if parts.generated:
-        sources = nbest.hypotheses[: GENERATION.top]
-        source_bytes = max((source.ByteSize() for source in sources), default=0)
-        count = GENERATION.max_new + GENERATION.max_combined
-        total += count * (HYPOTHESIS_BYTES + components + GENERATED_BYTES + 2 * source_bytes)
-        longest = max((source.text for source in sources), key=len, default="")
-        texts += [f"{longest} {LONGEST_PHRASE}"] * count
+    for growth in added:
+        total += growth.n_hypotheses * (row_bytes + growth.bytes_each)
+        texts += [growth.text] * growth.n_hypotheses
     if parts.confidences:
         total += max((WORD_BYTES * len(text.split()) + utf8_bytes(text) for text in texts), default=0)
     if parts.consensus:
@@ -162,58 +145,29 @@ def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, 
 
 
 class AnswerParts(NamedTuple):
-    """Parts of an answer that not all answers have."""
+    """Parts of an answer that not all answers have, besides what components add."""
 
     confidences: bool
     """The words of the best hypothesis, with confidences."""
     consensus: bool
     """Words of any hypotheses."""
-    generated: bool = False
-    """Generated hypotheses, with the words and fields of others."""
-    phrases: bool = False
-    """Credits of phrases that are not the list's own."""
-    cache: bool = False
-    """What words that were said before add."""
 
 
-def parts_under(
-    weights: Weights, decision: DecisionRule, *, generate: bool = False, has_phrases: bool = False
-) -> AnswerParts:
-    calibration = weights.calibration
-    is_calibrated = calibration is not None and calibration.word is not None
-    has_consensus = decision.kind == "confusion_network"
-    return AnswerParts(
-        is_calibrated, has_consensus, generate, has_phrases, bool(weights.cache or weights.neural_cache)
-    )
-
-
-def requested_parts(request: RescoreRequest, bundle: Bundle) -> AnswerParts:
-    """Return the parts that a request asks for, itself or by its weights."""
+def requested_parts(request: RescoreRequest, bundle: Bundle) -> tuple[Weights | pb.Weights, AnswerParts]:
+    """Return the weights of a request, which may be unknown or wrong yet, and the parts that it asks for."""
+    weights: Weights | pb.Weights
     network = pb.DECISION_KIND_CONFUSION_NETWORK
     if request.WhichOneof("weighting") == "weights":
         weights = request.weights
-        parts = AnswerParts(
-            weights.calibration.HasField("word"),
-            weights.decision.kind == network,
-            cache=bool(weights.cache or weights.neural_cache),
-        )
+        parts = AnswerParts(weights.calibration.HasField("word"), weights.decision.kind == network)
     else:
-        known = bundle.weights.get(request.weights_name or "default")
-        parts = AnswerParts(False, False) if known is None else parts_under(known, known.decision)
+        weights = bundle.weights.get(request.weights_name or "default", Weights())
+        calibration = weights.calibration
+        is_calibrated = calibration is not None and calibration.word is not None
+        parts = AnswerParts(is_calibrated, weights.decision.kind == "confusion_network")
     if request.HasField("decision"):
         parts = parts._replace(consensus=request.decision.kind == network)
-    return parts._replace(generated=request.generate, phrases=has_shared_phrases(request))
-
-
-def has_shared_phrases(request: RescoreRequest) -> bool:
-    """Whether a request has phrases for all of its lists."""
-    return bool(request.phrases or request.phrase_lists)
-
-
-def bundle_component_bytes(bundle: Bundle) -> int:
-    """Return a bound of the size of a hypothesis's components that do not come from its list."""
-    rerankers = (reranker.component for reranker in bundle.rerankers.values())
-    return names_bytes((*bundle.model_kinds, MIXTURE, WORDS, OOV, *rerankers))
+    return weights, parts
 
 
 def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> int:
@@ -223,7 +177,7 @@ def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle)
     weights = bundle.weights.get(request.weights_name or "default")
     if weights is None:  # the request will be refused
         return 0
-    maps = (weights.streams, weights.lm, weights.mixture, weights.rerankers)
+    maps = (weights.streams, weights.lm, weights.mixture, weights.rerankers, weights.components)
     names = (*(name for part in maps for name in part), *weights.tuned_on, weights.name)
     return EMPTY_WEIGHTS_BYTES + names_bytes(names) + calibration_bytes(weights.calibration)
 

@@ -19,7 +19,7 @@ import structlog
 
 from rescorer.bundle import list_phrase_files, list_weights_files, read_bundle, read_manifest
 from rescorer.errors import BundleError, ModelNotFound, RescorerError, ScoringError, Unavailable, quote
-from rescorer.list_ranker import ListRanker
+from rescorer.extensions import make_ranker
 from rescorer.service.models.discovery import (
     NO_BUNDLES,
     Discovery,
@@ -225,11 +225,11 @@ class ModelRepository:
             raise BundleError(f"{found.folder}: the manifest says {bundle.label}; expected {found.label}")
         if loaded is not None:
             _check_unchanged(bundle.manifest, loaded)
-            loaded.ranker, loaded.fingerprint = ListRanker(bundle, self.dictionary), current
+            loaded.ranker, loaded.fingerprint = make_ranker(bundle, self.dictionary), current
             changes.changed.append(bundle.label)
             return loaded
         facts = await asyncio.to_thread(read_model_facts, bundle)
-        version = Version(ListRanker(bundle, self.dictionary), facts, current)
+        version = Version(make_ranker(bundle, self.dictionary), facts, current)
         await self.wait_for_unloads()
         self._check_memory(version, found)
         began = time.perf_counter()

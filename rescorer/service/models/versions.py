@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from rescorer.bundle import Bundle
-from rescorer.list_ranker import ListRanker
+from rescorer.scoring.ranker import ListRanker
 from rescorer.service.models.discovery import Fingerprint
 from rescorer.service.models.metadata import ModelFacts
 

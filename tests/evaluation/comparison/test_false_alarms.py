@@ -23,6 +23,7 @@ from rescorer.evaluation.comparison.false_alarms import (
 from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.oracle import ALL, Selection
+from rescorer.extensions import Phrases
 from rescorer.pipeline import Rescorer
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.scored_lists import VOCABULARY, make_scored_lists
@@ -85,12 +86,13 @@ def test_counts_what_rescoring_with_and_without_the_phrases_shows(rescorer, seed
 
 def test_phrases_that_are_expected_in_all_lists_count_too(rescorer):
     lists = make_lists(rescorer, 3)
-    rescorer.ranker.phrases.expected = rescorer.ranker.phrases.select(SHARED)
+    phrases = rescorer.ranker.component(Phrases)
+    phrases.expect(SHARED, ())
     try:
         alarms = find_false_alarms(rescorer, lists, WEIGHTS)
-        assert rescorer.ranker.phrases.expected
+        assert phrases.expected
     finally:
-        rescorer.ranker.phrases.expected = ()
+        phrases.expected = ()
     weights = replace(WEIGHTS, phrases=20.0)
     assert alarms.count(lists, weights) == count_slowly(rescorer, lists, weights, SHARED) > 0
     assert alarms.n_phrases == 12 * (3 + len(SHARED))

@@ -26,6 +26,7 @@ from rescorer.evaluation.comparison.systems import (
 )
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.report.weights import describe_curves, make_problem
+from rescorer.extensions import Generation
 from rescorer.pipeline import Rescorer
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.small_dictionary import write_dictionary
@@ -40,7 +41,7 @@ NAMES = ("mat", "rusk", "york", "knew york", "thornton", "cats")
 def rescorer(tmp_path_factory):
     weights = replace(WEIGHTS, name="default")
     rescorer = Rescorer.load(write_bundle(tmp_path_factory.mktemp("bundle"), weights))
-    rescorer.ranker.dictionary = write_dictionary(tmp_path_factory.mktemp("dictionary"))
+    rescorer.ranker.component(Generation).dictionary = write_dictionary(tmp_path_factory.mktemp("dictionary"))
     return rescorer
 
 

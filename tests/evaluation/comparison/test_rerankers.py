@@ -16,7 +16,8 @@ from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.comparison.systems import compare_systems, weights_by_system
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
-from rescorer.reranking.word_encoder import WordEncoder
+from rescorer.extensions.rerankers import used_rerankers
+from rescorer.lm.word_encoder import WordEncoder
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "ran", "fast"]
 
@@ -99,7 +100,7 @@ def test_features_and_the_encoding_of_words_add_up_to_the_score_of_a_transformer
     rescorer = Rescorer.load(transformer_bundle)
     weights = replace(rescorer.bundle.weights["transformer"], rerankers={"transformer": -2.0})
     scored, _ = score_lists(rescorer, lists, weights)
-    rerankers = rescorer.ranker.used_rerankers(weights)
+    rerankers = used_rerankers(rescorer.bundle, weights)
     encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
     for item, encoding in zip(scored, encodings, strict=True):
         found = explain_list(item, weights, rerankers, encoding)
@@ -141,7 +142,7 @@ def test_features_of_a_hypothesis_add_up_to_its_score(rescorer, lists, name):
     weights = replace(rescorer.bundle.weights[name], streams={"acoustic": 0.5}, rerankers={name: -2.0})
     scored, _ = score_lists(rescorer, lists, weights)
     for item in scored:
-        found = explain_list(item, weights, rescorer.ranker.used_rerankers(weights))
+        found = explain_list(item, weights, used_rerankers(rescorer.bundle, weights))
         for candidate in found.best:
             parts = candidate.features[f"reranker:{name}"]
             assert (INTERACTION in parts) == (name == "mlp")

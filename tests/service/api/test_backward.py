@@ -10,7 +10,6 @@ from rescorer import Rescorer
 from rescorer.errors import RescorerError
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
-from rescorer.service.api.planning import ngram_weights
 from tests.core.test_backward_bundle import LISTS, TEXTS
 from tests.support.backward_models import write_bundle
 
@@ -60,6 +59,6 @@ def test_description_of_the_model_says_the_direction(channel):
 
 
 def test_degraded_requests_use_the_forward_ngram(rescorer):
-    degraded = ngram_weights(rescorer.ranker, rescorer.bundle.weights["default"])
+    degraded = rescorer.ranker.ngram_only(rescorer.ranker.bind("default")).weights
     assert degraded.lm == {"ngram": pytest.approx(2.0)}
     assert degraded.mixture == {"ngram": 1.0}

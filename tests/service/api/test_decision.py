@@ -11,7 +11,7 @@ import pytest
 
 from rescorer import Calibration, ConfidenceMap, ConfigError, DecisionRule, Hypothesis, NBestList, Weights
 from rescorer.bundle import read_bundle
-from rescorer.list_ranker import ListRanker
+from rescorer.extensions import make_ranker
 from rescorer.protocol.messages import rescored_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.weights import decision_from_proto, decision_to_proto
@@ -176,7 +176,7 @@ def test_networks_of_large_fields_are_decided_in_threads(ngram_bundle):
     """Reading 10,000 times of words takes tenths of a second, although the text has one word."""
     message = make_list_message(texts=["the"])
     message.hypotheses[0].fields.update({"words": [{"word": "<s>", "start_s": 0, "duration_s": 0}] * 10_000})
-    ranker, settings = ListRanker(read_bundle(ngram_bundle)), load_settings(bundle=ngram_bundle)
+    ranker, settings = make_ranker(read_bundle(ngram_bundle)), load_settings(bundle=ngram_bundle)
 
     def count_tokens(kind: pb.DecisionKind) -> int:
         request = pb.RescoreRequest(lists=[message], decision=pb.DecisionRule(kind=kind))

@@ -11,19 +11,13 @@ import pytest
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Weights
 from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
-from rescorer.list_ranker import ListRanker
+from rescorer.extensions import make_ranker
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.weights import weights_from_proto, weights_to_proto
-from rescorer.service.api.planning import (
-    PreparedRequest,
-    ngram_weights,
-    prepare_lists,
-    rank_first_pass,
-)
+from rescorer.service.api.planning import prepare_lists
 from rescorer.service.limits.response_size import check_response_size
 from rescorer.service.preflight import load_settings
-from rescorer.types import MAXIMUM
 
 TEXTS = ("the cat sat on the mat", "the cat sad on a mat", "the cat cat sat", "", "the zebra sat on the mat")
 LISTS = [
@@ -125,9 +119,9 @@ def test_work_of_rerankers_is_bounded(stub):
 
 
 def test_bounds_the_size_of_answers(reranker_bundle, stub):
-    ranker, settings = ListRanker(read_bundle(reranker_bundle)), load_settings(bundle=reranker_bundle)
+    ranker, settings = make_ranker(read_bundle(reranker_bundle)), load_settings(bundle=reranker_bundle)
     request = pb.RescoreRequest(lists=[list_to_proto(nbest) for nbest in LISTS], weights_name="mlp")
-    bound = check_response_size(request, request.ByteSize(), ranker.bundle, settings.max_response_bytes)
+    bound = check_response_size(request, request.ByteSize(), ranker, settings.max_response_bytes)
     response = stub.Rescore(request)
     assert response.ByteSize() <= bound
     assert prepare_lists(ranker, request, settings).decision_tokens > 0
@@ -135,12 +129,11 @@ def test_bounds_the_size_of_answers(reranker_bundle, stub):
 
 def test_base_weights_stand_in_where_a_model_is_missing(rescorer):
     ranker, weights = rescorer.ranker, rescorer.bundle.weights["mlp"]
-    degraded = ngram_weights(ranker, replace(weights, rerankers={"mlp": 2.0}))
+    degraded = ranker.ngram_only(ranker.bind(replace(weights, rerankers={"mlp": 2.0}))).weights
     assert degraded.rerankers == {}
     assert (degraded.streams, degraded.lm, degraded.word) == ({"acoustic": 2.0}, {"ngram": 2.0}, 1.0)
-    prepared = ranker.prepare(LISTS[0], weights)
-    request = PreparedRequest(ranker, weights, MAXIMUM, (prepared,), 0)
-    ranked = rank_first_pass(prepared, request, pb.RescoreRequest())
+    options = ranker.bind(weights)
+    ranked = ranker.rank(ranker.prepare(LISTS[0], options), (), ranker.first_pass(options))
     assert list(ranked.order) == list(range(len(TEXTS)))
     n_words = [len(text.split()) for text in TEXTS]
     expected = [a + 0.5 * n for a, n in zip(LISTS[0].streams["acoustic"], n_words, strict=True)]
@@ -151,8 +144,9 @@ def test_base_weights_stand_in_where_a_model_is_missing(rescorer):
 def test_a_reranker_that_needs_only_the_ngram_runs_where_others_are_missing(rescorer):
     bundle = rescorer.bundle
     own = replace(bundle.rerankers["mlp"], models={"ngram": ""})
-    ranker = ListRanker(replace(bundle, rerankers={"mlp": own}))
-    assert ngram_weights(ranker, bundle.weights["mlp"]).rerankers == {"mlp": 1.0}
+    ranker = make_ranker(replace(bundle, rerankers={"mlp": own}))
+    options = ranker.ngram_only(ranker.bind(bundle.weights["mlp"]))
+    assert options.weights.rerankers == {"mlp": 1.0}
 
 
 def test_models_list_their_rerankers(client, rescorer):

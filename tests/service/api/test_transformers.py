@@ -10,12 +10,12 @@ import pytest
 
 from rescorer import Rescorer
 from rescorer.client import Client
+from rescorer.extensions.rerankers import used_rerankers
 from rescorer.formats.nbest.jsonlines_output import SCORE_DECIMALS
+from rescorer.lm.word_encoder import WordEncoder
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.reranking.reranker import replace_by_base
-from rescorer.reranking.word_encoder import WordEncoder
-from rescorer.service.api.planning import ngram_weights
 from tests.service.api.test_rerankers import LISTS, list_scores
 from tests.support.servers import run_server
 
@@ -72,7 +72,7 @@ def test_library_service_and_files_agree(run, rescorer, client, transformer_bund
 def test_scores_are_those_of_the_reranker(rescorer):
     weights, reranker = rescorer.bundle.weights["transformer"], rescorer.bundle.rerankers["transformer"]
     for nbest, answer in zip(LISTS, rescorer.rescore(LISTS, weights), strict=True):
-        prepared = rescorer.ranker.prepare(nbest, weights)
+        prepared = rescorer.ranker.prepare(nbest, rescorer.ranker.bind(weights))
         hypotheses = sorted(answer.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
         components = {
             name: np.array([hypothesis.components[name] for hypothesis in hypotheses])
@@ -112,17 +112,20 @@ def test_requests_with_and_without_encodings_share_a_batch(stub):
 
 def test_base_weights_stand_in_where_the_network_is_missing(rescorer):
     ranker, weights = rescorer.ranker, rescorer.bundle.weights["transformer"]
-    degraded = ngram_weights(ranker, weights)
+    options = ranker.ngram_only(ranker.bind(weights))
+    degraded = options.weights
     assert degraded.rerankers == {}
-    assert degraded.streams == replace_by_base(weights, ranker.used_rerankers(weights)).streams
-    assert ranker.used_encoders(degraded) == {}
+    used = used_rerankers(rescorer.bundle, weights)
+    assert degraded.streams == replace_by_base(weights, used).streams
+    assert not any(component.encoders(degraded) for component in options.components)
     with pytest.raises(ValueError, match="needs the encodings"):
         rescorer.bundle.rerankers["transformer"].centre_encoding(None)
 
 
 def test_a_weight_of_zero_encodes_nothing(rescorer):
     weights = replace(rescorer.bundle.weights["transformer"], rerankers={"transformer": 0.0})
-    assert rescorer.ranker.used_encoders(weights) == {}
+    components = rescorer.ranker.bind(weights).components
+    assert not any(component.encoders(weights) for component in components)
     assert isinstance(rescorer.bundle.rerankers["transformer"].encoder, WordEncoder)
 
 

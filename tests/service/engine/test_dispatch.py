@@ -32,7 +32,7 @@ class IdleBatcher:
 
 def dispatch(library, batcher, call):
     (message,) = make_request(make_list("u", random.Random(3))).lists
-    prepared = library.ranker.prepare(list_from_proto(message), Weights())
+    prepared = library.ranker.prepare(list_from_proto(message), library.ranker.bind(Weights()))
     dispatcher = Dispatcher(batcher, 10_000, Metrics())
     return asyncio.run(dispatcher.score_lists(library.ranker, [prepared], call))
 

@@ -12,12 +12,12 @@ from google.protobuf.struct_pb2 import Struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.list_ranker import ListRanker
-from rescorer.prepared_list import PreparedList
+from rescorer.extensions import make_ranker
 from rescorer.protocol.messages import text_score_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.protocol.weights import weights_to_proto
+from rescorer.scoring.components import PreparedList
 from rescorer.service.limits.response_size import (
     LIST_STATUS_BYTES,
     RESPONSE_BYTES,
@@ -152,8 +152,8 @@ DECISIONS = [
 )
 def test_a_response_is_never_larger_than_its_bound(stub, server, lists, merge, weights, decision):
     request = pb.RescoreRequest(lists=lists, merge=merge, weights=weights, decision=decision)
-    ranker = ListRanker(server.server.models.version().ranker.bundle)
-    bound = check_response_size(request, request.ByteSize(), ranker.bundle, HUGE)
+    ranker = make_ranker(server.server.models.version().ranker.bundle)
+    bound = check_response_size(request, request.ByteSize(), ranker, HUGE)
     size = stub.Rescore(request).ByteSize()
     assert size <= bound <= 4 * size + RESPONSE_BYTES + LIST_STATUS_BYTES * (1 + len(lists))
 
@@ -163,8 +163,8 @@ def test_the_bound_of_a_response_counts_the_calibration_of_the_bundle(server):
     weights = replace(bundle.weights["default"], calibration=Calibration(word=MANY_POINTS))
     calibrated = replace(bundle, weights={"default": weights})
     request = pb.RescoreRequest(lists=[make_list_message(texts=["a " * 5000])])
-    plain = check_response_size(request, request.ByteSize(), bundle, HUGE)
-    bound = check_response_size(request, request.ByteSize(), calibrated, HUGE)
+    plain = check_response_size(request, request.ByteSize(), make_ranker(bundle), HUGE)
+    bound = check_response_size(request, request.ByteSize(), make_ranker(calibrated), HUGE)
     words = [pb.WordConfidence(word="a", confidence=0.5)] * 5000
     hypothesis = pb.RescoredHypothesis(word_confidences=words)
     assert bound - plain >= hypothesis.ByteSize() + weights_to_proto(weights).calibration.ByteSize()
@@ -177,10 +177,13 @@ def test_the_bound_of_a_response_counts_the_consensus(server):
     network = pb.RescoreRequest(lists=lists, decision=DECISIONS[2])
     word = pb.ConsensusWord(word="a", posterior=0.5, start_s=0.0, duration_s=1.0)
     added = pb.RescoredList(consensus=[word] * 900, consensus_rank=1).ByteSize()
-    bounds = [check_response_size(request, plain.ByteSize(), bundle, HUGE) for request in (plain, network)]
+    bounds = [
+        check_response_size(request, plain.ByteSize(), make_ranker(bundle), HUGE)
+        for request in (plain, network)
+    ]
     assert bounds[1] - bounds[0] >= added
     by_weights = pb.RescoreRequest(lists=lists, weights=pb.Weights(decision=DECISIONS[2]))
-    assert check_response_size(by_weights, plain.ByteSize(), bundle, HUGE) >= bounds[0] + added
+    assert check_response_size(by_weights, plain.ByteSize(), make_ranker(bundle), HUGE) >= bounds[0] + added
 
 
 @pytest.mark.parametrize(
@@ -196,7 +199,10 @@ def test_the_bound_of_a_response_counts_consensus_words_that_are_longer_than_the
     bundle = replace(server.server.models.version().ranker.bundle, normaliser=normaliser)
     request = pb.RescoreRequest(lists=[make_list_message(texts=[text])], decision=DECISIONS[2])
     words = [pb.ConsensusWord(word=word, posterior=0.5) for word in normaliser.normalise(text)]
-    assert check_response_size(request, 0, bundle, HUGE) >= pb.RescoredList(consensus=words).ByteSize()
+    assert (
+        check_response_size(request, 0, make_ranker(bundle), HUGE)
+        >= pb.RescoredList(consensus=words).ByteSize()
+    )
 
 
 @given(st.lists(st.lists(names, max_size=20), max_size=10))
@@ -210,6 +216,6 @@ def test_text_scores_are_never_larger_than_their_bound(server, texts):
         score = TextScore(text, tuple(words), log_probs, (True,) * len(words))
         response.scores.append(text_score_to_proto(score))
     nbest = NBestList("", tuple(map(Hypothesis, request.texts)))
-    prepared = PreparedList(nbest, tuple(map(tuple, texts)), (), (), ())
+    prepared = PreparedList(nbest, tuple(map(tuple, texts)), (), make_ranker(bundle).bind())
     bound = check_text_response_size(request, [prepared] if texts else [], bundle, HUGE)
     assert response.ByteSize() <= bound

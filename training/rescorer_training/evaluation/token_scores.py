@@ -12,7 +12,7 @@ from rescorer.errors import FormatError, ScoringError
 from rescorer.lm.base import LanguageModel
 from rescorer.lm.mixture import mix
 from rescorer.pipeline import MAX_BATCH_WORDS
-from rescorer.preparation.batching import plan_batches
+from rescorer.scoring.batch import plan_batches
 from rescorer.trie import Words, build_trie
 from rescorer_training.progress import ProgressTask, track
 

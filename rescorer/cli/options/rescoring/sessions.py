@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from rescorer.errors import ConfigError
+from rescorer.extensions.rerankers import used_rerankers
 from rescorer.files.rescoring import BatchRescorer
 from rescorer.files.sessions import SessionRescorer, SessionText
-from rescorer.list_ranker import ListRanker
+from rescorer.scoring.ranker import ListRanker
 from rescorer.types import Weights
 
 
@@ -46,7 +47,7 @@ class SessionOptions:
 
     def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
         """Warn on stderr if conversations are named, but nothing reads what was said before."""
-        is_read = ranker.bundle.reads_previous or ranker.used_rerankers(weights)
+        is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
         if self.session and not (is_read or weights.cache or weights.neural_cache):
             typer.echo(
                 f"warning: --session {self.session} changes nothing, because no model of "

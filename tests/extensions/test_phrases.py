@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import Phrase
+from rescorer.extensions.phrases import PhraseReader
 from rescorer.lm.base import EdgeScores
 from rescorer.phrases.matching import find_matches
 from rescorer.phrases.phrase_set import ENTRY_PROBABILITY, compile_phrases
-from rescorer.phrases.unknown_words import adjust_for_phrases
 from rescorer.trie import build_trie
 
 MIXTURE = {"ngram": 0.25, "neural": 0.75}
@@ -55,11 +55,9 @@ def test_equals_one_word_at_a_time(hypotheses, known_by_ngram, known_by_network,
     }
     phrases = compile_phrases(PHRASES, split)
     matches = [find_matches([phrases], hypothesis) for hypothesis in hypotheses]
-    sums = {name: np.zeros(len(hypotheses)) for name in (*MIXTURE, "mixture", "oov")}
-    places = enumerate(range(len(hypotheses)))
-    adjust_for_phrases(sums, trie, scores, MIXTURE, "ngram", hypotheses, matches, places)
+    reader = PhraseReader(trie, scores, MIXTURE, "ngram")
     for row, (hypothesis, found) in enumerate(zip(hypotheses, matches, strict=True)):
-        expected = dict.fromkeys(sums, 0.0)
+        expected = dict.fromkeys((*MIXTURE, "mixture", "oov"), 0.0)
         edges = trie.path_edges(row)
         for match in found:
             part = hypothesis[match.start : match.start + match.n_words]
@@ -74,7 +72,7 @@ def test_equals_one_word_at_a_time(hypotheses, known_by_ngram, known_by_network,
                     before += share * math.exp(old)
                     after += share * math.exp(new)
                 expected["mixture"] += math.log(after / before)
-        assert {name: values[row] for name, values in sums.items()} == pytest.approx(expected, abs=1e-9)
+        assert reader.find_gains(row, hypothesis, found) == pytest.approx(expected, abs=1e-9)
 
 
 def test_probabilities_of_the_phrase_model_sum_to_one():

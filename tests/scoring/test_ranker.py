@@ -9,7 +9,7 @@ import pytest
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["rescorer.list_ranker", "rescorer.service.server", "rescorer.client"])
+@pytest.mark.parametrize("module", ["rescorer.extensions", "rescorer.service.server", "rescorer.client"])
 def test_needs_neither_torch_nor_kenlm(module):
     code = f"import sys, {module}; print(sorted({{'torch', 'kenlm'}} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

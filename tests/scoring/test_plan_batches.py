@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.preparation.batching import count_distinct, plan_batches
+from rescorer.scoring.batch import count_distinct, plan_batches
 from rescorer.trie import Words, build_trie
 
 WORDS = st.lists(st.sampled_from("ab"), max_size=5).map(tuple)

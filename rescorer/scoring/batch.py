@@ -1,0 +1,312 @@
+"""The only place that plans batches, builds their tries, and turns edge scores into numbers of hypotheses.
+
+Whoever drives a batch decides where the models run:
+
+    batch = Batch(parts)
+    request = batch.advance()
+    while request is not None:
+        request = batch.advance(score(request))
+
+The library scores in this loop, the service sends each request to a worker. Then ``ScoredPart``s of the batch
+give each list its columns, see ``components``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate, chain, compress, count, pairwise
+from operator import ne
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from rescorer.lm.mixture import mix_scores
+from rescorer.runtime.profiling import Phase, phase
+from rescorer.score_combination import MIXTURE
+from rescorer.scoring.components import Asked, Component, EdgeScoresByModel, PreparedList, find_by_name
+from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.types import TextScore
+
+if TYPE_CHECKING:
+    from rescorer.lm.word_encoder import WordEncoder
+
+WORD_UNITS = "words"
+"""The units of models that read whole words."""
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRequest:
+    """A trie that has to be scored."""
+
+    trie: HypothesisTrie
+    models: tuple[str, ...] = ()
+    """Names of the models; empty: all of the bundle."""
+    encoders: Mapping[str, WordEncoder] = field(default_factory=dict)
+    """Encoders of words, by the names that their results get."""
+    units: str = WORD_UNITS
+    """What the edges of the trie are."""
+
+
+class Part(NamedTuple):
+    """Hypotheses of one list that are scored together: all of them, or as many as fit into a batch."""
+
+    prepared: PreparedList
+    indices: Sequence[int]
+    """Their indices in the list."""
+    cost: int
+    """Upper bound of the number of tokens to score; see ``BatchPlan.cost``."""
+
+
+class Batch:
+    """Hypotheses that are scored together, and their scores.
+
+    Args:
+        parts: the hypotheses, which have their rows in this order.
+        models: names of the models that score them; empty: all, which encoders of words need.
+        encoders: encoders of words besides those that the components of the lists need.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Part],
+        models: Sequence[str] = (),
+        encoders: Mapping[str, WordEncoder] | None = None,
+    ) -> None:
+        self.parts, self.models = parts, tuple(models)
+        self._encoders = encoders or {}
+        ends = accumulate((len(part.indices) for part in parts), initial=0)
+        self._rows = [slice(first, last) for first, last in pairwise(ends)]
+        self._asked = self._ask()
+        self._known: dict[Hashable, Any] = {}
+        self.scores: EdgeScoresByModel = {}
+        """Edge scores of the trie by model, once they have been added."""
+        self.notes: dict[str, Any] = {}
+        """What components keep of the scores that they have asked for, by their names."""
+
+    @cached_property
+    def trie(self) -> HypothesisTrie:
+        """The trie of all hypotheses, in words."""
+        words, lists = [], []
+        for part in self.parts:
+            words += [part.prepared.words[i] for i in part.indices]
+            lists += [part.prepared] * len(part.indices)
+        with phase(Phase.TRIE):
+            return build_trie(
+                words,
+                [prepared.history for prepared in lists],
+                [prepared.confidences for prepared in lists],
+                [prepared.flatness for prepared in lists],
+            )
+
+    @cached_property
+    def partial(self) -> np.ndarray:
+        """(H,) bool, whether the end of the sentence of each hypothesis is not scored."""
+        hypotheses = (part.prepared.nbest.hypotheses[i] for part in self.parts for i in part.indices)
+        return np.fromiter((hypothesis.partial for hypothesis in hypotheses), dtype=bool)
+
+    @property
+    def tokens_asked(self) -> int:
+        """Upper bound of the number of tokens that are scored besides the trie."""
+        return sum(
+            component.tokens(part.prepared)
+            for part in self.parts
+            for component in part.prepared.options.components
+        )
+
+    def advance(self, scores: EdgeScoresByModel | None = None) -> ScoreRequest | None:
+        """Return what has to be scored next; None: nothing has.
+
+        Args:
+            scores: edge scores by model, of the request that was returned before; None at first.
+        """
+        try:
+            return next(self._asked) if scores is None else self._asked.send(scores)
+        except StopIteration:
+            return None
+
+    def part(self, index: int) -> ScoredPart:
+        """One of the parts, after all requests have been answered."""
+        return ScoredPart(self, self._rows[index], self.parts[index].indices)
+
+    def once(self, key: Hashable, compute: Callable[[], Value]) -> Value:
+        """Compute something of the batch at the first call with a key, which may come from any thread."""
+        if key not in self._known:
+            self._known[key] = compute()
+        value: Value = self._known[key]
+        return value
+
+    def _ask(self) -> Asked:
+        self.scores = yield ScoreRequest(self.trie, self.models, self._find_encoders())
+        for component in self._components():
+            yield from component.ask(self)
+
+    def _components(self) -> list[Component]:
+        """The components of all lists, one of each name."""
+        options = {id(part.prepared.options): part.prepared.options for part in self.parts}.values()
+        return [*find_by_name([*chain.from_iterable(one.components for one in options)]).values()]
+
+    def _find_encoders(self) -> dict[str, WordEncoder]:
+        encoders = dict(self._encoders)
+        if not self.models:
+            for options in {id(part.prepared.options): part.prepared.options for part in self.parts}.values():
+                for component in options.components:
+                    encoders |= component.encoders(options.weights)
+        return encoders
+
+
+class ScoredPart(NamedTuple):
+    """Hypotheses of one list that have been scored."""
+
+    batch: Batch
+    rows: slice
+    """Rows of the batch that are theirs."""
+    indices: Sequence[int]
+    """For each of them, its index in the list."""
+
+
+def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[int, TextScore]:
+    """Score each word of the hypotheses of a part by each model and the mixture, by index in the list.
+
+    Args:
+        ngram: name of the model that says which words are unknown.
+    """
+    trie, scores = part.batch.trie, part.batch.scores
+    mixture = prepared.options.weights.mixture
+    parts = {**scores, MIXTURE: mix_scores(scores, mixture)}
+    by_direction = {values.backward: values for values in parts.values()}
+    by_node: dict[int, tuple[dict[str, tuple[float, ...]], tuple[bool, ...]]] = {}  # equal texts share it
+    answers = {}
+    for row, index in enumerate(part.indices, start=part.rows.start):
+        node = int(trie.hypothesis_node[row])
+        if node not in by_node:
+            edges = {backward: values.path_edges(trie, row) for backward, values in by_direction.items()}
+            log_probs = {
+                name: tuple(values.log_probs[edges[values.backward]].tolist())
+                for name, values in parts.items()
+            }
+            unknown = scores[ngram].unknown[edges[scores[ngram].backward][:-1]]
+            by_node[node] = log_probs, tuple(unknown.tolist())
+        text = prepared.nbest.hypotheses[index].text
+        answers[index] = TextScore(text, prepared.words[index], *by_node[node])
+    return answers
+
+
+def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = False) -> Iterator[list[Part]]:
+    """Divide lists, in order, into batches of at most ``max_words`` words.
+
+    A list that is larger alone is cut, and a hypothesis that is longer alone gets a batch of its own.
+
+    Args:
+        backward: as for ``plan_batches``.
+    """
+    costs = [_cost(prepared.words, [prepared.history] * len(prepared.words)) for prepared in lists]
+    if sum(costs) > max_words:  # worth counting words that hypotheses share only once
+        costs = [count_distinct(each.words, each.history, backward=backward) for each in lists]
+    batch, total = list[Part](), 0
+    for prepared, cost in zip(lists, costs, strict=True):
+        parts = [Part(prepared, range(len(prepared.words)), cost)]
+        for part in parts if cost <= max_words else split(prepared, max_words, backward=backward):
+            if batch and total + part.cost > max_words:
+                yield batch
+                batch, total = [], 0
+            batch.append(part)
+            total += part.cost
+    if batch:
+        yield batch
+
+
+def split(prepared: PreparedList, max_words: int, *, backward: bool = False) -> Iterator[Part]:
+    """Divide the hypotheses of a list into parts of at most ``max_words`` words; see ``plan_batches``."""
+    histories = [prepared.history] * len(prepared.words)
+    for indices, cost in plan_batches(prepared.words, histories, max_words, backward=backward):
+        yield Part(prepared, indices, cost)
+
+
+class BatchPlan(NamedTuple):
+    """Hypotheses that are scored together."""
+
+    indices: Sequence[int]
+    """Indices of these hypotheses in the sequence given to ``plan_batches``."""
+    cost: int
+    """Upper bound of the number of words to score: canonical words, one ``</s>`` per hypothesis, and the
+    words of every distinct context. Words that hypotheses share from their start count once, but each time
+    in hypotheses that fit into one batch even so."""
+
+
+def plan_batches(
+    words: Sequence[Words], contexts: Sequence[Words], max_words: int, *, backward: bool = False
+) -> Iterator[BatchPlan]:
+    """Plan batches of at most ``max_words`` words; a longer hypothesis gets a batch of its own.
+
+    Hypotheses that fit into one batch keep their order. If there are more, they are cut between subtrees of
+    their common trie, so that few prefixes are scored in more than one batch.
+
+    Args:
+        words: canonical words of each hypothesis.
+        contexts: the words that each hypothesis continues.
+        max_words: maximum number of words per batch.
+        backward: whether a backward model scores them too. Words that hypotheses share from their start then
+            count in each of them, because the reversed trie has them once for each way to go on.
+    """
+    if not words:
+        return
+    if (cost := _cost(words, contexts)) <= max_words:
+        yield BatchPlan(range(len(words)), cost)
+        return
+    order = sorted(range(len(words)), key=words.__getitem__)
+    order.sort(key=contexts.__getitem__)  # stable: hypotheses with equal contexts stay sorted by their words
+    remaining = sum(map(len, words)) + len(words) + sum(map(len, contexts))
+    begin = total = 0
+    for position, i in enumerate(order):
+        if total + remaining <= max_words:
+            total += remaining
+            break
+        whole = _whole_cost(words, contexts, i)
+        cost = _cost_after(words, contexts, order[position - 1], i, backward) if position > begin else whole
+        if position > begin and total + cost > max_words:
+            yield BatchPlan(order[begin:position], total)
+            begin, total, cost = position, 0, whole
+        total += cost
+        remaining -= whole
+    yield BatchPlan(order[begin:], total)
+
+
+def count_distinct(words: Sequence[Words], context: Words, *, backward: bool = False) -> int:
+    """Count the words of a list like ``BatchPlan.cost``, but those that hypotheses share only once.
+
+    Args:
+        backward: as for ``plan_batches``.
+    """
+    contexts = [context] * len(words)
+    order = sorted(range(len(words)), key=words.__getitem__)
+    added = sum(_cost_after(words, contexts, before, i, backward) for before, i in pairwise(order))
+    return added + (len(words[order[0]]) + 1 + len(context) if order else 0)
+
+
+def _whole_cost(words: Sequence[Words], contexts: Sequence[Words], i: int) -> int:
+    """Count the words of hypothesis i and of its context."""
+    return len(words[i]) + 1 + len(contexts[i])
+
+
+def _cost_after(
+    words: Sequence[Words], contexts: Sequence[Words], before: int, i: int, backward: bool
+) -> int:
+    """Count the words that hypothesis i adds to a batch that ends with the hypothesis sorted before it."""
+    if contexts[i] != contexts[before]:
+        return _whole_cost(words, contexts, i)
+    if words[i] == words[before]:
+        return 0
+    if backward:
+        return len(words[i]) + 1
+    shared = next(compress(count(), map(ne, words[before], words[i])), len(words[before]))
+    return len(words[i]) - shared + 1
+
+
+def _cost(words: Sequence[Words], contexts: Sequence[Words]) -> int:
+    """Count the words to score in one batch; a context shared by adjacent hypotheses counts once."""
+    pairs = zip([None, *contexts], contexts, strict=False)
+    context_words = sum(len(context) for previous, context in pairs if context is not previous)
+    return sum(map(len, words)) + len(words) + context_words

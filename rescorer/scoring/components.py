@@ -1,0 +1,375 @@
+"""Components: what adds a number to a hypothesis, such as a score stream, a language model or a count.
+
+Lists are prepared, scored, summed and ranked by going through the components of a request; nothing here or in
+``batch`` and ``ranker`` knows a feature by name. What belongs to a feature stands in its component: what it
+needs from a list, what it asks to be scored, its columns, and upper bounds of the bytes and steps that it
+takes. ``rescorer.extensions`` lists the components beyond those of this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from rescorer.bundle import Bundle
+from rescorer.lm.base import EdgeScores
+from rescorer.lm.mixture import mix_scores
+from rescorer.options import RescoreOptions
+from rescorer.preparation.previous import SpokenWords
+from rescorer.score_combination import EMPTY, MIXTURE, OOV, WORDS
+from rescorer.trie import Words
+from rescorer.types import DecisionRule, NBestList, Weights
+
+if TYPE_CHECKING:
+    from rescorer.lm.word_encoder import WordEncoder
+    from rescorer.scoring.batch import Batch, ScoredPart, ScoreRequest
+
+Columns = dict[str, np.ndarray]
+"""Numbers of the hypotheses of a list by name, (H,) float64 each."""
+EdgeScoresByModel = Mapping[str, EdgeScores]
+Asked = Generator["ScoreRequest", EdgeScoresByModel, None]
+"""Yields what is to be scored, and is sent the scores of each."""
+Value = TypeVar("Value")
+
+
+class Interpolation(Protocol):
+    """What a mixture is interpolated with, word by word."""
+
+    def add_to(self, mixture: EdgeScores) -> EdgeScores:
+        """Interpolate the scores of all edges."""
+
+    def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Interpolate scores of some edges, (n,)."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundOptions:
+    """Options that fit a bundle: complete weights, and the components of a request."""
+
+    weights: Weights
+    decision: DecisionRule
+    components: tuple[Component, ...]
+    """In the order of their columns."""
+    merge: bool = False
+    drop_empty: bool = False
+    keep_order: bool = False
+    """Leave lists in input order, because they were not scored."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedList:
+    """A checked list in canonical words, ready to be scored."""
+
+    nbest: NBestList
+    words: tuple[Words, ...]
+    """Canonical words of each hypothesis; equal texts share one object."""
+    context: Words
+    """Words before the hypotheses in the same sentence."""
+    options: BoundOptions
+    spoken: tuple[SpokenWords, ...] = ()
+    """Utterances before the sentence, oldest first."""
+    history: Words = ()
+    """All words that models read before the hypotheses; see ``previous.join_history``."""
+    confidences: tuple[float, ...] = ()
+    """How sure each previous utterance of the history is; empty: all are certain."""
+    flatness: float = 0.0
+    """θ of the neural cache; 0: there is none."""
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    """What components keep of the list, by the name of the component."""
+
+
+class Outline(NamedTuple):
+    """What is known of a list before anything is made of it, for upper bounds."""
+
+    nbest: Any
+    """The list, or the message of one."""
+    weights: Any
+    """Its weights, or the message of these, which need not be complete."""
+    generate: bool
+    """Whether hypotheses are generated."""
+    has_phrases: bool
+    """Whether phrases are expected besides those of the list."""
+
+
+class Growth(NamedTuple):
+    """An upper bound of the hypotheses that a component adds to a list."""
+
+    n_hypotheses: int
+    bytes_each: int
+    """Of each in an answer, besides its columns."""
+    text: str
+    """A text as long as the longest of them can become."""
+
+
+class ScoredList(NamedTuple):
+    """A list and the batches that have its scores, for components to make columns from."""
+
+    prepared: PreparedList
+    parts: Sequence[ScoredPart]
+    """Together all hypotheses of the list; empty: the list was not scored."""
+    options: BoundOptions
+    """Those by which it is ranked, which may differ from those by which it was prepared."""
+
+    @property
+    def weights(self) -> Weights:
+        return self.options.weights
+
+    def gather(self, sums: Callable[[Batch], Mapping[str, np.ndarray]]) -> Columns:
+        """Collect the rows of this list from arrays over all hypotheses of its batches.
+
+        Args:
+            sums: returns (H, …) arrays by name for a batch.
+        """
+        n, columns = len(self.prepared.words), Columns()
+        for part in self.parts:
+            for name, values in sums(part.batch).items():
+                if len(part.indices) == n:
+                    columns[name] = values[part.rows].copy()
+                else:
+                    column = columns.setdefault(name, np.empty((n, *values.shape[1:])))
+                    column[list(part.indices)] = values[part.rows]
+        return columns
+
+
+class Component:
+    """A number that hypotheses get: what it needs from a list, asks to be scored, adds, and costs at most.
+
+    A component is made once for a bundle and used from any thread. Every method has a default that does
+    nothing, so that a class says only what its component has.
+
+    Args:
+        normalise: returns the canonical words of a text.
+    """
+
+    name: ClassVar[str]
+    """Under which lists keep its notes."""
+    columns: tuple[str, ...] = ()
+    """Names that its columns can have, which no stream may have."""
+
+    def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
+        self.bundle, self.normalise = bundle, normalise
+
+    # For a request
+
+    def complete(self, weights: Weights) -> Weights:
+        """Fill in what weights leave open."""
+        return weights
+
+    def without_models(self, weights: Weights, models: Collection[str] | None) -> Weights:
+        """Weights that do without this component if it needs scores that are missing.
+
+        Args:
+            models: names of the models that have scored a list; None: it was not scored at all.
+        """
+        return weights
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component | None:
+        """The component as a request uses it; None if it does not.
+
+        By default it is used if ``Weights.components`` gives one of its columns a weight.
+
+        Raises:
+            ConfigError, LimitExceeded: the options do not fit.
+        """
+        return self if any(weights.components.get(name) for name in self.columns) else None
+
+    # For a list, before scoring
+
+    def extend(self, prepared: PreparedList) -> PreparedList:
+        """Add hypotheses.
+
+        Raises:
+            InvalidList: the list cannot be scored under these options; likewise below.
+        """
+        return prepared
+
+    def prepare(self, prepared: PreparedList) -> PreparedList:
+        """Check a list with all of its hypotheses, and note what will be needed of it."""
+        return prepared
+
+    # For a batch
+
+    def encoders(self, weights: Weights) -> Mapping[str, WordEncoder]:
+        """Encoders of words whose results it needs, by the name that these get."""
+        return {}
+
+    def ask(self, batch: Batch) -> Asked:
+        """Ask for scores besides those of the batch's trie, once for all lists of the batch."""
+        yield from ()
+
+    def interpolations(self, batch: Batch, weights: Weights) -> Mapping[str, Interpolation]:
+        """What the mixture is interpolated with, by the column that says what this changed."""
+        return {}
+
+    def mixture_key(self, weights: Weights) -> Hashable:
+        """What of the weights ``interpolations`` depends on besides the λ of the mixture."""
+        return None
+
+    # For a scored list
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        """Add columns to those of the components before it, or change them."""
+
+    # Upper bounds, before anything is made
+
+    def column_names(self, outline: Outline) -> Iterable[str]:
+        """Names of the columns that an answer to a list may have."""
+        return [name for name in self.columns if outline.weights.components.get(name)]
+
+    def growth(self, outline: Outline) -> Growth | None:
+        """The hypotheses that it may add to a list; None: it adds none."""
+        return None
+
+    def steps_to_prepare(self, outline: Outline) -> int:
+        """Steps of ``extend`` and ``prepare``, in tokens whose normalising takes as long."""
+        return 0
+
+    def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
+        """Steps of ``add_columns``, in units of ``decision.distances.count_steps``."""
+        return 0
+
+    def tokens(self, prepared: PreparedList) -> int:
+        """Tokens that ``ask`` has scored for a list."""
+        return 0
+
+
+class Streams(Component):
+    """The score streams of a list."""
+
+    name = "streams"
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        return self
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        streams = scored.prepared.nbest.streams.items()
+        columns |= {name: np.array(values, dtype=np.float64) for name, values in streams}
+
+    def column_names(self, outline: Outline) -> Iterable[str]:
+        streams = outline.nbest.streams
+        return streams if isinstance(streams, Mapping) else [stream.name for stream in streams]
+
+
+class LanguageModels(Component):
+    """The log-probability of each hypothesis by each language model."""
+
+    name = "models"
+
+    def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
+        super().__init__(bundle, normalise)
+        self.columns = tuple(bundle.model_kinds)
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        return self
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        columns |= scored.gather(lambda batch: batch.once("models", lambda: self._sum(batch)))
+
+    def _sum(self, batch: Batch) -> Columns:
+        return {name: part.sum_paths(batch.trie, batch.partial) for name, part in batch.scores.items()}
+
+    def column_names(self, outline: Outline) -> Iterable[str]:
+        return self.columns
+
+
+class Mixture(Component):
+    """The log-probability of each hypothesis by the word-level mixture of the language models."""
+
+    name = MIXTURE
+    columns = (MIXTURE,)
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        return self
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        if found := scored.gather(lambda batch: sum_mixture(batch, scored.options)):
+            columns[MIXTURE] = found[MIXTURE]
+
+    def column_names(self, outline: Outline) -> Iterable[str]:
+        return self.columns
+
+
+def interpolate_mixture(batch: Batch, options: BoundOptions) -> Mapping[str, Interpolation]:
+    """What the mixture of a batch is interpolated with under some options, by column, in this order."""
+
+    def compute() -> Mapping[str, Interpolation]:
+        return {
+            name: interpolation
+            for component in options.components
+            for name, interpolation in component.interpolations(batch, options.weights).items()
+        }
+
+    return batch.once(("interpolations", _mixture_key(options)), compute)
+
+
+def sum_mixture(batch: Batch, options: BoundOptions) -> Columns:
+    """The mixture's log-probability of all hypotheses of a batch, and what each interpolation changed in it.
+
+    It is computed once for all lists of the batch whose mixtures are the same.
+    """
+
+    def compute() -> Columns:
+        mixed = mix_scores(batch.scores, options.weights.mixture)
+        sums = {MIXTURE: mixed.sum_paths(batch.trie, batch.partial)}
+        for name, interpolation in interpolate_mixture(batch, options).items():
+            mixed = interpolation.add_to(mixed)
+            changed = mixed.sum_paths(batch.trie, batch.partial)
+            sums |= {MIXTURE: changed, name: changed - sums[MIXTURE]}
+        return sums
+
+    return batch.once((MIXTURE, _mixture_key(options)), compute)
+
+
+def _mixture_key(options: BoundOptions) -> Hashable:
+    """What the mixture of a batch depends on besides the scores of the batch."""
+    shares = tuple(options.weights.mixture.items())
+    return shares, tuple(component.mixture_key(options.weights) for component in options.components)
+
+
+class UnknownWords(Component):
+    """The number of words of each hypothesis that the bundle's n-gram does not know."""
+
+    name = OOV
+    columns = (OOV,)
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        return self
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        columns |= scored.gather(lambda batch: batch.once(OOV, lambda: self._count(batch)))
+
+    def _count(self, batch: Batch) -> Columns:
+        return {OOV: batch.scores[self.bundle.ngram].count_unknown(batch.trie)}
+
+    def column_names(self, outline: Outline) -> Iterable[str]:
+        return self.columns
+
+
+class WordCount(Component):
+    """The number of canonical words of each hypothesis; whether there are none follows from it."""
+
+    name = WORDS
+    columns = (WORDS, EMPTY)
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        return self
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        words = scored.prepared.words
+        columns[WORDS] = np.fromiter(map(len, words), np.float64, len(words))
+
+    def column_names(self, outline: Outline) -> Iterable[str]:
+        return (WORDS,)
+
+
+def reserved_names(components: Iterable[Component]) -> frozenset[str]:
+    """Names of columns, which streams may not have."""
+    return frozenset(name for component in components for name in component.columns)
+
+
+def find_by_name(components: Collection[Component]) -> dict[str, Component]:
+    """One component of each name, in order."""
+    return {component.name: component for component in components}

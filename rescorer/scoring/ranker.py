@@ -1,0 +1,237 @@
+"""Check, normalise and rank n-best lists: the lightweight half of a ``Rescorer``, without language models.
+
+This module needs neither torch nor KenLM, so that a process that only receives requests and ranks answers
+starts quickly and stays small.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeVar
+
+import numpy as np
+
+from rescorer.bundle import Bundle, check_weights
+from rescorer.decision.confidence import estimate_confidence
+from rescorer.decision.rules import apply_rule
+from rescorer.errors import ConfigError, did_you_mean, quote
+from rescorer.options import RescoreOptions, Weighting
+from rescorer.preparation.list_checks import check_lengths, check_list, find_wrong_hypothesis
+from rescorer.preparation.previous import join_history, normalise_previous
+from rescorer.ranking import Ranking, find_empty, ranking
+from rescorer.runtime.profiling import Phase, phase
+from rescorer.score_combination import totals
+from rescorer.scoring.batch import ScoredPart
+from rescorer.scoring.components import (
+    BoundOptions,
+    Columns,
+    Component,
+    PreparedList,
+    ScoredList,
+    reserved_names,
+)
+from rescorer.trie import Words
+from rescorer.types import Calibration, NBestList, Weights, WordConfidence
+
+Kind = TypeVar("Kind", bound=Component)
+
+
+class ListRanker:
+    """Prepare lists for the language models, and rank them by the models' scores.
+
+    Args:
+        bundle: the normaliser, weights and model names to use.
+        components: classes of the components, in the order of their columns.
+    """
+
+    def __init__(self, bundle: Bundle, components: Sequence[type[Component]]) -> None:
+        self.bundle = bundle
+        self._normalise = bundle.normaliser.normalise
+        self.components: tuple[Component, ...] = tuple(kind(bundle, self._normalise) for kind in components)
+        self._reserved_names = reserved_names(self.components)
+
+    def component(self, kind: type[Kind]) -> Kind:
+        """The component of a class."""
+        return next(component for component in self.components if isinstance(component, kind))
+
+    def effective_weights(self, weights: Weighting) -> Weights:
+        """Return complete weights: the default ones for None, with the bundle's λ if the weights have none.
+
+        Raises:
+            ConfigError: the bundle has no weights of that name, the weights name models that it lacks, or the
+                λ do not sum to 1.
+        """
+        default = self.bundle.weights["default"]
+        if weights is None:
+            return default
+        if isinstance(weights, str):
+            weights = self._find_weights(weights)
+        for component in self.components:
+            weights = component.complete(weights)
+        if not weights.mixture:
+            weights = replace(weights, mixture=default.mixture)
+        check_weights(
+            weights,
+            list(self.bundle.model_kinds),
+            self.bundle.rerankers,
+            self.bundle.backward,
+            self.bundle.remembers,
+        )
+        self._check_components(weights)
+        return weights
+
+    def _find_weights(self, name: str) -> Weights:
+        known = self.bundle.weights
+        if name not in known:
+            message = f"no weights are named {quote(name)}; the bundle has: {', '.join(sorted(known))}"
+            raise ConfigError(message + did_you_mean(name, sorted(known)))
+        return known[name]
+
+    def _check_components(self, weights: Weights) -> None:
+        """Raise ConfigError if weights name a column that no component has."""
+        known = [name for component in self.components for name in component.columns]
+        for name in weights.components:
+            if name not in known:
+                raise ConfigError(
+                    f"weights.components names {quote(name)}; expected some of "
+                    f"{', '.join(known)}{did_you_mean(name, known)}"
+                )
+
+    def bind(self, options: RescoreOptions | Weighting = None) -> BoundOptions:
+        """Complete options, and find the components that they use.
+
+        Raises:
+            ConfigError: the options do not fit the bundle.
+            LimitExceeded: a phrase is invalid, or there are too many.
+        """
+        options = RescoreOptions.make(options)
+        if options.model not in ("", self.bundle.name, self.bundle.label):
+            raise ConfigError(
+                f"model is {quote(options.model)}, but this Rescorer has loaded {self.bundle.label!r}: load "
+                "the other bundle with Rescorer.load(FOLDER), or choose among the models of a server with "
+                "Client(ADDRESS, model=NAME)"
+            )
+        return self.bind_weights(self.effective_weights(options.weights), options)
+
+    def bind_weights(self, weights: Weights, options: RescoreOptions) -> BoundOptions:
+        """Like ``bind``, with weights that are complete and in place of those of the options."""
+        bound = (component.bind(options, weights) for component in self.components)
+        return BoundOptions(
+            weights,
+            options.decision or weights.decision,
+            tuple(component for component in bound if component is not None),
+            merge=options.merge,
+            drop_empty=options.drop_empty,
+        )
+
+    def prepare(self, nbest: NBestList, options: BoundOptions) -> PreparedList:
+        """Check a list against the options and normalise its words.
+
+        Raises:
+            InvalidList: the list cannot be scored under these options.
+        """
+        with phase(Phase.TEXT):
+            check_list(nbest, options.weights, self._reserved_names)
+            try:
+                words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
+            except (AttributeError, TypeError):
+                if error := find_wrong_hypothesis(nbest):
+                    raise error from None
+                raise
+            context = self._normalise(nbest.context)
+            check_lengths(nbest.id, words, context)
+            spoken = normalise_previous(nbest.previous, self._normalise)
+            reads_previous = self.bundle.reads_previous
+            history = join_history((one.words for one in spoken), context) if reads_previous else context
+            prepared = PreparedList(nbest, words, context, options, spoken, history)
+            for component in options.components:
+                prepared = component.extend(prepared)
+            for component in options.components:
+                prepared = component.prepare(prepared)
+        return prepared
+
+    def prepare_texts(self, nbest: NBestList, options: BoundOptions) -> PreparedList:
+        """Normalise texts that are scored word by word, which are the hypotheses of ``nbest``.
+
+        Raises:
+            InvalidList: a text, or the context, is too long.
+        """
+        with phase(Phase.TEXT):
+            words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
+            context = self._normalise(nbest.context)
+            check_lengths(nbest.id, words, context)
+        return PreparedList(nbest, words, context, options, history=context)
+
+    def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
+        """Return the canonical words of each text; equal texts are normalised once and share their words."""
+        words = {text: self._normalise(text) for text in dict.fromkeys(texts)}
+        return tuple(map(words.__getitem__, texts))
+
+    def columns(
+        self, prepared: PreparedList, parts: Sequence[ScoredPart], options: BoundOptions | None = None
+    ) -> Columns:
+        """The columns of a list from its scores; the arguments and errors are those of ``rank``."""
+        scored = ScoredList(prepared, parts, options or prepared.options)
+        columns = Columns()
+        for component in scored.options.components:
+            component.add_columns(columns, scored)
+        return columns
+
+    def rank(
+        self, prepared: PreparedList, parts: Sequence[ScoredPart], options: BoundOptions | None = None
+    ) -> Ranking:
+        """Rank one list by its totals and a decision rule.
+
+        Args:
+            parts: the scores of all its hypotheses; none if it was not scored.
+            options: those by which to rank; None for those by which it was prepared.
+
+        Raises:
+            InvalidList: a total is not finite, or the list is too long for the rule or a component.
+        """
+        options = options or prepared.options
+        columns = self.columns(prepared, parts, options)
+        total = totals(columns, options.weights)
+        dropped = find_empty(prepared.words) if options.drop_empty else ()
+        merge_by = prepared.words if options.merge else None
+        ranked = ranking(prepared.nbest, columns, total, merge_by, dropped, keep_order=options.keep_order)
+        if options.keep_order:
+            return ranked
+        ranked = apply_rule(ranked, options.decision, prepared.words, self._normalise)
+        calibration = options.weights.calibration
+        return ranked if calibration is None else self._add_confidence(ranked, prepared, total, calibration)
+
+    def _add_confidence(
+        self, ranked: Ranking, prepared: PreparedList, total: np.ndarray, calibration: Calibration
+    ) -> Ranking:
+        """Add the confidence in the best hypothesis and in each word as it is written in the text."""
+        best = ranked.order[0]
+        confidence = estimate_confidence(calibration, prepared.words, total, best)
+        if confidence.words is None:
+            return replace(ranked, confidence=confidence.utterance)
+        remaining = iter(confidence.words.tolist())
+        words = []
+        for written in prepared.nbest.hypotheses[best].text.split():
+            # a written word can be several canonical words, such as we_did, or none
+            parts = [next(remaining) for _ in self.bundle.normaliser.normalise_token(written)]
+            words.append(WordConfidence(written, min(parts, default=None)))
+        return replace(ranked, confidence=confidence.utterance, word_confidences=words)
+
+    # When a service cannot score a list in time
+
+    def ngram_only(self, options: BoundOptions) -> BoundOptions:
+        """Options that give the bundle's n-gram the weight of all language models together, uncalibrated."""
+        weights = options.weights
+        for component in self.components:
+            weights = component.without_models(weights, {self.bundle.ngram})
+        lm = {self.bundle.ngram: sum(weights.lm.values())}
+        weights = replace(weights, lm=lm, mixture={self.bundle.ngram: 1.0}, calibration=None)
+        return replace(options, weights=weights)
+
+    def first_pass(self, options: BoundOptions) -> BoundOptions:
+        """Options that keep lists in order, with totals from their streams and numbers of words only."""
+        weights = options.weights
+        for component in self.components:
+            weights = component.without_models(weights, None)
+        return replace(options, weights=replace(weights, lm={}, oov=0.0), keep_order=True)
