@@ -118,12 +118,12 @@ def evaluate_files(
     files = list(dict.fromkeys(files))
     for file in files:
         lists = collect_lists(read_lists(file), run.evaluation.rejected)
-        check_streams(lists, first_pass or Weights("first pass"), options.lists.streams)
+        check_streams(lists, first_pass, options.lists, file)
         if rescorer is None:
             run.add_file(file, lists, words, is_only_file=len(files) == 1)
             continue
         weights = options.weights.resolve(rescorer.bundle.weights)
-        check_streams(lists, weights, options.lists.streams)
+        check_streams(lists, weights, options.lists, file)
         warn_if_tuned_otherwise(weights, selection)
         if with_tuning:
             options.lists.check_groups(lists)
