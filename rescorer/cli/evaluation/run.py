@@ -115,7 +115,7 @@ def evaluate_files(
         options.candidates.apply(rescorer.ranker)
     generate = options.candidates.generate
     run = Run(Evaluation(options.counting.settings(), words.normalise), selection, first_pass, generate)
-    files = list(dict.fromkeys(files))
+    files, printed = list(dict.fromkeys(files)), set[str]()
     for file in files:
         lists = collect_lists(read_lists(file), run.evaluation.rejected)
         check_streams(lists, first_pass, options.lists, file)
@@ -123,7 +123,7 @@ def evaluate_files(
             run.add_file(file, lists, words, is_only_file=len(files) == 1)
             continue
         weights = options.weights.resolve(rescorer.bundle.weights)
-        check_streams(lists, weights, options.lists, file)
+        printed.add(check_streams(lists, weights, options.lists, file, printed))
         warn_if_tuned_otherwise(weights, selection)
         if with_tuning:
             options.lists.check_groups(lists)

@@ -11,9 +11,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import click
-import typer
-
 from rescorer.cli.options.lists import FIELD_READERS, ListInputOptions
 from rescorer.errors import RescorerError, find_similar
 from rescorer.formats.json_documents import speech_services
@@ -25,8 +22,6 @@ from rescorer.types import NBestList, Weights
 TUNE = "`rescorer tune` with the same options then finds weights, judged on held-out lists"
 OWN_TERMS = ("word", "oov", "empty", "phrases")
 """Terms of a total besides scores, each with a weight of its own."""
-PRINTED = f"{__name__}.printed"
-"""Key, in the context of a command, of the notices that it has printed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,37 +139,32 @@ def _option(stream: str, field: UnreadField) -> str:
     return shlex.quote(f"{stream}={field.name}{field.units}")
 
 
-def report_unread(given: Input, weights: Weights) -> None:
-    """Warn on stderr, once a command, of scores that nothing reads while language models decide the ranking.
+def describe_unread(given: Input, weights: Weights) -> str:
+    """A line about scores that nothing reads while language models rank; empty if there are none.
 
-    Where the weights use a stream, one line names what is called like a score and is left over, unless the
-    user chose the streams.
+    Where the weights use a stream, it names what is called like a score and is left over, unless the user
+    chose the streams.
     """
     used = any(weights.streams.get(name) for name in given.streams) or any(weights.rerankers.values())
-    unread = [field for field in given.unread() if field.is_likely] if not given.options.streams else []
-    if not used and not given.streams and unread:
-        stream = next(iter(weights.streams), "acoustic")
-        reading = given.reading_options(unread[0], stream)
-        advice = (
-            f"; `{reading[0]} {rank_by(weights, reading[1])}` ranks by it alone; {TUNE}" if reading else ""
-        )
-        _print_once(
-            f"warning: no score of the hypotheses is read, and language models alone decide the ranking; "
-            f"fields that look like scores: {name_fields(unread)}{advice}"
-        )
-    elif used:
-        named = [field for field in unread if field.is_named and not field.parent]
-        if named and (reading := given.reading_options(named[0], named[0].name)):
-            _print_once(
-                f"note: no stream is read from {name_fields(named)}; `{reading[0]}` reads "
-                f"{'it' if len(named) == 1 else 'the first'}"
-            )
-
-
-def _print_once(line: str) -> None:
-    """Print a line on stderr, unless this run of a command has printed it."""
-    context = click.get_current_context(silent=True)
-    printed = context.meta.setdefault(PRINTED, set()) if context else set()
-    if line not in printed:
-        typer.echo(line, err=True)
-        printed.add(line)
+    if given.options.streams or (given.streams and not used):
+        return ""
+    likely = [field for field in given.unread() if field.is_likely]
+    if used:
+        named = [field for field in likely if field.is_named and not field.parent]
+        reading = given.reading_options(named[0], named[0].name) if named else None
+        if not reading or reading[1] != named[0].name:
+            return ""
+        reads = f"`{reading[0]}` reads {'it' if len(named) == 1 else 'the first'}"
+        return f"note: no stream is read from {name_fields(named)}; {reads}"
+    if not likely:
+        return ""
+    reading = given.reading_options(likely[0], next(iter(weights.streams), "acoustic"))
+    advice = (
+        f"; `{reading[0]} {rank_by(weights, reading[1])}` ranks by {likely[0].label!r} alone; {TUNE}"
+        if reading
+        else ""
+    )
+    return (
+        "warning: no score of the hypotheses is read, and language models alone decide the ranking; fields "
+        f"that look like scores: {name_fields(likely)}{advice}"
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -19,7 +19,7 @@ from rescorer.cli.options.stream_advice import (
     advise_own_score,
     advise_start,
     describe_scores,
-    report_unread,
+    describe_unread,
 )
 from rescorer.errors import ConfigError, did_you_mean
 from rescorer.formats.field_map import parse_field_map
@@ -179,20 +179,28 @@ def check_first_lists(
 
 
 def check_streams(
-    lists: Sequence[NBestList], weights: Weights | None, options: ListInputOptions, source: str
-) -> None:
-    """Check that lists have the streams that weights and ``--stream`` name; report fields that nothing reads.
+    lists: Sequence[NBestList],
+    weights: Weights | None,
+    options: ListInputOptions,
+    source: str,
+    printed: Collection[str] = (),
+) -> str:
+    """Check that lists have the streams that are named; name fields that nothing reads on stderr.
 
     Args:
         weights: weights that rank the lists; None if nothing does.
         options: how the lists were read from the source.
+        printed: lines about other files, which are not printed again.
+
+    Returns:
+        The line that names fields; empty if there is none.
 
     Raises:
         ConfigError: weights or ``--stream`` name a stream that none of the first lists has.
     """
     first = lists[:N_CHECKED_LISTS]
     if not first:
-        return
+        return ""
     given = Input(first, options, source)
     known = given.streams
     none = f"none of the first {len(first)} lists has" if len(first) > 1 else "the only list does not have"
@@ -204,7 +212,7 @@ def check_streams(
             hint = did_you_mean(stream.field, [*fields, *known])
             raise ConfigError(f"--stream {name}={stream.field}: {none} a score in that field{hint}")
     if weights is None:
-        return
+        return ""
     rescored = all(map(is_rescored, first))
     for name, weight in weights.streams.items():
         if weight == 0 or name in known:
@@ -217,8 +225,10 @@ def check_streams(
             )
         hint = _suggest_weight(name, weights, given)
         raise ConfigError(f"{need}, but {none} it ({describe_scores(given)}){hint}")
-    if weights.name != FIRST_PASS and not rescored:
-        report_unread(given, weights)
+    line = "" if weights.name == FIRST_PASS or rescored else describe_unread(given, weights)
+    if line and line not in printed:
+        typer.echo(line, err=True)
+    return line
 
 
 def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
