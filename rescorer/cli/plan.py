@@ -36,14 +36,14 @@ def read_sample(
     """
     if len(sources) == 1 and is_pipe(sources[0]):
         lists = check_first_lists(
-            list_options.read(sources[0], warn=False), weights, list_options.streams, to
+            list_options.read(sources[0], warn=False), weights, list_options, sources[0], to
         )
         extract = Extract(1, iter([(1, lists)]))
     else:
         source = list_options.as_source()
         names = find_files(sources, source)
         if names:
-            check_first_lists(source.read_file(names[0]), weights, list_options.streams, to)
+            check_first_lists(source.read_file(names[0]), weights, list_options, names[0], to)
         extract = draw_extract(names, source, int(options.plan_mb * 1e6), options.plan_seed)
     return draw_sample(extract.parts, max(1, extract.n_bytes), options.plan_lists, options.plan_seed)
 

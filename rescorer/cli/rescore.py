@@ -164,7 +164,7 @@ def rescore(
             )
         return
     source = shard_options.require_one(sources)
-    lists = check_first_lists(list_options.read(source), weights, list_options.streams, to)
+    lists = check_first_lists(list_options.read(source), weights, list_options, source, to)
     rejects_path = rejects or (Path(f"{output}.rejects") if output != "-" else None)
     check_paths(source, output, rejects_path)
     with ExitStack() as stack:

@@ -139,7 +139,7 @@ _FORMATS = (
         streams=frozenset({espnet2.STREAM}),
     ),
     Format(
-        "alternatives",
+        speech_services.FORMAT,
         "JSON responses of speech services, in a file or folder: arrays named alternatives, NBest, …",
         "no scores unless declared: score=FIELD, base=e, sign=log_prob",
         speech_services.read_lists,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from rescorer.errors import MAX_QUOTED_CHARS, InvalidList, quote, shorten
+from rescorer.preparation.unread_scores import find_unread_fields, name_fields
 from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList, Weights
 
@@ -51,9 +52,7 @@ def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str
             raise invalid(f"{values[i]}; expected a finite number", field, i)
     for name, weight in weights.streams.items():
         if weight != 0 and name not in nbest.streams:
-            streams = ", ".join(sorted(nbest.streams)) or "none"
-            message = f"missing, but weights {quote(weights.name)} need it; the list has: {streams}"
-            raise invalid(message, f'streams["{name}"]')
+            raise invalid(_describe_missing(nbest, weights), f'streams["{name}"]')
     for index, utterance in enumerate(nbest.previous):
         confidence = utterance.confidence
         if not (isinstance(confidence, (int, float)) and 0 <= confidence <= 1):
@@ -62,6 +61,21 @@ def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str
     reserved = sorted(set(nbest.streams) & reserved_names)
     if reserved:
         raise invalid(f"the name {reserved[0]!r} is reserved; send the stream under another name", "streams")
+
+
+def _describe_missing(nbest: NBestList, weights: Weights) -> str:
+    """Say what a list has instead of a stream that weights need, and which weights are safe to start from."""
+    streams = ", ".join(sorted(nbest.streams)) or "none"
+    message = f"missing, but weights {quote(weights.name)} need it; the list has: {streams}"
+    if any(weights.streams.get(name) for name in nbest.streams):
+        return message
+    if len(nbest.streams) == 1:
+        alone = f"weights with streams={{{quote(streams)}: 1}} and lm={{'mixture': 0}}"
+        return f"{message}; {alone} rank by it alone, and `rescorer tune` finds better ones from there"
+    likely = [field for field in find_unread_fields([nbest]) if field.is_likely]
+    if likely and not nbest.streams:
+        return f"{message}; numbers in fields of its hypotheses are not read as scores: {name_fields(likely)}"
+    return message
 
 
 def find_wrong_hypothesis(nbest: NBestList) -> InvalidList | None:

@@ -215,7 +215,8 @@ def test_names_the_weights_for_lists_with_one_mixed_score(run, bundle, tmp_path)
     """Whisper and speech services give one score, which the weights of a bundle do not name."""
     hypotheses = [{"text": "the cat", "scores": {"first_pass": -1.0}}]
     source = write(tmp_path / "in.jsonl", json.dumps({"id": "u1", "hypotheses": hypotheses}))
-    assert "`-w acoustic=0 -w first_pass=1` weighs" in run("rescore", source, "--bundle", bundle)[2]
+    err = run("rescore", source, "--bundle", bundle)[2]
+    assert "`-w acoustic=0 -w first_pass=1 -w lm:mixture=0" in err
 
 
 def test_evaluate_and_report_cache_scores(run, bundle, tmp_path):

@@ -227,7 +227,7 @@ def test_only_near_names_are_suggested_for_a_stream(run, ngram_bundle, source):
 def test_the_only_stream_is_suggested_whatever_its_name(run, ngram_bundle, source):
     source.write_text(source.read_text().replace('"acoustic"', '"ctc"'))
     code, _, err = run("evaluate", source, "--bundle", ngram_bundle)
-    assert (code, "`-w acoustic=0 -w ctc=1` weighs the only score instead" in err) == (2, True)
+    assert (code, "`-w acoustic=0 -w ctc=1 -w lm:mixture=0" in err) == (2, True)
 
 
 def test_one_list_is_singular(run, tmp_path):

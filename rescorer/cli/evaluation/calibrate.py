@@ -72,7 +72,7 @@ def calibrate(
     rejected = Rejections()
     lists = collect_lists(read_lists(file), rejected)
     list_options.check_groups(lists)
-    check_streams(lists, weights, list_options.streams)
+    check_streams(lists, weights, list_options, file)
     claims, errors = make_claims(
         rescorer, lists, weights, merge=selection.merge, drop_empty=selection.drop_empty
     )

@@ -74,7 +74,7 @@ def candidates(
     rejected = Rejections()
     lists = collect_lists(make_list_reader(reference, list_options)(file), rejected)
     list_options.check_groups(lists)
-    check_streams(lists, weights, list_options.streams)
+    check_streams(lists, weights, list_options, file)
     found = score_outcomes(rescorer, lists, weights)
     draws = draw_decoys(rescorer, lists, decoys, rounds)
     others = [score_outcomes(rescorer, drawn, weights) for drawn in draws]

@@ -101,7 +101,8 @@ def compare(
     normalise, counting = choose_normaliser(normaliser, None), counting_options.settings()
     rejected = Rejections()
     systems = [
-        recognise_file(file, read_lists(file), normalise, counting, weights, rejected) for file in names
+        recognise_file(file, read_lists(file), list_options, normalise, counting, weights, rejected)
+        for file in names
     ]
     rejected.report(SEE_JSON)
     shared = find_shared_lists(systems)
@@ -166,6 +167,7 @@ def parse_tests(tests: str) -> tuple[RankTestName, ...]:
 def recognise_file(
     file: str,
     lists: Lists,
+    options: ListInputOptions,
     normaliser: Normaliser,
     counting: CountingSettings,
     first_pass: Weights | None,
@@ -180,7 +182,7 @@ def recognise_file(
     normalise = normaliser.normalise
     good = collect_lists(lists, rejected)
     if first_pass and (unordered := [nbest for nbest in good if not is_rescored(nbest)]):
-        check_streams(unordered, first_pass, None)
+        check_streams(unordered, first_pass, options, file)
     recognised = []
     for nbest in good:
         try:

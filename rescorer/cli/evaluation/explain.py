@@ -63,7 +63,7 @@ def explain(
     candidates.apply(rescorer.ranker)
     weights = options.weights.resolve(rescorer.bundle.weights)
     lists = collect_lists(options.make_reader()(file), rejected)
-    options.check_streams(lists, weights)
+    options.check_streams(lists, weights, file)
     chosen = lists if list_id is None else find_lists(lists, list_id, file)
     counting = options.counting.settings()
     explanations: list[Explanation] = []

@@ -116,15 +116,15 @@ def evaluate_files(
         options.candidates.apply(rescorer.ranker)
     generate = options.candidates.generate
     run = Run(Evaluation(options.counting.settings(), words.normalise), selection, first_pass, generate)
-    files = list(dict.fromkeys(files))
+    files, printed = list(dict.fromkeys(files)), set[str]()
     for file in files:
         lists = collect_lists(read_lists(file), run.evaluation.rejected)
-        check_streams(lists, first_pass or Weights("first pass"), options.lists.streams)
+        check_streams(lists, first_pass, options.lists, file)
         if rescorer is None:
             run.add_file(file, lists, words, is_only_file=len(files) == 1)
             continue
         weights = options.weights.resolve(rescorer.bundle.weights)
-        check_streams(lists, weights, options.lists.streams)
+        printed.add(check_streams(lists, weights, options.lists, file, printed))
         warn_if_tuned_otherwise(weights, selection)
         if with_tuning:
             options.lists.check_groups(lists)

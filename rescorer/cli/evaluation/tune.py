@@ -102,7 +102,7 @@ def tune(
     rejected = Rejections()
     lists = collect_lists(read_lists(file), rejected)
     options.lists.check_groups(lists)
-    options.check_streams(lists, start)
+    options.check_streams(lists, start, file)
     scored, errors = score_lists(
         rescorer,
         lists,

@@ -5,14 +5,22 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rescorer.cli.options.lists import Lists
+from rescorer.cli.options.lists import ListInputOptions, Lists
+from rescorer.cli.options.stream_advice import (
+    Input,
+    advise_field,
+    advise_own_score,
+    advise_start,
+    describe_scores,
+    describe_unread,
+)
 from rescorer.errors import ConfigError, did_you_mean
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, check_writable, is_rescored
@@ -148,7 +156,9 @@ def _replace_checked(weights: Weights, label: str, **fields: object) -> Weights:
     return replace(weights, name=label, **{name: getattr(checked, name) for name in fields})
 
 
-def check_first_lists(lists: Lists, weights: Weights, streams: list[str] | None, to: str) -> Lists:
+def check_first_lists(
+    lists: Lists, weights: Weights, options: ListInputOptions, source: str, to: str
+) -> Lists:
     """Check the first lists against the weights and the output format, then yield all lists.
 
     Warns on stderr if the weights use no stream of the lists.
@@ -158,60 +168,83 @@ def check_first_lists(lists: Lists, weights: Weights, streams: list[str] | None,
     """
     first = list(itertools.islice(lists, N_CHECKED_LISTS))
     good = [item for item in first if isinstance(item, NBestList)]
-    check_streams(good, weights, streams)
+    check_streams(good, weights, options, source)
     check_writable(to, good)
-    names = sorted({name for nbest in good for name in nbest.streams})
-    if names and not any((*weights.streams.values(), *weights.rerankers.values())):
+    given = Input(good, options, source)
+    if (names := given.streams) and not any((*weights.streams.values(), *weights.rerankers.values())):
         message = f"use no score of the lists ({', '.join(names)}): language models alone decide the ranking"
-        typer.echo(f"warning: weights {weights.name!r} {message}", err=True)
+        advice = advise_own_score(given, weights)
+        typer.echo(f"warning: weights {weights.name!r} {message}; {advice}", err=True)
     return itertools.chain(first, lists)
 
 
-def check_streams(lists: Sequence[NBestList], weights: Weights, streams: list[str] | None) -> None:
-    """Raise ConfigError if weights or ``--stream`` name a stream that none of the first lists has."""
+def check_streams(
+    lists: Sequence[NBestList],
+    weights: Weights | None,
+    options: ListInputOptions,
+    source: str,
+    printed: Collection[str] = (),
+) -> str:
+    """Check that lists have the streams that are named; name fields that nothing reads on stderr.
+
+    Args:
+        weights: weights that rank the lists; None if nothing does.
+        options: how the lists were read from the source.
+        printed: lines about other files, which are not printed again.
+
+    Returns:
+        The line that names fields; empty if there is none.
+
+    Raises:
+        ConfigError: weights or ``--stream`` name a stream that none of the first lists has.
+    """
     first = lists[:N_CHECKED_LISTS]
     if not first:
-        return
-    known = sorted({name for nbest in first for name in nbest.streams})
+        return ""
+    given = Input(first, options, source)
+    known = given.streams
     none = f"none of the first {len(first)} lists has" if len(first) > 1 else "the only list does not have"
     fields = sorted(
         {name for nbest in first for hypothesis in nbest.hypotheses for name in hypothesis.fields}
     )
-    for name, stream in parse_field_map((), streams or ()).streams.items():
+    for name, stream in parse_field_map((), options.streams or ()).streams.items():
         if name not in known:
             hint = did_you_mean(stream.field, [*fields, *known])
             raise ConfigError(f"--stream {name}={stream.field}: {none} a score in that field{hint}")
+    if weights is None:
+        return ""
+    rescored = all(map(is_rescored, first))
     for name, weight in weights.streams.items():
         if weight == 0 or name in known:
             continue
         need = f"weights {weights.name!r} need the stream {name!r}"
-        if all(map(is_rescored, first)):
+        if rescored:
             raise ConfigError(
                 f"{need}, but {RESCORED_LISTS_MESSAGE}: give the lists that it read, or `-w {name}=0` to "
                 "rank by language models alone"
             )
-        hint = _suggest_weight(name, weights, known)
-        available = f"streams: {', '.join(known)}" if known else "no scores at all"
-        raise ConfigError(f"{need}, but {none} it ({available}){hint}")
+        hint = _suggest_weight(name, weights, given)
+        raise ConfigError(f"{need}, but {none} it ({describe_scores(given)}){hint}")
+    line = "" if weights.name == FIRST_PASS or rescored else describe_unread(given, weights)
+    if line and line not in printed:
+        typer.echo(line, err=True)
+    return line
 
 
-def _suggest_weight(name: str, weights: Weights, known: Sequence[str]) -> str:
-    """Say what to write instead of a weight of a stream that the lists do not have.
-
-    Args:
-        known: the streams of the lists.
-    """
-    weight, leave_out = weights.streams[name], f"`-w {name}=0` leaves it out"
+def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
+    """Say what to write instead of a weight of a stream that the lists do not have."""
+    weight, known = weights.streams[name], given.streams
     if name in {"mixture", *weights.lm, *weights.mixture}:
         return f"; did you mean `-w lm:{name}={weight:g}`?"
+    similar = did_you_mean(name, [*known, *OWN_WEIGHTS])
     if weights.name == FIRST_PASS:
-        leave_out = "leave it out"
-    elif name in TABLES:
+        return similar or f"; leave it out{advise_field(given, name)}"
+    if name in TABLES:
         whole, meant = WEIGHTS_BY_PREFIX[name]
-        return f"; for {meant} write `-w {whole}={weight:g}`; {leave_out}"
-    elif len(known) == 1 and not weights.streams.get(known[0]):
-        leave_out = f"`-w {name}=0 -w {known[0]}={weight:g}` weighs the only score instead"
-    return did_you_mean(name, [*known, *OWN_WEIGHTS]) or f"; {leave_out}"
+        return f"; for {meant} write `-w {whole}={weight:g}`; `-w {name}=0` leaves it out"
+    if not any(weights.streams.get(stream) for stream in known):
+        return f"; {advise_start(given, weights, name)}"
+    return similar or f"; `-w {name}=0` leaves it out{advise_field(given, name)}"
 
 
 def parse_first_pass(text: str | None) -> Weights | None:

@@ -135,7 +135,7 @@ class Scoring:
         if not options.has_size:
             raise ConfigError(f"{store.place} has no plan yet; give --shards N or --shard-lists K too")
         if names:
-            check_first_lists(lists.read(names[0]), self.weights, lists.streams, self.to)
+            check_first_lists(lists.read(names[0]), self.weights, lists, names[0], self.to)
         store.prepare()
         unit: Any = "shards" if options.shards else "lists"
         size = options.shards or options.shard_lists or 1

@@ -12,6 +12,7 @@ from rescorer.evaluation.inspection.stream_findings import MAX_ODD_SHARE, judge_
 from rescorer.evaluation.inspection.streams import StreamStats
 from rescorer.evaluation.inspection.tally import NEAR_NATS
 from rescorer.evaluation.inspection.words import WordStats
+from rescorer.preparation.unread_scores import shorten_names
 
 MAX_DUPLICATE_SHARE = 0.1
 """Largest share of duplicate hypotheses without a warning."""
@@ -57,10 +58,14 @@ def _judge_lists(stats: ListStats) -> Iterator[Finding]:
     yield from _judge_ids_and_ranks(stats)
     yield from _judge_duplicates(stats)
     if stats.unread:
-        names = ", ".join(name for name, _ in stats.unread)
+        names = ", ".join(shorten_names([name for name, _ in stats.unread]))
         lists = pluralise(stats.unread[0][1], "list without scores has", "lists without scores have")
         message = f"{lists} fields that look like scores: {names}"
-        advice = "Read them with --stream NAME=FIELD, or with the options of --format."
+        advice = (
+            "Read that of the recogniser with --stream acoustic=FIELD, or FIELD:e:cost if lower is better, "
+            "or with the options of --format. Rank by it alone at first, -w lm:mixture=0; `rescorer tune` "
+            "finds the weight of language models."
+        )
         yield Finding("warning", "unread_scores", message, advice)
     if stats.empty_near_best:
         message = (
@@ -172,8 +177,8 @@ def _judge_weights(weights: WeightStats, errors: ErrorStats | None) -> Iterator[
             f"weights {weights.name!r} cannot rank {pluralise(weights.refused, 'list')}: {weights.reason}"
         )
         advice = (
-            "Read the stream under the name that the weights use, --stream NAME=FIELD, or change them with "
-            "--weights or -w: acoustic=1 weighs a stream, lm:mixture=9 the language models."
+            "Read the stream under the name that the weights use, --stream NAME=FIELD, or weigh another one, "
+            "-w NAME=1. Start without language models, -w lm:mixture=0; `rescorer tune` finds their weight."
         )
         yield Finding("note", "weights_refuse", message, advice)
     advice = "Tune weights on lists with references: rescorer tune FILE --bundle BUNDLE -o mine.json."

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +17,7 @@ from rescorer.evaluation.inspection.models import ModelTally
 from rescorer.evaluation.inspection.streams import StreamStats, StreamTally
 from rescorer.evaluation.inspection.words import WordStats, WordTally
 from rescorer.preparation.list_checks import check_list
+from rescorer.preparation.unread_scores import find_unread_fields
 from rescorer.ranking import best_first
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie
@@ -25,10 +25,6 @@ from rescorer.types import Hypothesis, NBestList, Weights
 
 NEAR_NATS = 3.0
 """An empty hypothesis at most this far below the best other one may win after a small change of weights."""
-SCORE_FIELD = re.compile(
-    r"(?:^|[^a-z])(?:am|[a-z]{0,3}lm|ac|tot)(?:[^a-z]|$)|score|prob|acoustic|cost|nll", re.I
-)
-"""Matches the names of fields that probably hold scores."""
 RANK_FIELDS = ("original_rank", "rank")
 FIRST_PASS = "first pass"
 """Name, among the streams, of the weighted sum that defines the first pass."""
@@ -78,7 +74,7 @@ class ListTally:
         self._add_empty(words, total)
         self._add_ranks(nbest.hypotheses)
         if not nbest.streams:
-            self._unread.update(find_score_fields(nbest.hypotheses))
+            self._unread.update(field.label for field in find_unread_fields([nbest]) if field.is_likely)
         errors = None
         if evaluated is not None:
             ordered_errors = np.array([counts.errors for counts in evaluated.hypotheses])
@@ -186,14 +182,6 @@ class ListTally:
             reference[1:] in hypotheses for reference in references if reference[1:]
         ):
             self._without_first_word += 1
-
-
-def find_score_fields(hypotheses: Sequence[Hypothesis]) -> list[str]:
-    """Find fields that are named like scores and hold a float in every hypothesis."""
-    names = [name for name in hypotheses[0].fields if SCORE_FIELD.search(name)]
-    return [
-        name for name in names if all(type(hypothesis.fields.get(name)) is float for hypothesis in hypotheses)
-    ]
 
 
 def read_ranks(hypotheses: Sequence[Hypothesis]) -> set[int]:

@@ -33,6 +33,8 @@ from rescorer.formats.json_documents.documents import open_documents
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
+FORMAT = "alternatives"
+"""Name of the format."""
 STREAM = "first_pass"
 LIST_KEYS = ("alternatives", "NBest", "nBest", "nbest", "choices")
 """Keys of the arrays that are n-best lists."""

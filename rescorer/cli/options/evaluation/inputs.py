@@ -51,7 +51,7 @@ class RankedListOptions:
         """The recogniser's own weights; None for the order of the lists."""
         return parse_first_pass(self.first_pass)
 
-    def check_streams(self, lists: Sequence[NBestList], weights: Weights) -> None:
+    def check_streams(self, lists: Sequence[NBestList], weights: Weights, source: str) -> None:
         """Raise ConfigError if the lists lack a stream of the weights, of the first pass or of an option."""
-        for some in (weights, self.parse_first_pass() or Weights("first pass")):
-            check_streams(lists, some, self.lists.streams)
+        for some in (weights, self.parse_first_pass()):
+            check_streams(lists, some, self.lists, source)

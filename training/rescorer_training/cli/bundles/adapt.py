@@ -140,7 +140,7 @@ class ListsToRank:
         if not any(nbest.reference for nbest in good):
             rejected.report()
             raise FormatError("no list has a reference; give the references with --reference", file=file)
-        check_streams(good, weights, options.streams)
+        check_streams(good, weights, options, file)
         return cls(good, weights, rejected)
 
     def compare(self, inputs: AdaptationInputs) -> ListComparison:

@@ -103,7 +103,7 @@ def reranker_command(
     first_pass = options.parse_first_pass()
     rejected = Rejections()
     lists = read_files(files, options.reference, options.lists, rejected)
-    options.check_streams(lists, base)
+    options.check_streams(lists, base, files[0])
     training_lists = score_files(files, lists, rescorer, base, first_pass, counting, rejected)
     prior = read_prior_lists(prior_lists, rescorer, base, counting, rejected) if prior_lists else None
     rejected.report()
