@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from rescorer.cli.options.lists import Lists
 from rescorer.errors import ConfigError, did_you_mean
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, check_writable, is_rescored
+from rescorer.options import load_weights
 from rescorer.score_combination import parse_weights
 from rescorer.types import NBestList, Weights
 
@@ -103,10 +103,7 @@ def _find_weights(name: str, known: Mapping[str, Weights]) -> Weights:
     if name in known:
         return known[name]
     if Path(name).is_file():
-        try:
-            return parse_weights({"name": Path(name).stem, **json.loads(Path(name).read_text("utf-8"))})
-        except (ValueError, TypeError) as error:
-            raise ConfigError(f"--weights {name}: cannot be read as JSON weights: {error}") from None
+        return load_weights(name)
     available = ", ".join(sorted(known))
     raise ConfigError(
         f"--weights {name}: no such file, and the bundle has {available}{did_you_mean(name, known)}"
