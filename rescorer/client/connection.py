@@ -109,7 +109,7 @@ class ConnectionOptions:
     def __post_init__(self) -> None:
         for name, types, expected in (
             ("tls", (Tls, NoneType), "Tls(…) or None"),
-            ("token", (str, Callable), "a string, or a function that returns one"),
+            ("token", (str, Callable, NoneType), "a string, or a function that returns one"),
             ("retry", Retry, "Retry(…) or NO_RETRY"),
             ("connections", int, "a number"),
             ("in_flight", int, "a number"),
