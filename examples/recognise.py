@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pocketsphinx import Decoder
 
-from rescorer import Hypothesis, NBestList, RescoredList, Weights
+from rescorer import Hypothesis, NBestList, Weights
 from rescorer.client import Client
 from rescorer.formats.lattices.htk import read_lists
 from rescorer.phrases.files import read_phrase_file
@@ -93,11 +93,9 @@ def main() -> None:
     print(f"first pass  {decoder.hyp().hypstr}")
     with Client(options.server) as client:
         client.wait_ready()
-        (from_list,) = client.rescore([read_nbest(decoder, name)], NBEST_WEIGHTS, phrases=phrases)
-        (from_lattice,) = client.rescore([read_lattice(decoder, name)], "pocketsphinx", phrases=phrases)
+        (from_list,) = client.rescore(read_nbest(decoder, name), NBEST_WEIGHTS, phrases=phrases)
+        (from_lattice,) = client.rescore(read_lattice(decoder, name), "pocketsphinx", phrases=phrases)
     for source, answer in (("list", from_list), ("lattice", from_lattice)):
-        if not isinstance(answer, RescoredList):
-            raise answer
         print(f"{source:<10}  {answer.best.text}")
 
 

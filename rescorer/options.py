@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
 from rescorer.conversation import Phrase
 from rescorer.errors import ConfigError, did_you_mean, quote
+from rescorer.preparation.list_checks import find_wrong_type
 from rescorer.score_combination import parse_weights
 from rescorer.types import DecisionKind, DecisionRule, Hypothesis, NBestList, Weights
 
@@ -78,8 +79,10 @@ class RescoreOptions:
 
 
 def _read_weights(name: str, value: Any) -> Weighting:
-    if value is None or isinstance(value, (Weights, str)):
+    if value is None or isinstance(value, str):
         return value
+    if isinstance(value, Weights):
+        return parse_weights({field.name: getattr(value, field.name) for field in fields(value)})
     if isinstance(value, Path):
         return load_weights(value)
     if isinstance(value, Mapping):
@@ -113,6 +116,8 @@ def _read_phrases(name: str, value: Any) -> tuple[Phrase, ...]:
     for index, phrase in enumerate(phrases):
         if not isinstance(phrase, (Phrase, str)):
             _refuse(f"{name}[{index}]", phrase, "a Phrase or its text")
+        if not isinstance(phrase, str) and (wrong := find_wrong_type(phrase, Phrase)):
+            raise TypeError(f"{name}[{index}].{': '.join(wrong)}")
     return tuple(Phrase(phrase) if isinstance(phrase, str) else phrase for phrase in phrases)
 
 
@@ -187,18 +192,32 @@ def as_lists(lists: NBestList | Sequence[NBestList]) -> Sequence[NBestList]:
     Raises:
         TypeError: something else was given.
     """
-    if isinstance(lists, NBestList):
-        return (lists,)
+    return tuple(read_items(lists, NBestList))
+
+
+def read_items(lists: Any, kinds: type[Any] | tuple[type[Any], ...]) -> Iterator[Any]:
+    """Iterate over the lists of a call, of which one may be given alone, while they are read.
+
+    Args:
+        kinds: types of the items: lists, and errors in the place of lists where the caller takes them.
+
+    Raises:
+        TypeError: something else was given; the type of an item is checked when it is reached.
+    """
+    if isinstance(lists, kinds):
+        lists = (lists,)
     if isinstance(lists, (str, bytes, Mapping)) or not hasattr(lists, "__iter__"):
         raise TypeError(f"lists are of type {type(lists).__name__}; expected {_EXPECTED_LISTS}")
-    lists = lists if isinstance(lists, (list, tuple)) else list(lists)
-    for index, nbest in enumerate(lists):
-        if not isinstance(nbest, NBestList):
-            hint = ""
-            if isinstance(nbest, (str, Hypothesis)):
-                hint = '; hypotheses belong into a list: NBestList("id", (Hypothesis("text"), …), streams)'
-            raise TypeError(f"lists[{index}] is of type {type(nbest).__name__}; expected an NBestList{hint}")
-    return lists
+    return (_check_item(index, item, kinds) for index, item in enumerate(lists))
+
+
+def _check_item(index: int, item: Any, kinds: type[Any] | tuple[type[Any], ...]) -> Any:
+    if isinstance(item, kinds):
+        return item
+    hint = ""
+    if isinstance(item, (str, Hypothesis)):
+        hint = '; hypotheses belong into a list: NBestList("id", (Hypothesis("text"), …), streams)'
+    raise TypeError(f"lists[{index}] is of type {type(item).__name__}; expected an NBestList{hint}")
 
 
 _EXPECTED_LISTS = "NBestList, or a sequence of them; formats.read_lists reads them from a file"

@@ -21,6 +21,7 @@ from rescorer.lm.base import LanguageModel
 from rescorer.lm.word_encoder import WordEncoder
 from rescorer.model_loading import load_bundle_models
 from rescorer.options import RescoreOptions, Weighting, as_lists, as_texts
+from rescorer.preparation.list_checks import find_wrong_types
 from rescorer.ranking import Ranking
 from rescorer.runtime.profiling import Phase, phase
 from rescorer.score_combination import MIXTURE
@@ -109,13 +110,16 @@ class Rescorer:
     ) -> list[RescoredList | InvalidList]:
         """Like ``rescore``, but return an error in place of each list that cannot be scored."""
         bound = self.ranker.bind(RescoreOptions.make(options, **changes))
-        rankings = self.rank_each(as_lists(lists), bound)
+        lists = as_lists(lists)
+        wrong = dict(find_wrong_types(lists))
+        rankings = iter(self.rank_each([nbest for i, nbest in enumerate(lists) if i not in wrong], bound))
         with phase(Phase.RANK):
+            answers = (wrong.get(i) or next(rankings) for i in range(len(lists)))
             return [
                 ranked.to_rescored_list(bound.weights, self.bundle.label)
                 if isinstance(ranked, Ranking)
                 else ranked
-                for ranked in rankings
+                for ranked in answers
             ]
 
     def rank_each(

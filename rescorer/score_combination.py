@@ -45,6 +45,8 @@ COUNTED = (WORDS, OOV, EMPTY, CACHE, NEURAL_CACHE, PHRASES, GENERATED, SOUND_MAT
 """Components that are neither streams of a list nor scores of models."""
 MIXTURE = "mixture"
 """Component name of the word-level mixture of the language models."""
+NUMBERS: tuple[type[Any], ...] = (int, float, np.integer, np.floating)
+"""Types of numbers in weights."""
 
 
 def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
@@ -212,14 +214,14 @@ def _check_keys(values: Any, kind: type[Any], what: str) -> None:
     known = [field.name for field in fields(kind)]
     if not isinstance(values, Mapping):
         raise ConfigError(f"{what} are {quote(str(values))}; expected an object with keys {', '.join(known)}")
-    unknown = sorted(set(values) - set(known))
+    unknown = sorted(set(values) - set(known), key=str)
     if unknown:
-        meant = did_you_mean(unknown[0], known)
+        meant = did_you_mean(str(unknown[0]), known)
         raise ConfigError(f"unknown {what} {unknown}; expected some of {known}{meant}")
 
 
 def _parse_finite(value: Any, name: str) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not abs(value) <= MAX_NUMBER:
+    if isinstance(value, bool) or not isinstance(value, NUMBERS) or not abs(value) <= MAX_NUMBER:
         raise ConfigError(
             f"weights.{shorten(name, MAX_QUOTED_CHARS)} is {shorten(repr(value), MAX_QUOTED_CHARS)}; "
             "expected a finite number"

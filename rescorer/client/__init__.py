@@ -5,14 +5,14 @@
         for answer in client.rescore_stream(lists):
             ...
 
-Requires neither torch nor kenlm. If a list cannot be scored, an exception object takes the place of its
-answer; errors that affect a whole call are raised: ``Overloaded``, ``Unavailable``, ``DeadlineExceeded``,
-``ConfigError``, ….
+Requires neither torch nor kenlm. ``rescore`` raises the first error of a list; ``rescore_each`` and
+``rescore_stream`` return errors in place of the lists that cannot be scored. Errors that affect a whole call
+are raised by all: ``Overloaded``, ``Unavailable``, ``DeadlineExceeded``, ``ConfigError``, ….
 """
 
 from rescorer.client.asynchronous import AsyncClient
 from rescorer.client.blocking import Client
-from rescorer.client.connection import NO_RETRY, Retry
+from rescorer.client.connection import NO_RETRY, ConnectionOptions, Retry
 from rescorer.client.identity import Tls
 
-__all__ = ["NO_RETRY", "AsyncClient", "Client", "Retry", "Tls"]
+__all__ = ["NO_RETRY", "AsyncClient", "Client", "ConnectionOptions", "Retry", "Tls"]

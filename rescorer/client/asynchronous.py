@@ -4,61 +4,42 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
 from typing import Any
 
 import grpc.aio
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from rescorer.client.blocking import DEFAULT_OPEN_CALLS
 from rescorer.client.calls import (
     Answer,
-    BulkCall,
-    Item,
-    RequestBuilder,
     convert_rpc_errors_async,
-    iterate_until_error,
+    raise_first_error,
     read_answers,
     read_text_scores,
 )
-from rescorer.client.connection import UNREADY_REASON_TIMEOUT_S, Connections, Retry, describe_unready
-from rescorer.client.identity import Tls, Token
-from rescorer.client.request_options import Fallback, RequestOptions
-from rescorer.conversation import Phrase
+from rescorer.client.connection import (
+    UNREADY_REASON_TIMEOUT_S,
+    ConnectionOptions,
+    Connections,
+    describe_unready,
+)
+from rescorer.client.requests import BulkCall, Item, RequestBuilder, check_timeout, iterate_until_error
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
-from rescorer.protocol import MAX_MESSAGE_BYTES
+from rescorer.options import Fallback, RescoreOptions, Weighting
 from rescorer.protocol.missing_models import decode_missing_models
 from rescorer.protocol.v1 import models_pb2
-from rescorer.types import DecisionRule, TextScore, Weights
+from rescorer.types import RescoredList, TextScore
 
 
 class AsyncClient:
     """Asyncio version of ``Client``; create it inside a running event loop."""
 
-    def __init__(
-        self,
-        target: str,
-        *,
-        model: str = "",
-        max_message_bytes: int = MAX_MESSAGE_BYTES,
-        tls: Tls | None = None,
-        token: Token = "",
-        retry: Retry = Retry(),  # noqa: B008  # frozen
-        connections: int = 1,
-        in_flight: int = DEFAULT_OPEN_CALLS,
-    ) -> None:
-        self._requests = RequestBuilder(model, max_message_bytes)
-        self._max_open_calls = max(1, in_flight)
-        self._connections = Connections(
-            grpc.aio,
-            target,
-            tls=tls,
-            token=token,
-            retry=retry,
-            count=connections,
-            max_message_bytes=max_message_bytes,
-        )
+    def __init__(self, target: str, *, model: str = "", **connection: Any) -> None:
+        options = ConnectionOptions.make(**connection)
+        self._requests = RequestBuilder(model, options.max_message_bytes)
+        self._max_open_calls = max(1, options.in_flight)
+        self._connections = Connections(grpc.aio, target, options)
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -70,12 +51,15 @@ class AsyncClient:
         for channel in self._connections.channels:
             await channel.close()
 
-    async def wait_ready(self, timeout_s: float = 30.0) -> None:
+    async def wait_ready(self, timeout_s: float | None = 30.0) -> None:
         """Like ``Client.wait_ready``."""
+        timeout_s = check_timeout(timeout_s)
         health: Any = HealthStub(self._connections.channels[0])
         try:
             async with convert_rpc_errors_async(self._connections.diagnosis):
-                states = health.Watch(HealthCheckRequest(), timeout=timeout_s, wait_for_ready=True)
+                states = health.Watch(
+                    HealthCheckRequest(), timeout=check_timeout(timeout_s), wait_for_ready=True
+                )
                 async for state in states:
                     if state.status == HealthCheckResponse.SERVING:
                         states.cancel()
@@ -86,11 +70,11 @@ class AsyncClient:
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
         raise Unavailable(f"{self._connections.target}: the server ended the health check")
 
-    async def missing_models(self, timeout_s: float = 30.0) -> tuple[str, ...]:
+    async def missing_models(self, timeout_s: float | None = 30.0) -> tuple[str, ...]:
         """Like ``Client.missing_models``."""
         health: Any = HealthStub(self._connections.channels[0])
         async with convert_rpc_errors_async(self._connections.diagnosis):
-            call = health.Check(HealthCheckRequest(), timeout=timeout_s)
+            call = health.Check(HealthCheckRequest(), timeout=check_timeout(timeout_s))
             await call
             return decode_missing_models(await call.trailing_metadata())
 
@@ -104,55 +88,49 @@ class AsyncClient:
 
     async def rescore(
         self,
-        lists: Sequence[Item],
-        weights: Weights | str | None = None,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions | Weighting = None,
         *,
-        merge: bool = False,
-        drop_empty: bool = False,
-        generate: bool = False,
-        fallback: Fallback = "",
-        model: str = "",
-        decision: DecisionRule | None = None,
-        phrases: Sequence[Phrase] = (),
-        phrase_lists: Sequence[str] = (),
         timeout_s: float | None = 30.0,
-    ) -> list[Answer]:
-        """Like ``Client.rescore``."""
-        items, request = self._requests.rescore(
-            lists,
-            RequestOptions(
-                weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists, generate
-            ),
-        )
-        async with convert_rpc_errors_async(self._connections.diagnosis):
-            response = await self._connections.stub.Rescore(
-                request, timeout=timeout_s, metadata=self._connections.metadata
-            )
-        return read_answers(response, items)
-
-    async def rescore_stream(
-        self,
-        lists: Iterable[Item],
-        weights: Weights | str | None = None,
-        *,
-        merge: bool = False,
-        drop_empty: bool = False,
-        generate: bool = False,
         fallback: Fallback = "",
-        model: str = "",
-        decision: DecisionRule | None = None,
-        phrases: Sequence[Phrase] = (),
-        phrase_lists: Sequence[str] = (),
-        timeout_s: float | None = 60.0,
-    ) -> AsyncIterator[Answer]:
-        """Like ``Client.rescore_stream``; ``lists`` is read in the event loop."""
-        options = RequestOptions(
-            weights, merge, drop_empty, fallback, model, decision, phrases, phrase_lists, generate
+        **changes: Any,
+    ) -> list[RescoredList]:
+        """Like ``Client.rescore``."""
+        return raise_first_error(
+            await self.rescore_each(lists, options, timeout_s=timeout_s, fallback=fallback, **changes)
         )
+
+    async def rescore_each(
+        self,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 30.0,
+        fallback: Fallback = "",
+        **changes: Any,
+    ) -> list[Answer]:
+        """Like ``Client.rescore_each``."""
+        items, request = self._requests.rescore(lists, RescoreOptions.make(options, **changes), fallback)
+        return read_answers(await self._call(self._connections.stub.Rescore, request, timeout_s), items)
+
+    def rescore_stream(
+        self,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 60.0,
+        fallback: Fallback = "",
+        **changes: Any,
+    ) -> AsyncGenerator[Answer, None]:
+        """Like ``Client.rescore_stream``; ``lists`` is read in the event loop."""
+        options = RescoreOptions.make(options, **changes)
+        return self._stream(self._requests.bulk(lists, options, fallback, timeout_s))
+
+    async def _stream(self, calls: Iterator[BulkCall]) -> AsyncGenerator[Answer, None]:
         open_calls: deque[BulkCall] = deque()
         errors: list[Exception] = []
         try:
-            for bulk_call in iterate_until_error(self._requests.bulk(lists, options, timeout_s), errors):
+            for bulk_call in iterate_until_error(calls, errors):
                 self._send(bulk_call)
                 open_calls.append(bulk_call)
                 while open_calls and (len(open_calls) == self._max_open_calls or open_calls[0].call.done()):
@@ -186,34 +164,27 @@ class AsyncClient:
 
     async def score_text(
         self,
-        texts: Sequence[str],
+        texts: str | Sequence[str],
         context: str = "",
-        weights: Weights | str | None = None,
+        weights: RescoreOptions | Weighting = None,
         *,
         timeout_s: float | None = 30.0,
     ) -> list[TextScore]:
         """Like ``Client.score_text``."""
-        request = self._requests.score_text(texts, context, weights)
-        async with convert_rpc_errors_async(self._connections.diagnosis):
-            response = await self._connections.stub.ScoreText(
-                request, timeout=timeout_s, metadata=self._connections.metadata
-            )
-        return read_text_scores(response)
+        request = self._requests.score_text(texts, context, RescoreOptions.make(weights))
+        return read_text_scores(await self._call(self._connections.stub.ScoreText, request, timeout_s))
 
     async def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
         """Like ``Client.list_models``."""
-        async with convert_rpc_errors_async(self._connections.diagnosis):
-            response = await self._connections.models.ListModels(
-                models_pb2.ListModelsRequest(), timeout=timeout_s, metadata=self._connections.metadata
-            )
-        return list(response.models)
+        request = models_pb2.ListModelsRequest()
+        return list((await self._call(self._connections.models.ListModels, request, timeout_s)).models)
 
     async def get_model(self, model: str = "", *, timeout_s: float | None = 30.0) -> models_pb2.Model:
         """Like ``Client.get_model``."""
+        request = models_pb2.GetModelRequest(model=model)
+        return (await self._call(self._connections.models.GetModel, request, timeout_s)).model
+
+    async def _call(self, method: Any, request: Any, timeout_s: float | None) -> Any:
+        timeout_s = check_timeout(timeout_s)
         async with convert_rpc_errors_async(self._connections.diagnosis):
-            response = await self._connections.models.GetModel(
-                models_pb2.GetModelRequest(model=model),
-                timeout=timeout_s,
-                metadata=self._connections.metadata,
-            )
-        return response.model
+            return await method(request, timeout=timeout_s, metadata=self._connections.metadata)

@@ -1,13 +1,10 @@
-"""Build requests and read responses, for both the blocking and the asyncio client."""
+"""Read responses and errors of calls, for both the blocking and the asyncio client."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import grpc
@@ -16,179 +13,16 @@ from grpc_status import rpc_status
 
 from rescorer.client.connection import short_reason
 from rescorer.client.diagnosis import Diagnosis
-from rescorer.client.request_options import RequestOptions, weights_fields
-from rescorer.errors import (
-    DeadlineExceeded,
-    InputError,
-    LimitExceeded,
-    Overloaded,
-    RescorerError,
-)
-from rescorer.protocol.messages import (
-    list_to_proto,
-    rescored_from_proto,
-    text_score_from_proto,
-)
+from rescorer.client.requests import Item
+from rescorer.errors import DeadlineExceeded, InputError, RescorerError
+from rescorer.protocol.messages import rescored_from_proto, text_score_from_proto
 from rescorer.protocol.status import error_from_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.weights import (
-    decision_from_proto,
-    weights_from_proto,
-)
-from rescorer.types import NBestList, RescoredList, TextScore, Weights
+from rescorer.protocol.weights import decision_from_proto, weights_from_proto
+from rescorer.types import RescoredList, TextScore
 
-Item = NBestList | InputError
-"""A list, or the error that a file reader yields in place of an invalid list."""
 Answer = RescoredList | RescorerError
-
-MAX_BULK_LISTS = 32
-"""Maximum number of lists per call of ``rescore_stream``."""
-MAX_BULK_BYTES = 1024 * 1024
-"""Approximate size at which a call of ``rescore_stream`` is sent even if it has fewer lists."""
-MAX_BULK_RESPONSE_BYTES = 4 * 1024 * 1024
-"""Estimated size of the answer at which a call of ``rescore_stream`` is sent even if it is small itself: a
-quarter of the server's default ``max_response_bytes``."""
-HYPOTHESIS_RESPONSE_BYTES, STREAM_RESPONSE_BYTES = 320, 24
-"""Estimated size of a hypothesis in an answer, with the scores of about eight language models, and of each of
-its score streams in addition to the stream's name."""
-DEFAULT_RETRY_DELAY_S = 0.1
-"""Delay before a full server is asked again if it does not say how long to wait."""
-
-
-@dataclass(slots=True)
-class BulkCall:
-    """One call of ``rescore_stream``, from its creation until its answers are read."""
-
-    items: Sequence[Item]
-    """Lists of the call, and errors in place of invalid lists."""
-    request: pb.RescoreRequest
-    deadline_s: float
-    """Deadline on the clock of ``time.monotonic``; infinity for no deadline."""
-    call: Any = field(default=None)
-    """Future or awaitable of the current attempt."""
-
-    @property
-    def timeout_s(self) -> float | None:
-        """Remaining time; None for no deadline."""
-        return None if math.isinf(self.deadline_s) else max(0.0, self.deadline_s - time.monotonic())
-
-    def retry_delay_s(self, error: Overloaded) -> float:
-        """Delay before the next attempt after the server was full.
-
-        Raises:
-            DeadlineExceeded: If the deadline is earlier than the next attempt.
-        """
-        delay_s = error.retry_after_s or DEFAULT_RETRY_DELAY_S
-        if time.monotonic() + delay_s > self.deadline_s:
-            raise DeadlineExceeded(f"the server was full until the deadline: {error}")
-        return delay_s
-
-
-class RequestBuilder:
-    """Builds request messages; an item that cannot be sent is replaced by its error.
-
-    Args:
-        model: Value of the field ``model`` of each request.
-        max_message_bytes: Maximum size of a request.
-    """
-
-    def __init__(self, model: str, max_message_bytes: int) -> None:
-        self._model = model
-        self._max_message_bytes = max_message_bytes
-
-    def rescore(self, lists: Iterable[Item], options: RequestOptions) -> tuple[list[Item], pb.RescoreRequest]:
-        """Build one request for all lists; return the items (including errors) and the request.
-
-        Raises:
-            LimitExceeded: If the request is too large.
-        """
-        items, messages = [], []
-        for item, message in self._encode_items(lists):
-            items.append(item)
-            messages += message
-        request = pb.RescoreRequest(lists=messages, model=options.model or self._model, **options.fields)
-        return items, self._check_size(request)
-
-    def bulk(
-        self, lists: Iterable[Item], options: RequestOptions, timeout_s: float | None
-    ) -> Iterator[BulkCall]:
-        """Build requests of limited size; the timeout of each starts when it is built."""
-
-        def new_request() -> pb.RescoreRequest:
-            return pb.RescoreRequest(model=options.model or self._model, **fields)
-
-        def new_call() -> BulkCall:
-            deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
-            return BulkCall(items, self._check_size(request), deadline_s)
-
-        fields = options.fields
-        items: list[Item] = []
-        request, request_bytes, response_bytes = new_request(), 0, 0
-        for item, messages in self._encode_items(lists):
-            request_bytes += (item_bytes := sum(message.ByteSize() for message in messages))
-            response_bytes += (item_response_bytes := sum(map(estimate_response_bytes, messages)))
-            if items and (
-                len(items) == MAX_BULK_LISTS
-                or request_bytes > MAX_BULK_BYTES
-                or response_bytes > MAX_BULK_RESPONSE_BYTES
-            ):
-                yield new_call()
-                items, request = [], new_request()
-                request_bytes, response_bytes = item_bytes, item_response_bytes
-            items.append(item)
-            request.lists.extend(messages)
-        if items:
-            yield new_call()
-
-    def score_text(
-        self, texts: Sequence[str], context: str, weights: Weights | str | None
-    ) -> pb.ScoreTextRequest:
-        """Build a request; raise InputError if a text cannot be encoded."""
-        try:
-            request = pb.ScoreTextRequest(
-                texts=texts, context=context, model=self._model, **weights_fields(weights)
-            )
-        except (TypeError, ValueError) as error:
-            raise InputError(f"texts cannot be sent: {error}") from None
-        return self._check_size(request)
-
-    def _encode_items(self, lists: Iterable[Item]) -> Iterator[tuple[Item, list[pb.NBestList]]]:
-        """Yield each list with its message, and each error without one."""
-        for item in lists:
-            messages: list[pb.NBestList] = []
-            if isinstance(item, NBestList):
-                try:
-                    messages = [self._check_size(list_to_proto(item))]
-                except InputError as error:
-                    item = error
-            elif not isinstance(item, RescorerError):
-                raise TypeError(f"lists must be NBestList objects, got {type(item).__name__}")
-            yield item, messages
-
-    def _check_size(self, message: Any) -> Any:
-        size_bytes = message.ByteSize()
-        if size_bytes > self._max_message_bytes:
-            raise LimitExceeded(
-                f"the message has {size_bytes} bytes; expected at most {self._max_message_bytes} "
-                "(this client's max_message_bytes)",
-                field="lists",
-            )
-        return message
-
-
-def estimate_response_bytes(message: pb.NBestList) -> int:
-    """Estimate the size of the answer to a list, which repeats the names of its streams per hypothesis."""
-    streams = sum(STREAM_RESPONSE_BYTES + len(stream.name) for stream in message.streams)
-    return len(message.hypotheses) * (HYPOTHESIS_RESPONSE_BYTES + streams)
-
-
-def iterate_until_error(calls: Iterator[BulkCall], errors: list[Exception]) -> Iterator[BulkCall]:
-    """Yield calls; store an error raised by the iterator in ``errors``, to be raised after the answers to
-    these calls."""
-    try:
-        yield from calls
-    except Exception as error:
-        errors.append(error)
+"""A rescored list, or the error that takes its place."""
 
 
 def read_answers(response: pb.RescoreResponse, items: Sequence[Item]) -> list[Answer]:
@@ -207,6 +41,16 @@ def read_answers(response: pb.RescoreResponse, items: Sequence[Item]) -> list[An
         else:
             answers.append(rescored_from_proto(message, item, weights, response.model, decision))
     return answers
+
+
+def raise_first_error(answers: Sequence[Answer]) -> list[RescoredList]:
+    """Return the rescored lists; raise the first error among them, if there is one."""
+    rescored: list[RescoredList] = []
+    for answer in answers:
+        if isinstance(answer, RescorerError):
+            raise answer
+        rescored.append(answer)
+    return rescored
 
 
 def read_text_scores(response: pb.ScoreTextResponse) -> list[TextScore]:

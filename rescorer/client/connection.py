@@ -6,14 +6,17 @@ import itertools
 import json
 import re
 import socket
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from types import NoneType
 from typing import Any
 
 from grpc import StatusCode
 
 from rescorer.client.diagnosis import Diagnosis, describe_unknown_host
 from rescorer.client.identity import Tls, Token, auth_metadata, check_token
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, did_you_mean, quote
+from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.v1 import models_pb2, rescorer_pb2
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
@@ -27,6 +30,8 @@ cancelled by the client are not retried."""
 RETRY_THROTTLING = {"maxTokens": 1000, "tokenRatio": 0.1}
 """Stop retrying while failures exceed a tenth of the successes by more than 500. All calls of a lost server
 can move to another one, but a server that stays overloaded is not sent each call five times."""
+DEFAULT_OPEN_CALLS = 4
+"""Default number of calls in flight: keeps a server busy, but leaves capacity for other clients."""
 KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 10_000
 """Applies while calls are open; detects a server that vanished without closing its connections."""
 RETRY_BUFFER_OVERHEAD_BYTES = 65_536
@@ -78,6 +83,61 @@ class Retry:
 NO_RETRY = Retry(attempts=1)
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """How ``Client`` and ``AsyncClient`` connect; they take these options by name.
+
+    Raises:
+        ConfigError: If a number is out of range.
+        TypeError: If a value has another type than described.
+    """
+
+    tls: Tls | None = None
+    """TLS options; None sends plain text."""
+    token: Token = field(default="", repr=False)
+    """Bearer token, or a function that returns it; never sent in plain text beyond this machine."""
+    retry: Retry = Retry()  # frozen
+    """Policy for retrying failed calls. ``timeout_s`` of a call covers all of its attempts."""
+    connections: int = 1
+    """Number of connections, used in turn; more than one helps behind a load balancer that balances
+    connections instead of calls."""
+    in_flight: int = DEFAULT_OPEN_CALLS
+    """Maximum number of calls that ``rescore_stream`` keeps in flight at once."""
+    max_message_bytes: int = MAX_MESSAGE_BYTES
+    """Maximum size of a message that the server accepts; larger requests fail without being sent."""
+
+    def __post_init__(self) -> None:
+        for name, types, expected in (
+            ("tls", (Tls, NoneType), "Tls(…) or None"),
+            ("token", (str, Callable, NoneType), "a string, or a function that returns one"),
+            ("retry", Retry, "Retry(…) or NO_RETRY"),
+            ("connections", int, "a number"),
+            ("in_flight", int, "a number"),
+            ("max_message_bytes", int, "a number"),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, types):  # type: ignore[arg-type]  # Callable
+                raise TypeError(f"{name} is of type {type(value).__name__}; expected {expected}")
+        if self.connections < 1:
+            raise ConfigError(f"connections: expected at least 1, got {self.connections}")
+
+    @classmethod
+    def make(cls, **options: Any) -> ConnectionOptions:
+        """Options by name.
+
+        Raises:
+            TypeError: If there is no option of a name.
+        """
+        known = [option.name for option in fields(cls)]
+        for name in options:
+            if name not in known:
+                raise TypeError(
+                    f"{quote(name)} is not an option of a client; expected some of model, "
+                    f"{', '.join(known)}{did_you_mean(name, known)}"
+                )
+        return cls(**options)
+
+
 def service_config(retry: Retry) -> dict[str, Any]:
     """Build gRPC's service config: round robin over healthy servers, with retries."""
     methods: dict[str, Any] = {"name": [{"service": RESCORER_SERVICE}, {"service": MODEL_SERVICE}]}
@@ -97,41 +157,33 @@ class Connections:
     Args:
         grpc: Module that creates channels, ``grpc`` or ``grpc.aio``.
         target: Target as in ``Client``.
-        count: Number of channels.
+        options: How to connect.
 
     Raises:
         ConfigError: As in ``Client``.
+        TypeError: If the target is not a string.
     """
 
-    def __init__(
-        self,
-        grpc: Any,
-        target: str,
-        *,
-        tls: Tls | None,
-        token: Token,
-        retry: Retry,
-        count: int,
-        max_message_bytes: int,
-    ) -> None:
-        if count < 1:
-            raise ConfigError(f"connections: expected at least 1, got {count}")
-        self._token = token
+    def __init__(self, grpc: Any, target: str, options: ConnectionOptions) -> None:
+        if not isinstance(target, str):
+            raise TypeError(f"target is of type {type(target).__name__}; expected HOST:PORT")
+        tls, count = options.tls, options.connections
+        self._token = options.token
         self.target = target
         resolved, authority = resolve(target)
-        check_token(resolved, tls, token)
+        check_token(resolved, tls, options.token)
         self.diagnosis = Diagnosis(target, tls)
-        options = [
-            *channel_options(retry, max_message_bytes),
+        settings = [
+            *channel_options(options.retry, options.max_message_bytes),
             *([("grpc.default_authority", authority)] if authority else []),
             # Otherwise channels to the same address share one connection.
             *([("grpc.use_local_subchannel_pool", 1)] if count > 1 else []),
         ]
         if tls is None:
-            self.channels = [grpc.insecure_channel(resolved, options) for _ in range(count)]
+            self.channels = [grpc.insecure_channel(resolved, settings) for _ in range(count)]
         else:
-            credentials, options = tls.credentials(), [*options, *tls.options]
-            self.channels = [grpc.secure_channel(resolved, credentials, options) for _ in range(count)]
+            credentials, settings = tls.credentials(), [*settings, *tls.options]
+            self.channels = [grpc.secure_channel(resolved, credentials, settings) for _ in range(count)]
         self._stubs = itertools.cycle([RescorerServiceStub(channel) for channel in self.channels])
         self.models: Any = ModelServiceStub(self.channels[0])
 

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import numbers
+from collections.abc import Iterator, Mapping, Sequence, Set
+from types import MappingProxyType
+from typing import Any
 
+from rescorer.conversation import Phrase, Utterance
 from rescorer.errors import MAX_QUOTED_CHARS, InvalidList, quote, shorten
 from rescorer.preparation.unread_scores import find_unread_fields, name_fields
 from rescorer.trie import Words
@@ -12,6 +16,30 @@ from rescorer.types import Hypothesis, NBestList, Weights
 
 MAX_WORDS = 100_000
 """Maximum number of words in a hypothesis or context; no real sentence is longer."""
+NUMBERS = (float, int, numbers.Real)
+"""Types of numbers; the first two are recognised fastest, the last one includes those of arrays."""
+TEXT, NUMBER = (str, "a string"), (NUMBERS, "a number")
+EXPECTED_TYPES: Mapping[type[Any], Mapping[str, tuple[Any, str]]] = MappingProxyType(
+    {
+        NBestList: {
+            "id": TEXT,
+            "hypotheses": (Sequence, "a tuple of Hypothesis objects"),
+            "streams": (Mapping, "scores by the name of the stream"),
+            "context": TEXT,
+            "previous": (Sequence, "a tuple of Utterance objects"),
+            "phrases": (Sequence, "a tuple of Phrase objects"),
+        },
+        Hypothesis: {"text": TEXT, "partial": (int, "True or False")},
+        Utterance: {"text": TEXT, "speaker": TEXT, "confidence": NUMBER},
+        Phrase: {
+            "text": TEXT,
+            "weight": NUMBER,
+            "spellings": ((tuple, list), "a tuple of strings"),
+            "slot": TEXT,
+        },
+    }
+)
+"""Types of the fields that are scored or sent, and how errors describe them."""
 
 
 def check_lengths(list_id: str, words: Sequence[Words], context: Words) -> None:
@@ -78,18 +106,87 @@ def _describe_missing(nbest: NBestList, weights: Weights) -> str:
     return message
 
 
+def check_types(nbest: NBestList) -> None:
+    """Check the types of everything in a list that is scored or sent, which Python itself does not check.
+
+    Raises:
+        InvalidList: a value has the wrong type; the error names it.
+    """
+    list_id = str(nbest.id)
+    if wrong := find_wrong_type(nbest, NBestList):
+        raise InvalidList(wrong[1], list_id=list_id, field=wrong[0])
+    if not all(
+        isinstance(hypothesis, Hypothesis)
+        and isinstance(hypothesis.text, str)
+        and isinstance(hypothesis.partial, int)
+        for hypothesis in nbest.hypotheses
+    ) and (error := find_wrong_hypothesis(nbest)):
+        raise error
+    for name, values in nbest.streams.items():
+        _check_stream(name, values, list_id)
+    for name, parts, kind in (("previous", nbest.previous, Utterance), ("phrases", nbest.phrases, Phrase)):
+        for index, part in enumerate(parts):
+            if wrong := find_wrong_type(part, kind):
+                place = f"{name}[{index}].{wrong[0]}".rstrip(".")
+                raise InvalidList(wrong[1], list_id=list_id, field=place)
+
+
+def find_wrong_types(lists: Sequence[NBestList]) -> Iterator[tuple[int, InvalidList]]:
+    """Yield the index of each list with a wrong type, and the error of ``check_types``."""
+    for index, nbest in enumerate(lists):
+        try:
+            check_types(nbest)
+        except InvalidList as error:
+            yield index, error
+
+
 def find_wrong_hypothesis(nbest: NBestList) -> InvalidList | None:
-    """Return the error about the first hypothesis that is not a ``Hypothesis`` with a text, if there is one.
+    """Return the error about the first hypothesis with a wrong type, if there is one.
 
     For use after an operation on the hypotheses has failed: valid lists are not delayed by it.
     """
     for index, hypothesis in enumerate(nbest.hypotheses):
-        if not isinstance(hypothesis, Hypothesis):
-            message = f"expected a Hypothesis, got {type(hypothesis).__name__}"
-            if isinstance(hypothesis, str):
-                message += f"; write Hypothesis({quote(hypothesis)})"
-            return InvalidList(message, list_id=nbest.id, hypothesis=index)
-        if not isinstance(hypothesis.text, str):
-            message = f"expected a string, got {type(hypothesis.text).__name__}"
-            return InvalidList(message, list_id=nbest.id, hypothesis=index, field="text")
+        if wrong := find_wrong_type(hypothesis, Hypothesis):
+            return InvalidList(wrong[1], list_id=str(nbest.id), hypothesis=index, field=wrong[0])
     return None
+
+
+def find_wrong_type(value: Any, kind: type[Any]) -> tuple[str, str] | None:
+    """Return the name of the first field with a wrong type and what was expected; None if there is none.
+
+    The name is empty if the value itself is not of this kind.
+
+    >>> find_wrong_type(Phrase("Ada", weight="high"), Phrase)
+    ('weight', 'expected a number, got str')
+    """
+    if not isinstance(value, kind):
+        article = "an" if kind.__name__[0] in "AEIOU" else "a"
+        hint = f"; write {kind.__name__}({quote(value)})" if isinstance(value, str) else ""
+        return "", f"expected {article} {kind.__name__}, got {type(value).__name__}{hint}"
+    for name, (types, description) in EXPECTED_TYPES[kind].items():
+        if not isinstance(getattr(value, name), types):
+            return name, f"expected {description}, got {type(getattr(value, name)).__name__}"
+    for index, spelling in enumerate(getattr(value, "spellings", ())):
+        if not isinstance(spelling, str):
+            return f"spellings[{index}]", f"expected a string, got {type(spelling).__name__}"
+    return None
+
+
+def _check_stream(name: Any, values: Any, list_id: str) -> None:
+    """Raise InvalidList unless a stream has a string as its name, and numbers in a sequence or array."""
+    if not isinstance(name, str):
+        reason = f"expected a string as the name of a stream, got {type(name).__name__}"
+        raise InvalidList(reason, list_id=list_id, field="streams")
+    field = f'streams["{name}"]'
+    try:
+        len(values)
+        is_column = not isinstance(values, (str, bytes, Mapping, Set))
+    except TypeError:
+        is_column = False
+    if not is_column:
+        reason = f"expected a tuple with one number per hypothesis, got {type(values).__name__}"
+        raise InvalidList(reason, list_id=list_id, field=field)
+    if not all(isinstance(value, NUMBERS) for value in values):
+        index, wrong = next((i, v) for i, v in enumerate(values) if not isinstance(v, NUMBERS))
+        reason = f"expected a number, got {type(wrong).__name__}"
+        raise InvalidList(reason, list_id=list_id, hypothesis=index, field=field)

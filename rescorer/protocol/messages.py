@@ -18,7 +18,7 @@ from rescorer.candidates.replacement import replace_spans
 from rescorer.conversation import Generated, Phrase, Utterance
 from rescorer.errors import InvalidList, quote
 from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
-from rescorer.preparation.list_checks import find_wrong_hypothesis
+from rescorer.preparation.list_checks import check_types
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.types import (
@@ -118,9 +118,10 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
     """Convert a list for sending; streams are sent in nats, user-defined fields are not sent.
 
     Raises:
-        InvalidList: If a hypothesis, a text or a score has the wrong type, or a text has characters that
-            UTF-8 cannot encode.
+        InvalidList: If a value has the wrong type, a text has characters that UTF-8 cannot encode, or a score
+            is too large.
     """
+    check_types(nbest)
     try:
         return pb.NBestList(
             id=nbest.id,
@@ -139,9 +140,8 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
             ],
             phrases=phrases_to_proto(nbest.phrases),
         )
-    except (AttributeError, TypeError, ValueError) as error:
-        wrong_hypothesis = find_wrong_hypothesis(nbest)
-        raise wrong_hypothesis or InvalidList(f"cannot be sent: {error}", list_id=nbest.id) from None
+    except (TypeError, ValueError, OverflowError) as error:
+        raise InvalidList(f"cannot be sent: {error}", list_id=nbest.id) from None
 
 
 def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:

@@ -102,7 +102,7 @@ def test_clients_rescore_like_the_library(library, server, client, some_lists, w
     options = {"merge": merge, "drop_empty": drop_empty}
     expected_answers = library.rescore_each(some_lists, weights, **options)
     results = [
-        client.rescore(some_lists, weights, **options),
+        client.rescore_each(some_lists, weights, **options),
         list(client.rescore_stream(some_lists, weights, **options)),
         *asyncio.run(rescore_async(server.target, some_lists, weights, **options)),
     ]

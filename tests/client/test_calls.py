@@ -22,8 +22,8 @@ from rescorer import (
     ScoringError,
 )
 from rescorer.client import NO_RETRY, AsyncClient, Client
-from rescorer.client.blocking import DEFAULT_OPEN_CALLS
-from rescorer.client.calls import MAX_BULK_LISTS
+from rescorer.client.connection import DEFAULT_OPEN_CALLS
+from rescorer.client.requests import MAX_BULK_LISTS
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from tests.conftest import REPOSITORY
 from tests.support.clients import make_list, rescore_async
@@ -40,7 +40,7 @@ def test_errors_take_the_place_of_lists_that_cannot_be_sent(client, server):
         make_list("d"),
     ]
     for answers in (
-        client.rescore(items),
+        client.rescore_each(items),
         list(client.rescore_stream(items)),
         *asyncio.run(rescore_async(server.target, items)),
     ):
@@ -52,7 +52,7 @@ def test_errors_take_the_place_of_lists_that_cannot_be_sent(client, server):
 
 @pytest.mark.slow
 def test_refuses_items_that_are_not_lists(client):
-    with pytest.raises(TypeError, match="lists must be NBestList objects, got dict"):
+    with pytest.raises(TypeError, match=r"lists\[0\] is of type dict; expected an NBestList"):
         client.rescore([{"id": "u1"}])
 
 

@@ -68,7 +68,7 @@ async def call_repeatedly(client: AsyncClient, outcomes: Counter[str], interval_
     due = time.monotonic()
     while True:
         try:
-            (answer,) = await client.rescore([nbest], timeout_s=60)
+            (answer,) = await client.rescore_each([nbest], timeout_s=60)
             outcomes["answered" if isinstance(answer, RescoredList) else type(answer).__name__] += 1
         except Exception as error:
             outcomes[type(error).__name__] += 1

@@ -10,7 +10,6 @@ import pytest
 from rescorer import (
     ConfigError,
     Hypothesis,
-    InputError,
     InvalidList,
     LimitExceeded,
     NBestList,
@@ -92,8 +91,9 @@ def test_service_and_file_agree_with_the_library(run, bundle, rescorer, tmp_path
             client.rescore([make_list()], phrase_lists=["x"])
         with pytest.raises(LimitExceeded, match=r"phrase_lists: 17 names; expected at most 16"):
             client.rescore([make_list()], phrase_lists=["x"] * 17)
-        with pytest.raises(InputError, match="phrases cannot be sent"):
-            client.rescore([make_list()], phrases=["a"])
+        assert client.rescore([make_list()], phrases=[PHRASES[0].text]) == client.rescore(
+            [make_list()], phrases=[Phrase(PHRASES[0].text)]
+        )
     source, output = tmp_path / "lists.jsonl", tmp_path / "out.jsonl"
     line = {
         "id": "u",

@@ -12,9 +12,9 @@ def make_list(list_id="u1", *texts, **fields) -> NBestList:
     return NBestList(list_id, tuple(map(Hypothesis, texts)), {"acoustic": scores}, **fields)
 
 
-async def rescore_async(target: str, lists, weights=None, **options) -> tuple[list, list]:
-    """Rescore lists with ``AsyncClient``, once as one call and once as a stream."""
+async def rescore_async(target: str, lists, options=None, **changes) -> tuple[list, list]:
+    """Rescore lists with ``AsyncClient``, once as one call and once as a stream, with errors in place."""
     async with AsyncClient(target) as client:
         await client.wait_ready(10)
-        answers = await client.rescore(lists, weights, **options)
-        return answers, [answer async for answer in client.rescore_stream(lists, weights, **options)]
+        answers = await client.rescore_each(lists, options, **changes)
+        return answers, [answer async for answer in client.rescore_stream(lists, options, **changes)]

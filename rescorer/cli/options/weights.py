@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,6 +23,7 @@ from rescorer.cli.options.stream_advice import (
 from rescorer.errors import ConfigError, did_you_mean
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, check_writable, is_rescored
+from rescorer.options import load_weights
 from rescorer.score_combination import parse_weights
 from rescorer.types import NBestList, Weights
 
@@ -111,10 +111,7 @@ def _find_weights(name: str, known: Mapping[str, Weights]) -> Weights:
     if name in known:
         return known[name]
     if Path(name).is_file():
-        try:
-            return parse_weights({"name": Path(name).stem, **json.loads(Path(name).read_text("utf-8"))})
-        except (ValueError, TypeError) as error:
-            raise ConfigError(f"--weights {name}: cannot be read as JSON weights: {error}") from None
+        return load_weights(name)
     available = ", ".join(sorted(known))
     raise ConfigError(
         f"--weights {name}: no such file, and the bundle has {available}{did_you_mean(name, known)}"

@@ -59,5 +59,5 @@ def test_errors_name_the_utterance(bundle):
 
 def test_wrong_utterance_is_not_sent():
     nbest = NBestList("u", (Hypothesis("a"),), previous=("not an utterance",))
-    with pytest.raises(InvalidList, match="cannot be sent"):
+    with pytest.raises(InvalidList, match=r"previous\[0\]: expected an Utterance, got str"):
         list_to_proto(nbest)

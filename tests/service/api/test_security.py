@@ -109,7 +109,7 @@ def test_logs_texts_only_if_configured(ngram_bundle, capfd, log_texts):
     invalid = NBestList("u2", (Hypothesis("canary"),), {})
     log_to_stderr()  # like the command line
     with run_server(ngram_bundle, log_texts=log_texts) as server, Client(server.target) as client:
-        client.rescore([secret, invalid])
+        client.rescore_each([secret, invalid])
         client.score_text(["canary"])
         with pytest.raises(RescorerError):
             client.rescore([secret], "other")
