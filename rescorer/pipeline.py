@@ -18,7 +18,6 @@ from rescorer.errors import ConfigError, InputError, InvalidList, quote
 from rescorer.extensions import make_ranker
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
-from rescorer.lm.word_encoder import WordEncoder
 from rescorer.model_loading import load_bundle_models
 from rescorer.options import RescoreOptions, Weighting, as_lists, as_texts
 from rescorer.preparation.list_checks import find_wrong_types
@@ -29,6 +28,7 @@ from rescorer.scoring.batch import Batch, ScoredPart, plan, score_words
 from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.trie_scorer import TrieScorer, find_encoders
 from rescorer.types import Hypothesis, NBestList, RescoredList, TextScore, Weights
+from rescorer.word_encoder import WordEncoder
 
 MAX_BATCH_WORDS = 65_536
 """Default number of words per batch. At hidden size 200, a network needs 1 KB per word: 64 MB."""

@@ -11,9 +11,9 @@ from rescorer.bundle import Bundle, read_bundle
 from rescorer.errors import ConfigError, ScoringError, quote
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import EdgeScores, LanguageModel, VectorModel
-from rescorer.lm.word_encoder import WordEncoder
 from rescorer.model_loading import load_bundle_models
 from rescorer.trie import HypothesisTrie
+from rescorer.word_encoder import WordEncoder
 
 Encoders = Mapping[str, WordEncoder]
 

@@ -20,7 +20,6 @@ import numpy as np
 
 from rescorer.decision.bayes_risk import expected_errors
 from rescorer.decision.confusion_network import build_network
-from rescorer.lm.word_encoder import WordEncoder
 from rescorer.ranking import posteriors
 from rescorer.reranking.ensemble import Ensemble, linear_ensemble
 from rescorer.reranking.features import FEATURE_KINDS
@@ -29,6 +28,7 @@ from rescorer.reranking.transformer import TransformerEnsemble, TransformerSizes
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import Weights
+from rescorer.word_encoder import WordEncoder
 
 N_PAIRS = 300
 """Pairs of hypotheses for which the slow twin is measured."""

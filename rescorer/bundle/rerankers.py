@@ -11,11 +11,11 @@ from rescorer.bundle.manifest import MAX_MODELS, check_label, first_ngram, list_
 from rescorer.bundle.weights import check_weights, shorten_message
 from rescorer.errors import BundleError, ConfigError, did_you_mean, quote
 from rescorer.lm.files.network_files import read_config
-from rescorer.lm.word_encoder import WordEncoder
 from rescorer.reranking.files import CONFIG_FILE, read_reranker
 from rescorer.reranking.reranker import Reranker
 from rescorer.safe_input.files import SealedFolder
 from rescorer.score_combination import EMPTY, MIXTURE, OOV, RERANKER, WORDS
+from rescorer.word_encoder import WordEncoder
 
 RERANKERS = "reranker"
 """The folder of a bundle whose subfolders are its rerankers."""

@@ -8,7 +8,6 @@ from dataclasses import replace
 
 from rescorer.bundle import Bundle
 from rescorer.errors import InvalidList, LimitExceeded, quote
-from rescorer.lm.word_encoder import WordEncoder
 from rescorer.options import RescoreOptions
 from rescorer.preparation.previous import join_words
 from rescorer.reranking.reranker import Reranker, replace_by_base
@@ -17,6 +16,7 @@ from rescorer.scoring.batch import Batch
 from rescorer.scoring.components import Columns, Component, Outline, PreparedList, ScoredList
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
+from rescorer.word_encoder import WordEncoder
 
 
 class Rerankers(Component):

@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
-from rescorer.lm.word_encoder import MAX_ENCODING_SIZE, MAX_VECTOR_SIZE
 from rescorer.reranking.ensemble import MAX_HIDDEN, MAX_MEMBERS, MAX_PARAMETERS, Ensemble
 from rescorer.reranking.features import MAX_FEATURES
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.transformer import MAX_HEADS, MAX_LAYERS, MAX_UNITS, MAX_WIDTH, TransformerSizes
 from rescorer.score_combination import weights_to_dict
 from rescorer.types import MAX_NUMBER
+from rescorer.word_encoder import MAX_ENCODING_SIZE, MAX_VECTOR_SIZE
 
 SCHEMA = 1
 KEYS = ("schema", "features", "base", "members", "hidden_units", "models", "tuned_on", "held_out")

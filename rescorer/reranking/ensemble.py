@@ -13,8 +13,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import ConfigError
-from rescorer.lm.word_encoder import MAX_ENCODING_SIZE
 from rescorer.reranking.features import MAX_FEATURES
+from rescorer.word_encoder import MAX_ENCODING_SIZE
 
 MAX_MEMBERS, MAX_HIDDEN = 64, 1024
 MAX_PARAMETERS = 1 << 20

@@ -16,7 +16,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from rescorer.errors import MAX_QUOTED_CHARS, BundleError, ConfigError, quote, shorten
-from rescorer.lm.word_encoder import WordEncoder
 from rescorer.reranking.config import (
     ENCODER,
     Config,
@@ -33,6 +32,7 @@ from rescorer.safe_input.files import Folder
 from rescorer.safe_input.json import MAX_JSON_BYTES
 from rescorer.safe_input.tensors import MAX_HEADER_BYTES, TensorInfo, format_shape, read_tensor_header
 from rescorer.score_combination import parse_weights
+from rescorer.word_encoder import WordEncoder
 
 CONFIG_FILE, PARAMETERS_FILE = "config.json", "parameters.safetensors"
 RERANKER_FILES = (CONFIG_FILE, PARAMETERS_FILE)

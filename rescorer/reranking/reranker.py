@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rescorer.errors import ConfigError, LimitExceeded, quote
-from rescorer.lm.word_encoder import ENCODING, WordEncoder
 from rescorer.ranking import MAX_TOTAL
 from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.features import (
@@ -26,6 +25,7 @@ from rescorer.reranking.transformer import TransformerEnsemble
 from rescorer.score_combination import OOV, RERANKER, totals
 from rescorer.trie import Words
 from rescorer.types import Weights
+from rescorer.word_encoder import ENCODING, WordEncoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from rescorer.errors import ConfigError, LimitExceeded
-from rescorer.lm.word_encoder import MAX_ENCODING_SIZE
 from rescorer.reranking.ensemble import MAX_MEMBERS, MAX_PARAMETERS
 from rescorer.reranking.features import MAX_FEATURES
+from rescorer.word_encoder import MAX_ENCODING_SIZE
 
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_UNITS = 4, 128, 8, 512
 MAX_ATTENTION_WEIGHTS = 1 << 28

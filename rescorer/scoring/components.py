@@ -24,8 +24,8 @@ from rescorer.trie import Words
 from rescorer.types import DecisionRule, NBestList, Weights
 
 if TYPE_CHECKING:
-    from rescorer.lm.word_encoder import WordEncoder
     from rescorer.scoring.batch import Batch, ScoredPart, ScoreRequest
+    from rescorer.word_encoder import WordEncoder
 
 Columns = dict[str, np.ndarray]
 """Numbers of the hypotheses of a list by name, (H,) float64 each."""

@@ -10,9 +10,9 @@ import pytest
 
 from rescorer.evaluation import score_cache
 from rescorer.evaluation.score_cache import delete_oldest, load_cached_rescorer
-from rescorer.lm.word_encoder import WordEncoder
 from rescorer.pipeline import Rescorer
 from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.word_encoder import WordEncoder
 
 TEXTS = ("the cat sat", "the mat", "", "a zebra sat on the mat")
 LISTS = [

@@ -11,9 +11,9 @@ from rescorer.errors import ConfigError
 from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.ngrams import read_ngram
 from rescorer.lm.reference_scorer import reference_encoding
-from rescorer.lm.word_encoder import WordEncoder
 from rescorer.trie import build_trie
 from rescorer.trie_scorer import TrieScorer
+from rescorer.word_encoder import WordEncoder
 from tests.support.tiny_models import NETWORK_WORDS, random_network, write_arpa
 
 sentences = st.lists(st.sampled_from((*NETWORK_WORDS, "zebra")), max_size=6).map(tuple)

@@ -1,4 +1,4 @@
-"""Check that imports follow the layers, and that modules are documented and small."""
+"""Check that imports follow the layers, and that modules are documented."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("rescorer", "training", "tools", "demo", "examples")
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 HANDWRITTEN_SOURCES = [path for path in SOURCES if "_pb2" not in path.name]
-MAX_MODULE_LINES, MAX_FUNCTION_LINES, MAX_FOLDER_MODULES = 320, 80, 14
+MAX_FUNCTION_LINES = 80
 
 
 def test_imports_follow_the_layers():
@@ -27,9 +27,8 @@ def test_imports_follow_the_layers():
 
 
 @pytest.mark.parametrize("path", HANDWRITTEN_SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_modules_are_documented_and_small(path):
+def test_modules_are_documented_and_functions_short(path):
     text = path.read_text(encoding="utf-8")
-    assert len(text.splitlines()) <= MAX_MODULE_LINES
     tree = ast.parse(text)
     assert path.name == "__main__.py" or not text.strip() or ast.get_docstring(tree)
     for node in ast.walk(tree):
@@ -46,7 +45,6 @@ def test_the_wheel_claims_only_names_of_our_own():
 @pytest.mark.parametrize(
     "folder", [path.parent for path in HANDWRITTEN_SOURCES if path.name == "__init__.py"]
 )
-def test_packages_are_small_and_say_what_they_are_for(folder):
-    assert sum(path.name != "__init__.py" for path in folder.glob("*.py")) <= MAX_FOLDER_MODULES
+def test_packages_say_what_they_are_for(folder):
     tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
     assert ast.get_docstring(tree), "expected a docstring that says what the package does"

@@ -17,7 +17,7 @@ from rescorer.evaluation.comparison.systems import compare_systems, weights_by_s
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
 from rescorer.extensions.rerankers import used_rerankers
-from rescorer.lm.word_encoder import WordEncoder
+from rescorer.word_encoder import WordEncoder
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "ran", "fast"]
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from rescorer.bundle import read_bundle
 from rescorer.evaluation.comparison.scored_lists import score_lists
-from rescorer.lm.word_encoder import WordEncoder
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.transformer import TransformerSizes
 from rescorer.types import Hypothesis, NBestList
+from rescorer.word_encoder import WordEncoder
 from rescorer_training.reranker import encoding, training, transformer
 from rescorer_training.reranker.candidates import WITH_ENCODING, Candidate
 from rescorer_training.reranker.encoding import compress_encoding, encode_lists, find_components

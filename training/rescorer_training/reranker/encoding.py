@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.lm.base import LanguageModel, VectorModel
-from rescorer.lm.word_encoder import ENCODING, WordEncoder
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.ensemble import Ensemble
 from rescorer.reranking.features import centre_features
 from rescorer.reranking.transformer import TransformerEnsemble
 from rescorer.types import NBestList
+from rescorer.word_encoder import ENCODING, WordEncoder
 from rescorer_training.reranker.arrays import TrainingArrays
 from rescorer_training.reranker.candidates import MIN_LISTS_FOR_NETWORKS
 
