@@ -370,6 +370,12 @@ def reserved_names(components: Iterable[Component]) -> frozenset[str]:
     return frozenset(name for component in components for name in component.columns)
 
 
+def weighted_columns(kinds: Iterable[type[Component]]) -> tuple[str, ...]:
+    """Names of the columns whose weights are in ``Weights.components``: those of classes that do not decide
+    by themselves when they are used."""
+    return tuple(name for kind in kinds if kind.bind is Component.bind for name in kind.columns)
+
+
 def find_by_name(components: Collection[Component]) -> dict[str, Component]:
     """One component of each name, in order."""
     return {component.name: component for component in components}

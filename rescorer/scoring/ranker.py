@@ -30,6 +30,7 @@ from rescorer.scoring.components import (
     PreparedList,
     ScoredList,
     reserved_names,
+    weighted_columns,
 )
 from rescorer.trie import Words
 from rescorer.types import Calibration, NBestList, Weights, WordConfidence
@@ -90,12 +91,12 @@ class ListRanker:
 
     def _check_components(self, weights: Weights) -> None:
         """Raise ConfigError if weights name a column that no component has."""
-        known = [name for component in self.components for name in component.columns]
+        known = weighted_columns(map(type, self.components))
         for name in weights.components:
             if name not in known:
                 raise ConfigError(
-                    f"weights.components names {quote(name)}; expected some of "
-                    f"{', '.join(known)}{did_you_mean(name, known)}"
+                    f"weights.components names {quote(name)}; this version knows "
+                    f"{', '.join(known) or 'no such components'}{did_you_mean(name, known)}"
                 )
 
     def bind(self, options: RescoreOptions | Weighting = None) -> BoundOptions:

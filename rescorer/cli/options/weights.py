@@ -21,10 +21,12 @@ from rescorer.cli.options.stream_advice import (
     describe_unread,
 )
 from rescorer.errors import ConfigError, did_you_mean
+from rescorer.extensions import COMPONENTS
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, check_writable, is_rescored
 from rescorer.options import load_weights
 from rescorer.score_combination import parse_weights
+from rescorer.scoring.components import weighted_columns
 from rescorer.types import NBestList, Weights
 
 N_CHECKED_LISTS = 10
@@ -130,6 +132,8 @@ def change_weight(weights: Weights, change: str) -> Weights:
     label = weights.name if weights.name.endswith("*") else f"{weights.name}*"
     if name in OWN_WEIGHTS:
         return _replace_checked(weights, label, **{name: value})
+    if name in weighted_columns(COMPONENTS):
+        return _replace_checked(weights, label, components={**weights.components, name: value})
     table = TABLES.get(name.split(":")[0], "streams") if ":" in name else "streams"
     key = name.split(":", 1)[1] if table != "streams" else name
     if table == "mixture":

@@ -1,0 +1,118 @@
+"""A component that the project does not have: all it needs is a class, and its place among the others."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, RescoreOptions, Weights
+from rescorer.bundle import read_bundle
+from rescorer.extensions import COMPONENTS
+from rescorer.pipeline import Rescorer
+from rescorer.scoring.components import (
+    Columns,
+    Component,
+    Growth,
+    Outline,
+    PreparedList,
+    ScoredList,
+    weighted_columns,
+)
+from rescorer.scoring.ranker import ListRanker
+
+
+class LongestWord(Component):
+    """The number of letters of the longest word of each hypothesis."""
+
+    name = "longest_word"
+    columns = ("longest_word",)
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        columns["longest_word"] = np.array(
+            [float(max(map(len, words), default=0)) for words in scored.prepared.words]
+        )
+
+    def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
+        return sum(map(len, prepared.words))
+
+
+NBEST = NBestList(
+    "u1", (Hypothesis("the cat sat"), Hypothesis("the catamaran sat")), {"acoustic": (-1.0, -1.0)}
+)
+WITHOUT_MODELS = Weights("w", {"acoustic": 1.0}, {"mixture": 0.0})
+
+
+@pytest.fixture
+def rescorer(ngram_bundle):
+    rescorer = Rescorer.load(ngram_bundle)
+    rescorer.ranker = ListRanker(rescorer.bundle, (*COMPONENTS, LongestWord))
+    return rescorer
+
+
+def test_a_component_adds_a_column_that_weights_name(rescorer):
+    weights = Weights("w", {"acoustic": 1.0}, {"mixture": 0.0}, components={"longest_word": 0.5})
+    (answer,) = rescorer.rescore(NBEST, weights)
+    assert answer.best.text == "the catamaran sat"
+    assert [h.components["longest_word"] for h in answer.hypotheses] == [9.0, 3.0]
+    assert [h.total for h in answer.hypotheses] == pytest.approx([3.5, 0.5])
+
+
+def test_a_component_without_weight_is_not_computed(rescorer):
+    (answer,) = rescorer.rescore(NBEST, WITHOUT_MODELS)
+    assert "longest_word" not in answer.best.components
+    names = [component.name for component in rescorer.ranker.bind(WITHOUT_MODELS).components]
+    assert "longest_word" not in names
+
+
+def test_weights_of_unknown_components_are_refused(rescorer):
+    weights = Weights("w", components={"longest_wrod": 1.0})
+    with pytest.raises(ConfigError, match="did you mean 'longest_word'"):
+        rescorer.rescore(NBEST, weights)
+
+
+def test_streams_may_not_have_the_name_of_a_column(rescorer):
+    for name in ("longest_word", "words", "mixture", "generated", "cache", "ngram"):
+        nbest = NBestList("u1", NBEST.hypotheses, {"acoustic": (0.0, 0.0), name: (0.0, 0.0)})
+        with pytest.raises(InvalidList, match=f"'{name}' is reserved"):
+            rescorer.rescore(nbest, WITHOUT_MODELS)
+
+
+def test_only_components_that_do_not_decide_by_themselves_are_weighted_by_name():
+    assert weighted_columns((*COMPONENTS, LongestWord)) == ("longest_word",)
+
+
+def test_names_of_columns_are_unique(ngram_bundle):
+    ranker = ListRanker(read_bundle(ngram_bundle), (*COMPONENTS, LongestWord))
+    names = [name for component in ranker.components for name in component.columns]
+    assert len(names) == len(set(names))
+    assert len({component.name for component in ranker.components}) == len(ranker.components)
+
+
+OPTIONS = [
+    RescoreOptions(),
+    RescoreOptions(Weights("w", {"acoustic": 1.0}, cache=0.1)),
+    RescoreOptions(phrases=("the cat",)),
+    RescoreOptions(Weights("w", {"acoustic": 1.0}, components={"longest_word": 1.0})),
+]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+@pytest.mark.parametrize("previous", [(), ("the dog",)])
+def test_bounds_name_every_column_of_an_answer(rescorer, options, previous):
+    from dataclasses import replace
+
+    from rescorer import Utterance
+
+    nbest = replace(NBEST, previous=tuple(map(Utterance, previous)))
+    bound = rescorer.ranker.bind(options)
+    (ranking,) = rescorer.rank_each([nbest], bound)
+    outline = Outline(nbest, bound.weights, options.generate, bool(options.phrases))
+    named = {name for component in rescorer.ranker.components for name in component.column_names(outline)}
+    assert ranking.components.keys() <= named
+
+
+def test_a_component_may_add_hypotheses_and_says_how_many(rescorer):
+    assert not any(
+        component.growth(Outline(NBEST, Weights(), False, False)) for component in rescorer.ranker.components
+    )
+    assert Growth(3, 100, "text").n_hypotheses == 3
