@@ -220,11 +220,14 @@ def _check_item(index: int, item: Any, kinds: type[Any] | tuple[type[Any], ...])
     raise TypeError(f"lists[{index}] is of type {type(item).__name__}; expected an NBestList{hint}")
 
 
-_EXPECTED_LISTS = "NBestList, or a sequence of them; formats.read_lists reads them from a file"
+_EXPECTED_LISTS = "an NBestList, or a sequence of them; rescorer.formats.registry chooses a reader for a file"
 
 
-def as_texts(texts: str | Sequence[str]) -> Sequence[str]:
+def as_texts(texts: str | Sequence[str], name: str = "texts") -> Sequence[str]:
     """The texts of a call, of which one may be given alone.
+
+    Args:
+        name: what they are called in errors.
 
     Raises:
         TypeError: something else was given.
@@ -232,9 +235,9 @@ def as_texts(texts: str | Sequence[str]) -> Sequence[str]:
     if isinstance(texts, str):
         return (texts,)
     if isinstance(texts, (bytes, Mapping)) or not hasattr(texts, "__iter__"):
-        raise TypeError(f"texts are of type {type(texts).__name__}; expected strings")
+        raise TypeError(f"{name}: expected a string or several, got {type(texts).__name__}")
     texts = texts if isinstance(texts, (list, tuple)) else list(texts)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"texts[{index}] is of type {type(text).__name__}; expected a string")
+            raise TypeError(f"{name}[{index}]: expected a string, got {type(text).__name__}")
     return texts

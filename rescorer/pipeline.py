@@ -126,6 +126,7 @@ class Rescorer:
         self, lists: Sequence[NBestList], options: BoundOptions | RescoreOptions | Weighting = None
     ) -> list[Ranking | InvalidList]:
         """Like ``rescore_each``, but return each list column by column, as files are written from it."""
+        lists = as_lists(lists)
         bound = options if isinstance(options, BoundOptions) else self.ranker.bind(options)
         answers: list[Ranking | InvalidList | None] = [None] * len(lists)
         valid: list[PreparedList] = []
@@ -159,8 +160,9 @@ class Rescorer:
 
         Raises:
             InvalidList: a text is too long.
+            TypeError: something else than texts was given.
         """
-        texts = as_texts(texts)
+        texts, (context,) = as_texts(texts), as_texts(context, "context")
         nbest = NBestList("", tuple(map(Hypothesis, texts)), context=context)
         prepared = self.ranker.prepare_texts(nbest, self.ranker.bind(weights))
         answers: dict[int, TextScore] = {}
