@@ -71,11 +71,7 @@ class PhraseFinder:
         Raises:
             InvalidList: a phrase of the list is invalid, or it has too many.
         """
-        try:
-            own = [self._compile(nbest.phrases)] if nbest.phrases else []
-        except LimitExceeded as error:
-            raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
-        phrase_sets = [*self.expected, *shared, *own]
+        phrase_sets = [*self.expected, *shared, *self._compile_own(nbest)]
         if not phrase_sets:
             return ()
         has_slots = any(phrases.slots for phrases in phrase_sets)
@@ -91,10 +87,21 @@ class PhraseFinder:
         return tuple(matches) if any(matches) else ()
 
     def collect(self, nbest: NBestList, shared: Sequence[PhraseSet] = ()) -> tuple[Phrase, ...]:
-        """Return all phrases that are expected in a list, each once."""
+        """Return all phrases that are expected in a list, each once.
+
+        Raises:
+            InvalidList: a phrase of the list is invalid, or it has too many.
+        """
+        self._compile_own(nbest)
         sets = (*self.expected, *shared)
         phrases = (*nbest.phrases, *(phrase for one in sets for phrase in one.phrases))
         return tuple(dict.fromkeys(phrases)) if sets else nbest.phrases
+
+    def _compile_own(self, nbest: NBestList) -> list[PhraseSet]:
+        try:
+            return [self._compile(nbest.phrases)] if nbest.phrases else []
+        except LimitExceeded as error:
+            raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
 
     def _compile(self, phrases: tuple[Phrase, ...]) -> PhraseSet:
         """Compile phrases, unless an equal set is kept; may be called from several threads."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Phrase
-from rescorer.candidates import generation
+from rescorer.candidates import generation, phone_distance
 from rescorer.candidates.dictionary import parse_dictionary
 from rescorer.candidates.generation import GenerationSettings, Generator, components_of_generated
 from rescorer.candidates.pronunciation import Pronouncer
@@ -223,13 +223,13 @@ def test_components_say_what_sound_says_for_a_phrase():
 
 def test_long_texts_and_spellings_are_not_searched(monkeypatch):
     searched = []
-    find = generation.find_similar
+    find = phone_distance.find_similar
 
     def record(phones, boundaries, phrases, max_distance):
         searched.append((len(phones), [len(phrase) for phrase in phrases]))
         return find(phones, boundaries, phrases, max_distance)
 
-    monkeypatch.setattr(generation, "find_similar", record)
+    monkeypatch.setattr(phone_distance, "find_similar", record)
     phrases = (Phrase("rusk", spellings=("rust " * 16, "canoe" * 21)), Phrase("canoe " * 17))
     long = "at " * (generation.MAX_SEARCHED_WORDS - 2)
     one = nbest("call rust", long, "call rust")
