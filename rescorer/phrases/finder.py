@@ -8,7 +8,7 @@ from threading import Lock
 
 from rescorer.conversation import Phrase
 from rescorer.errors import ConfigError, InvalidList, LimitExceeded, did_you_mean, quote
-from rescorer.phrases.matching import PhraseMatch, SlotShare, fill_slots, find_matches
+from rescorer.phrases.matching import PhraseMatch, PhraseSearch, SlotShare, fill_slots
 from rescorer.phrases.phrase_set import PhraseSet, compile_phrases
 from rescorer.trie import Words
 from rescorer.types import NBestList
@@ -75,13 +75,14 @@ class PhraseFinder:
         if not phrase_sets:
             return ()
         has_slots = any(phrases.slots for phrases in phrase_sets)
-        found: dict[tuple[int, bool], Sequence[PhraseMatch]] = {}  # equal texts share their words
+        search = PhraseSearch(phrase_sets)
+        found: dict[tuple[Words, bool], Sequence[PhraseMatch]] = {}
         shares: dict[Words, list[SlotShare]] = {}
         matches = []
         for hypothesis, canonical in zip(nbest.hypotheses, words, strict=True):
-            key = id(canonical), hypothesis.partial
+            key = canonical, hypothesis.partial
             if key not in found:
-                in_words = find_matches(phrase_sets, canonical, partial=hypothesis.partial)
+                in_words = search.find(canonical, partial=hypothesis.partial)
                 found[key] = fill_slots(phrase_sets, canonical, in_words, shares) if has_slots else in_words
             matches.append(found[key])
         return tuple(matches) if any(matches) else ()
