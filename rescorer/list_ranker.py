@@ -6,7 +6,7 @@ starts quickly and stays small.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -93,13 +93,20 @@ class ListRanker:
         return Generator(self._normalise, load_pronouncer(self.dictionary))
 
     def prepare(
-        self, nbest: NBestList, weights: Weights, phrases: Sequence[PhraseSet] = (), *, generate: bool = False
+        self,
+        nbest: NBestList,
+        weights: Weights,
+        phrases: Sequence[PhraseSet] = (),
+        *,
+        generate: bool = False,
+        spend: Callable[[int], None] = lambda steps: None,
     ) -> PreparedList:
         """Check a list against complete weights and normalise its words.
 
         Args:
             phrases: sets of phrases that are expected besides those of the list.
             generate: add hypotheses with phrases in place of what sounds like them.
+            spend: called with an upper bound of the steps of each search before it begins; it may raise.
 
         Raises:
             InvalidList: the list cannot be scored under these weights.
@@ -116,10 +123,12 @@ class ListRanker:
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
             if generate and (expected := self.phrases.collect(nbest, phrases)):
+                spend(self.generator.estimate_steps(nbest, expected))
                 nbest = self.generator.extend(nbest, expected)
                 words += self.normalise_texts([h.text for h in nbest.hypotheses[len(words) :]])
             spoken = normalise_previous(nbest.previous, self._normalise)
             previous = [utterance.words for utterance in spoken]
+            spend(self.phrases.estimate_steps(nbest, words, phrases))
             found = self.phrases.find(nbest, words, phrases)
             matches = found if weights.phrases != 0 else ()  # nor do unknown words of phrases count then
         has_cache = weights.cache or weights.neural_cache

@@ -181,10 +181,7 @@ class Generator:
         Raises:
             InvalidList: there are too many phrases.
         """
-        count = sum(1 + len(phrase.spellings) for phrase in phrases)
-        if count > MAX_SOUNDS:
-            message = f"{count:,} phrases and spellings; expected at most {MAX_SOUNDS:,} to generate from"
-            raise InvalidList(message, list_id=nbest.id, field="phrases")
+        _check_count(nbest, phrases)
         texts, spoken = self._pronounce_texts(nbest), self._spoken(phrases)
         proposals = self._propose(texts, spoken)
         known = {self._normalise(text) for text in {hypothesis.text for hypothesis in nbest.hypotheses}}
@@ -199,7 +196,11 @@ class Generator:
 
         What is counted is known before the search: phones, words, and places where a word may begin. The rest
         of the work is in proportion to the texts, or has constant bounds.
+
+        Raises:
+            InvalidList: there are too many phrases.
         """
+        _check_count(nbest, phrases)
         texts, spoken = self._pronounce_texts(nbest), self._spoken(phrases)
         n_places = sum(len(text.starts) + 1 for text in texts)
         lengths = [len(sound.phones) for sound in spoken.sounds]
@@ -288,6 +289,13 @@ class Generator:
             )
             for text, words in searched
         ]
+
+
+def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:
+    count = sum(1 + len(phrase.spellings) for phrase in phrases)
+    if count > MAX_SOUNDS:
+        message = f"{count:,} phrases and spellings; expected at most {MAX_SOUNDS:,} to generate from"
+        raise InvalidList(message, list_id=nbest.id, field="phrases")
 
 
 def components_of_generated(hypotheses: Sequence[Hypothesis]) -> dict[str, np.ndarray]:

@@ -261,9 +261,7 @@ def _nearest_costs(phones: np.ndarray) -> np.ndarray:
     return nearest.astype(np.float64)
 
 
-def _match_pairs(
-    pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound: int
-) -> list[tuple[int, int, int, int]]:
+def _match_pairs(pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound: int) -> Matched:
     """Compare phrases of one length with windows.
 
     Args:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from threading import Lock
 
 from rescorer.conversation import Phrase
 from rescorer.errors import ConfigError, InvalidList, LimitExceeded, did_you_mean, quote
-from rescorer.phrases.matching import PhraseMatch, PhraseSearch, SlotShare, fill_slots
+from rescorer.phrases.matching import PhraseMatch, PhraseSearch, SlotShare, estimate_steps, fill_slots
 from rescorer.phrases.phrase_set import PhraseSet, compile_phrases
 from rescorer.trie import Words
 from rescorer.types import NBestList
@@ -19,6 +19,12 @@ MAX_KEPT = 16
 """Number of compiled sets that are kept, because the lists of a conversation have the same phrases."""
 MAX_KEPT_NODES = 100_000
 """Number of nodes of all sets that are kept, which take 35 MB."""
+
+
+def check_set_names(names: Sized) -> None:
+    """Raise LimitExceeded if there are too many names of sets."""
+    if len(names) > MAX_SETS:
+        raise LimitExceeded(f"{len(names)} names; expected at most {MAX_SETS}", field="phrase_lists")
 
 
 class PhraseFinder:
@@ -49,8 +55,7 @@ class PhraseFinder:
             ConfigError: the bundle does not have phrases of a name.
             LimitExceeded: a phrase is invalid, or there are too many; see ``compile_phrases``.
         """
-        if len(names) > MAX_SETS:
-            raise LimitExceeded(f"{len(names)} names; expected at most {MAX_SETS}", field="phrase_lists")
+        check_set_names(names)
         for name in names:
             if name not in self._named:
                 known = ", ".join(sorted(self._named)) or "none"
@@ -86,6 +91,17 @@ class PhraseFinder:
                 found[key] = fill_slots(phrase_sets, canonical, in_words, shares) if has_slots else in_words
             matches.append(found[key])
         return tuple(matches) if any(matches) else ()
+
+    def estimate_steps(
+        self, nbest: NBestList, words: Sequence[Words], shared: Sequence[PhraseSet] = ()
+    ) -> int:
+        """Return an upper bound of the steps of ``find``, whose arguments and errors are the same."""
+        phrase_sets = [*self.expected, *shared, *self._compile_own(nbest)]
+        if not phrase_sets:
+            return 0
+        partial = (hypothesis.partial for hypothesis in nbest.hypotheses)
+        n_words = sum(len(canonical) for canonical, _ in set(zip(words, partial, strict=True)))
+        return estimate_steps(n_words, phrase_sets)
 
     def collect(self, nbest: NBestList, shared: Sequence[PhraseSet] = ()) -> tuple[Phrase, ...]:
         """Return all phrases that are expected in a list, each once.

@@ -34,7 +34,13 @@ from rescorer.score_combination import totals
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.engine.work_item import collect_sums
 from rescorer.service.limits.request_size import check_list
-from rescorer.service.limits.request_work import limit_decision_steps, limit_words
+from rescorer.service.limits.request_work import (
+    RequestTooCostly,
+    SearchBudget,
+    count_reading_tokens,
+    limit_decision_steps,
+    limit_words,
+)
 from rescorer.service.limits.response_size import check_list_response_size
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
@@ -59,8 +65,8 @@ class PreparedRequest:
     lists: tuple[PreparedList | InputError, ...]
     """Every list of the request, or the error of one that cannot be scored."""
     tokens: int
-    """Number of tokens to score: words, ends of sentences and contexts. In large requests, words that
-    hypotheses share from their start count once."""
+    """Number of tokens to score: words, ends of sentences, contexts, and what is read with phrases in slots.
+    In large requests, words that hypotheses share from their start count once."""
     decision_tokens: int = 0
     """Number of tokens whose normalising and writing takes about as long as deciding."""
 
@@ -85,14 +91,17 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     Raises:
         ConfigError: If the weights do not fit the bundle, it lacks phrases of a name, or the decision rule is
             invalid.
-        LimitExceeded: If the lists have too many words, or take too long to decide, together; if a phrase of
-            the request is invalid.
+        LimitExceeded: If the lists have too many words, or take too long to search or to decide, together; if
+            a phrase of the request is invalid.
     """
     weights = select_weights(ranker, request)
     decision = select_decision(request, weights)
     phrases = ranker.phrases.select(phrases_from_proto(request.phrases), request.phrase_lists)
 
+    budget = SearchBudget(len(request.lists), settings.max_search_steps)
+
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
+        budget.begin_list()
         try:
             check_list(message, settings)
             check_list_response_size(
@@ -106,7 +115,9 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
             )
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
-            return ranker.prepare(nbest, weights, phrases, generate=request.generate)
+            return ranker.prepare(nbest, weights, phrases, generate=request.generate, spend=budget.spend)
+        except RequestTooCostly:
+            raise
         except InputError as error:
             return error
 
@@ -115,6 +126,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
     )
+    tokens += sum(count_reading_tokens(one) for one in lists if isinstance(one, PreparedList))
     lists, steps = limit_decision_steps(
         lists, decision, ranker.used_rerankers(weights), settings.max_decision_steps
     )

@@ -1,8 +1,9 @@
-"""Bound the work of a prepared request: its words to score, and the steps of deciding and of rerankers."""
+"""Bound the work of a request: searching its lists, scoring their words, deciding, and rerankers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 from rescorer.decision import rules
 from rescorer.errors import InputError, LimitExceeded
@@ -11,6 +12,44 @@ from rescorer.prepared_list import PreparedList
 from rescorer.reranking import work
 from rescorer.reranking.reranker import Reranker
 from rescorer.types import DecisionRule
+
+
+class SearchBudget:
+    """The steps that searching the lists of a request may take, for phrases and for what sounds like them.
+
+    Args:
+        n_lists: number of lists of the request.
+        limit: largest number of steps, ``max_search_steps``.
+    """
+
+    def __init__(self, n_lists: int, limit: int) -> None:
+        self._n_lists, self._limit = n_lists, limit
+        self._n_begun = self._steps = self._list_steps = 0
+
+    def begin_list(self) -> None:
+        self._n_begun += 1
+        self._list_steps = 0
+
+    def spend(self, steps: int) -> None:
+        """Count a search of the current list before it begins.
+
+        Raises:
+            LimitExceeded: If the list, or all lists so far, would take too long.
+        """
+        self._list_steps += steps
+        expected = f"expected at most {self._limit} (max_search_steps); send fewer hypotheses or phrases"
+        if self._list_steps > self._limit:
+            message = f"finding its phrases could take {self._list_steps} steps; {expected}"
+            raise LimitExceeded(message, field="phrases")
+        self._steps += steps
+        if self._steps > self._limit:
+            lists = f"the first {self._n_begun} of {self._n_lists} lists"
+            message = f"finding the phrases of {lists} could take {self._steps} steps; {expected} per message"
+            raise RequestTooCostly(message, field=f"lists[{self._n_begun - 1}]")
+
+
+class RequestTooCostly(LimitExceeded):
+    """The lists of a request exceed a limit together, although none does alone."""
 
 
 def limit_words(
@@ -87,3 +126,14 @@ def limit_decision_steps(
 def count_tokens(prepared: PreparedList) -> int:
     """Count the words of a list, the ends of its sentences and what is read before it."""
     return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.history)
+
+
+def count_reading_tokens(prepared: PreparedList) -> int:
+    """Count the words that models read in addition because phrases are read in slots.
+
+    A hypothesis is read once more for each way to put its phrases into slots, with what is read before it.
+    """
+    distinct = {id(found): len(words) for found, words in zip(prepared.matches, prepared.words, strict=False)}
+    n_readings = {id(found): prod(1 + len(match.slots) for match in found) for found in prepared.matches}
+    n_history = len(prepared.history)
+    return sum((n_readings[key] - 1) * (n_words + 1 + n_history) for key, n_words in distinct.items())

@@ -66,7 +66,7 @@ def check_response_size(request: RescoreRequest, request_bytes: int, bundle: Bun
     parts = requested_parts(request, bundle)
     total = RESPONSE_BYTES + weights_bytes(request, bundle) + request_bytes
     for index, nbest in enumerate(request.lists):
-        list_bytes = list_response_bytes(nbest, bundle, bundle_bytes, parts)
+        list_bytes = list_response_bytes(nbest, bundle, bundle_bytes, parts, limit)
         total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
         if total > limit:
             raise LimitExceeded(
@@ -95,7 +95,7 @@ def check_list_response_size(
         has_phrases: whether phrases are expected besides those of the list.
     """
     parts = parts_under(weights, decision, generate=generate, has_phrases=has_phrases)
-    if (size := list_response_bytes(nbest, bundle, bundle_component_bytes(bundle), parts)) > limit:
+    if (size := list_response_bytes(nbest, bundle, bundle_component_bytes(bundle), parts, limit)) > limit:
         raise LimitExceeded(
             f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
             f"{size} bytes; expected at most {limit} (max_response_bytes); send fewer hypotheses or streams, "
@@ -129,13 +129,19 @@ def check_text_response_size(
     return total
 
 
-def list_response_bytes(nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, parts: AnswerParts) -> int:
+def list_response_bytes(
+    nbest: pb.NBestList, bundle: Bundle, bundle_bytes: int, parts: AnswerParts, limit: int
+) -> int:
     """Return a bound of the size of the answer to a list, without what it repeats of the list.
 
     Args:
         bundle_bytes: result of ``bundle_component_bytes`` for the bundle.
         parts: parts that the answer may have.
+        limit: if the numbers of hypotheses and streams alone are beyond it, nothing else is looked at.
     """
+    least = len(nbest.hypotheses) * (HYPOTHESIS_BYTES + COMPONENT_BYTES * len(nbest.streams))
+    if least > limit:
+        return max(least, LIST_STATUS_BYTES)
     names = [stream.name for stream in nbest.streams]
     names += [PHRASES] if parts.phrases or nbest.phrases else []
     names += [CACHE, NEURAL_CACHE] if parts.cache else []
