@@ -323,7 +323,7 @@ def test_long_spans_and_texts_of_many_characters_are_left_alone(monkeypatch):
         one = nbest(f"thorn {'.' * n_chars} ton", phrases=["thornton"])
         assert texts(make(max_distance=0.0), one) == expected
     one = nbest("call rust", "cat sat", "the rust " * 9, phrases=["rusk"])
-    assert len(texts(make(), one)) == 3
+    assert len(texts(make(), one)) > 1
     monkeypatch.setattr(generation, "MAX_SEARCHED_CHARS", 30)
     assert texts(make(), one) == ["call rusk"]
 

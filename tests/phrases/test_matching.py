@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -115,7 +118,20 @@ def test_words_that_hypotheses_share_are_looked_up_once():
         steps.append(search.steps - before)
     assert max(steps) <= 201 * (1 + MAX_PHRASE_WORDS) + 3 * 17 * MAX_PHRASE_WORDS
     assert sum(steps) < estimate_steps(100 * 201, compiled) / 4
-    assert estimate_bytes(201, compiled) < estimate_bytes(20_100, compiled)
+
+
+@pytest.mark.parametrize(("n_words", "letters"), [(1000, "a"), (4000, "abc"), (50, "ab")])
+def test_memory_is_at_most_what_was_estimated(n_words, letters):
+    rng = random.Random(1)
+    given = [Phrase(" ".join(rng.choices(letters, k=rng.randrange(1, 17)))) for _ in range(500)]
+    compiled, hypothesis = [compile_phrases(given, split)], tuple(rng.choices(letters, k=n_words))
+    tracemalloc.start()
+    try:
+        assert PhraseSearch(compiled).find(hypothesis)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= estimate_bytes(n_words, compiled)
 
 
 def test_only_the_end_of_a_partial_hypothesis_is_credited():
