@@ -235,9 +235,9 @@ def as_texts(texts: str | Sequence[str], name: str = "texts") -> Sequence[str]:
     if isinstance(texts, str):
         return (texts,)
     if isinstance(texts, (bytes, Mapping)) or not hasattr(texts, "__iter__"):
-        raise TypeError(f"{name}: expected a string or several, got {type(texts).__name__}")
+        raise TypeError(f"{name} is of type {type(texts).__name__}; expected a string or several")
     texts = texts if isinstance(texts, (list, tuple)) else list(texts)
     for index, text in enumerate(texts):
         if not isinstance(text, str):
-            raise TypeError(f"{name}[{index}]: expected a string, got {type(text).__name__}")
+            raise TypeError(f"{name}[{index}] is of type {type(text).__name__}; expected a string")
     return texts

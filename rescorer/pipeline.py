@@ -162,7 +162,9 @@ class Rescorer:
             InvalidList: a text is too long.
             TypeError: something else than texts was given.
         """
-        texts, (context,) = as_texts(texts), as_texts(context, "context")
+        texts = as_texts(texts)
+        if not isinstance(context, str):
+            raise TypeError(f"context is of type {type(context).__name__}; expected a string")
         nbest = NBestList("", tuple(map(Hypothesis, texts)), context=context)
         prepared = self.ranker.prepare_texts(nbest, self.ranker.bind(weights))
         answers: dict[int, TextScore] = {}

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from itertools import accumulate, combinations, pairwise
+from functools import lru_cache, reduce
+from itertools import accumulate, chain, combinations, islice, pairwise
+from math import comb
+from operator import or_
 from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.candidates.phone_distance import SILENCE, find_similar
+from rescorer.candidates import phone_distance
+from rescorer.candidates.phone_distance import MAX_MATCHES, SILENCE
 from rescorer.candidates.phones import UNIT, Phones
 from rescorer.candidates.pronunciation import Pronouncer
-from rescorer.candidates.replacement import replace_spans
+from rescorer.candidates.replacement import find_tokens, fit_phrase, put, replace_spans
 from rescorer.conversation import Generated, Phrase
 from rescorer.errors import InvalidList
 from rescorer.score_combination import GENERATED, SOUND_MATCH
@@ -29,10 +32,16 @@ MAX_PHRASE_CHARS = 100
 """Phrases with longer texts are not generated, and longer spellings are not searched for."""
 MAX_SEARCHED_WORDS = 1_000
 """Hypotheses are searched as long as they have no more words together."""
+MAX_SEARCHED_CHARS = 20_000
+"""Nor are they searched if they have more characters together."""
+MAX_REPLACED_CHARS = 400
+"""Longer spans, which are mostly fillers or punctuation, are not replaced."""
 MAX_REPLACED = 3
 """Largest number of spans that are replaced in a hypothesis."""
 MAX_COMBINED_SPANS = 12
-"""Number of proposals for a hypothesis of which two or three are combined: at most 286 ways."""
+"""Number of proposals for a hypothesis of which two or three are combined."""
+MAX_COMBINATIONS = sum(comb(MAX_COMBINED_SPANS, size) for size in range(2, MAX_REPLACED + 1))
+"""Number of ways to combine them, 286 at most."""
 KEPT_SETS = 16
 """Number of sets of phrases whose sounds are kept: the lists of a conversation have the same phrases."""
 BARRIER = bytes([SILENCE])
@@ -59,23 +68,77 @@ DEFAULT = GenerationSettings()
 class Sound(NamedTuple):
     """A way to say a phrase."""
 
-    phrase: str
-    """Text of the phrase."""
+    phrase: int
+    """Index of the phrase."""
     phones: Phones
-    words: tuple[Words, ...]
-    """Canonical words of the phrase and its other spellings; where they stand, nothing is to be replaced."""
 
 
-class SpokenText(NamedTuple):
-    """A hypothesis, word by word."""
+class SpokenPhrases(NamedTuple):
+    """How phrases sound."""
 
-    words: tuple[Words, ...]
-    """Canonical words of each word of the text, separated by white space; none for fillers."""
-    phones: Phones
-    starts: dict[int, int]
-    """Index of the word that begins after a number of phones."""
-    ends: dict[int, int]
-    """Index after the word that ends after a number of phones."""
+    texts: tuple[str, ...]
+    ways: tuple[tuple[Words, ...], ...]
+    """For each phrase, its canonical words and those of its other spellings. It does not replace words of a
+    text that are part of these already."""
+    sounds: tuple[Sound, ...]
+
+
+class SpokenText:
+    """A hypothesis, word by word.
+
+    Args:
+        text: what was written.
+        words: canonical words of each word of the text, separated by white space; none for fillers.
+        sounds: phones of each of these; ``BARRIER`` if they cannot be pronounced.
+    """
+
+    def __init__(self, text: str, words: Sequence[Words], sounds: Sequence[Phones]) -> None:
+        self.text, self.words, self.phones = text, tuple(words), b"".join(sounds)
+        self.spans = find_tokens(text)
+        """Where each word begins and ends."""
+        spoken = [index for index, part in enumerate(self.words) if part]
+        places = [0, *accumulate(map(len, sounds))]
+        self.starts = {places[index]: index for index in spoken}
+        """Index of the word that begins after a number of phones."""
+        self.ends = {places[index + 1]: index + 1 for index in spoken}
+        """Index after the word that ends after a number of phones."""
+        self._flat = tuple(chain.from_iterable(self.words))
+        self._begins = [0, *accumulate(map(len, self.words))]
+
+    def find_boundaries(self) -> list[int]:
+        """Numbers of phones after which a word begins or ends, ascending."""
+        return sorted(self.starts.keys() | self.ends.keys())
+
+    def mask(self, start: int, end: int) -> int:
+        """Return bits for the canonical words of a span."""
+        return (1 << self._begins[end]) - (1 << self._begins[start])
+
+    def find_known(self, ways: Collection[Words]) -> dict[Words, int]:
+        """Return bits for the words of the text that are part of each of some sequences that it has."""
+        found: dict[Words, int] = {}
+        for length in {len(way) for way in ways}:
+            for begin in range(len(self._flat) - length + 1):
+                if (part := self._flat[begin : begin + length]) in ways:
+                    found[part] = found.get(part, 0) | ((1 << length) - 1) << begin
+        return found
+
+    def written(self, start: int, end: int) -> str:
+        return " ".join(self.text[begin:stop] for begin, stop in self.spans[start:end])
+
+    def count_chars(self, start: int, end: int) -> int:
+        """Number of characters of a span, with white space."""
+        return self.spans[end - 1][1] - self.spans[start][0]
+
+    def words_with(self, made: Generated, normalise: Normalise) -> Words:
+        """Return the canonical words of the text with phrases in place of spans."""
+        text, parts, last = self.text, [], len(self.words)
+        for part in reversed(made.parts):
+            middle = fit_phrase(text, self.spans, part.start, part.end, part.phrase)
+            text = put(text, self.spans, part.start, part.end, middle)
+            parts += [*reversed(self.words[part.end : last]), normalise(middle)]
+            last = part.start
+        parts += reversed(self.words[:last])
+        return tuple(chain.from_iterable(reversed(parts)))
 
 
 class Generator:
@@ -90,7 +153,7 @@ class Generator:
         self, normalise: Normalise, pronouncer: Pronouncer, settings: GenerationSettings = DEFAULT
     ) -> None:
         self._normalise, self._pronouncer, self.settings = normalise, pronouncer, settings
-        self._sounds_of = lru_cache(KEPT_SETS)(self._pronounce_phrases)
+        self._spoken = lru_cache(KEPT_SETS)(self._pronounce_phrases)
 
     def extend(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> NBestList:
         """Return a list with the hypotheses that it lacks at its end, or the list itself if there are none.
@@ -118,85 +181,121 @@ class Generator:
         Raises:
             InvalidList: there are too many phrases.
         """
-        count = sum(1 + len(phrase.spellings) for phrase in phrases)
-        if count > MAX_SOUNDS:
-            message = f"{count:,} phrases and spellings; expected at most {MAX_SOUNDS:,} to generate from"
-            raise InvalidList(message, list_id=nbest.id, field="phrases")
-        proposals = self._propose(nbest, self._sounds_of(phrases))
-        known = {self._normalise(hypothesis.text) for hypothesis in nbest.hypotheses}
-        single = self._build_new(nbest, _alternate(proposals), self.settings.max_new, known)
+        _check_count(nbest, phrases)
+        texts, spoken = self._pronounce_texts(nbest), self._spoken(phrases)
+        proposals = self._propose(texts, spoken)
+        known = {self._normalise(text) for text in {hypothesis.text for hypothesis in nbest.hypotheses}}
+        sources = dict(enumerate(texts))
+        single = self._choose(sources, _alternate(proposals), self.settings.max_new, known)
         combined = combine(proposals) if single else ()
-        return single + self._build_new(nbest, combined, self.settings.max_combined, known)
+        chosen = single + self._choose(sources, combined, self.settings.max_combined, known)
+        return [_build(nbest.hypotheses[made.source], made) for made in chosen]
 
-    def _build_new(
-        self, nbest: NBestList, proposals: Iterable[Generated], count: int, known: set[Words]
-    ) -> list[Hypothesis]:
-        """Make hypotheses, at most ``count``, whose words are not known; they are from then on."""
-        new: list[Hypothesis] = []
+    def estimate_steps(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> int:
+        """Return an upper bound of the steps of ``generate``, whose arguments are the same.
+
+        What is counted is known before the search: phones, words, and places where a word may begin. The rest
+        of the work is in proportion to the texts, or has constant bounds.
+
+        Raises:
+            InvalidList: there are too many phrases.
+        """
+        _check_count(nbest, phrases)
+        texts, spoken = self._pronounce_texts(nbest), self._spoken(phrases)
+        n_places = sum(len(text.starts) + 1 for text in texts)
+        lengths = [len(sound.phones) for sound in spoken.sounds]
+        n_ways = sum(map(len, spoken.ways))
+        n_lengths = len({len(way) for ways in spoken.ways for way in ways})
+        n_words = sum(len(part) for text in texts for part in text.words)
+        n_proposals = min(MAX_MATCHES, n_places * len(lengths)) + MAX_COMBINATIONS * len(texts)
+        search = phone_distance.estimate_steps(n_places, lengths, self.settings.max_distance)
+        return search + n_words * n_lengths + n_ways * len(texts) + n_proposals * max(1, n_words)
+
+    def _choose(
+        self, texts: Mapping[int, SpokenText], proposals: Iterable[Generated], count: int, known: set[Words]
+    ) -> list[Generated]:
+        """Choose proposals, at most ``count``, whose words are not known; they are from then on."""
+        chosen: list[Generated] = []
         for made in proposals:
-            if len(new) == count:
+            if len(chosen) == count:
                 break
-            hypothesis = _build(nbest.hypotheses[made.source], made)
-            if (words := self._normalise(hypothesis.text)) not in known:
+            if (words := texts[made.source].words_with(made, self._normalise)) not in known:
                 known.add(words)
-                new.append(hypothesis)
-        return new
+                chosen.append(made)
+        return chosen
 
-    def _pronounce_phrases(self, phrases: tuple[Phrase, ...]) -> list[Sound]:
-        sounds = []
-        for phrase in phrases:
-            if len(phrase.text) > MAX_PHRASE_CHARS:
-                continue
-            ways = tuple(filter(None, map(self._normalise, (phrase.text, *phrase.spellings))))
-            short = (words for words in ways if sum(map(len, words)) <= MAX_PHRASE_CHARS)
-            pronounced = dict.fromkeys(map(self._pronouncer.pronounce_all, short))
-            sounds += [Sound(phrase.text, phones, ways) for phones in pronounced if phones]
-        return sounds
+    def _pronounce_phrases(self, phrases: tuple[Phrase, ...]) -> SpokenPhrases:
+        sayable = [phrase for phrase in phrases if len(phrase.text) <= MAX_PHRASE_CHARS]
+        ways = [
+            tuple(filter(None, map(self._normalise, (phrase.text, *phrase.spellings)))) for phrase in sayable
+        ]
+        short = [[words for words in part if sum(map(len, words)) <= MAX_PHRASE_CHARS] for part in ways]
+        pronounced = iter(self._pronouncer.pronounce_each(chain.from_iterable(short)))
+        sounds = [
+            Sound(index, phones)
+            for index, part in enumerate(short)
+            for phones in dict.fromkeys(islice(pronounced, len(part)))
+            if phones
+        ]
+        return SpokenPhrases(tuple(phrase.text for phrase in sayable), tuple(ways), tuple(sounds))
 
-    def _propose(self, nbest: NBestList, sounds: Sequence[Sound]) -> list[Generated]:
+    def _propose(self, texts: Sequence[SpokenText], spoken: SpokenPhrases) -> list[Generated]:
         """All spans of the best hypotheses that sound like a phrase, those that sound most like it first."""
-        texts = self._pronounce_texts([h.text for h in nbest.hypotheses[: self.settings.top]])
-        boundaries = [sorted(text.starts.keys() | text.ends.keys()) for text in texts]
-        matches = find_similar(
+        matches = phone_distance.find_similar(
             [text.phones for text in texts],
-            boundaries,
-            [sound.phones for sound in sounds],
+            [text.find_boundaries() for text in texts],
+            [sound.phones for sound in spoken.sounds],
             self.settings.max_distance,
         )
+        matched = {spoken.sounds[match.phrase].phrase for match in matches}
+        ways = {way for phrase in matched for way in spoken.ways[phrase]}
+        known = [text.find_known(ways) for text in texts]
+        covered: dict[tuple[int, int], int] = {}
         proposals = []
         for match in matches:
-            text, sound = texts[match.text], sounds[match.phrase]
+            text, sound = texts[match.text], spoken.sounds[match.phrase]
             if match.start not in text.starts or match.end not in text.ends:
                 continue  # only fillers begin or end there
             start, end = text.starts[match.start], text.ends[match.end]
-            if any(_overlaps(text.words, start, end, words) for words in sound.words):
+            key = match.text, sound.phrase
+            if key not in covered:
+                covered[key] = reduce(
+                    or_, (known[match.text].get(way, 0) for way in spoken.ways[sound.phrase])
+                )
+            if covered[key] & text.mask(start, end) or text.count_chars(start, end) > MAX_REPLACED_CHARS:
                 continue
-            written = " ".join(nbest.hypotheses[match.text].text.split()[start:end])
-            distance = match.distance / UNIT
-            proposals.append(
-                Generated(match.text, start, end, written, sound.phrase, distance, len(sound.phones))
-            )
+            written, distance = text.written(start, end), match.distance / UNIT
+            phrase, n_phones = spoken.texts[sound.phrase], len(sound.phones)
+            proposals.append(Generated(match.text, start, end, written, phrase, distance, n_phones))
         return _drop_overlapping(proposals)
 
-    def _pronounce_texts(self, texts: Sequence[str]) -> list[SpokenText]:
-        """Pronounce the first texts, as long as they have ``MAX_SEARCHED_WORDS`` words together at most."""
-        tokens = [text.split(maxsplit=MAX_SEARCHED_WORDS) for text in texts]
-        ends = accumulate(map(len, tokens))
+    def _pronounce_texts(self, nbest: NBestList) -> list[SpokenText]:
+        """Pronounce the first hypotheses, as long as they have ``MAX_SEARCHED_WORDS`` and
+        ``MAX_SEARCHED_CHARS`` together at most."""
+        texts = [hypothesis.text for hypothesis in nbest.hypotheses[: self.settings.top]]
+        tokens = [text[: MAX_SEARCHED_CHARS + 1].split() for text in texts]
+        n_words, n_chars = accumulate(map(len, tokens)), accumulate(map(len, texts))
+        searched = [
+            (text, [self._normalise(token) for token in part])
+            for text, part, words, chars in zip(texts, tokens, n_words, n_chars, strict=True)
+            if words <= MAX_SEARCHED_WORDS and chars <= MAX_SEARCHED_CHARS
+        ]
+        phones = iter(self._pronouncer.pronounce_each(part for _, words in searched for part in words))
         return [
-            self._pronounce_tokens(part)
-            for part, end in zip(tokens, ends, strict=True)
-            if end <= MAX_SEARCHED_WORDS
+            SpokenText(
+                text,
+                words,
+                [sound or BARRIER * bool(part) for part, sound in zip(words, phones, strict=False)],
+            )
+            for text, words in searched
         ]
 
-    def _pronounce_tokens(self, tokens: Sequence[str]) -> SpokenText:
-        words = tuple(map(self._normalise, tokens))
-        phones, starts, ends = b"", {}, {}
-        for index, part in enumerate(words):
-            if part:
-                starts[len(phones)] = index
-                phones += self._pronouncer.pronounce_all(part) or BARRIER
-                ends[len(phones)] = index + 1
-        return SpokenText(words, phones, starts, ends)
+
+def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:
+    count = sum(1 + len(phrase.spellings) for phrase in phrases)
+    if count > MAX_SOUNDS:
+        message = f"{count:,} phrases and spellings; expected at most {MAX_SOUNDS:,} to generate from"
+        raise InvalidList(message, list_id=nbest.id, field="phrases")
 
 
 def components_of_generated(hypotheses: Sequence[Hypothesis]) -> dict[str, np.ndarray]:
@@ -255,25 +354,10 @@ def _alternate(proposals: Iterable[Generated]) -> list[Generated]:
 def _drop_overlapping(proposals: Iterable[Generated]) -> list[Generated]:
     """Sort by what sound says for each, and drop spans that overlap better ones for the same phrase."""
     kept: list[Generated] = []
-    taken: dict[tuple[int, str], list[Generated]] = {}
+    taken: dict[tuple[int, str], int] = {}  # bits of the words of these spans
     for made in sorted(proposals, key=lambda made: (-made.sound_match, made.source, made.start)):
-        others = taken.setdefault((made.source, made.phrase), [])
-        if all(made.end <= other.start or other.end <= made.start for other in others):
-            others.append(made)
+        key, span = (made.source, made.phrase), (1 << made.end) - (1 << made.start)
+        if not taken.get(key, 0) & span:
+            taken[key] = taken.get(key, 0) | span
             kept.append(made)
     return kept
-
-
-def _overlaps(words: Sequence[Words], start: int, end: int, phrase: Words) -> bool:
-    """Whether a phrase stands in a text where some of its words are among those from ``start`` to ``end``.
-
-    Args:
-        words: canonical words of each word of the text.
-    """
-    before = [word for part in words[:start] for word in part]
-    span = [word for part in words[start:end] for word in part]
-    after = [word for part in words[end:] for word in part]
-    first = max(0, len(before) - len(phrase) + 1)
-    last = len(before) + len(span) + len(phrase) - 1
-    near = (*before, *span, *after)[first:last]
-    return any(near[i : i + len(phrase)] == phrase for i in range(len(near) - len(phrase) + 1))

@@ -9,10 +9,9 @@ the phone after the place that is nearest to it, costs too much already.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterator, Sequence
-from itertools import islice
-from operator import itemgetter
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from typing import NamedTuple
 
 import numpy as np
@@ -34,6 +33,8 @@ MAX_STEPS = 200_000_000
 hypotheses of 20 words need a quarter. What is beyond is left out, beginning with the longest phrases."""
 MAX_MATCHES = 4096
 """Largest number of matches of a list; those for which sound says most."""
+WINDOW_BYTES, PLACE_BYTES, PAIR_BYTES, CELL_BYTES = 16, 1_024, 64, 48
+"""Memory of a phone of a window, of a place, of a pair, and of a cell, at most."""
 COSTS = np.full((SILENCE + 1, SILENCE + 1), FAR, dtype=np.int32)
 COSTS[:SILENCE, :SILENCE] = SUBSTITUTIONS
 GAP_OR_FAR = np.append(GAPS, np.int32(FAR))
@@ -49,6 +50,9 @@ class SoundMatch(NamedTuple):
     end: int
     distance: int
     """In the units of ``phones.UNIT``."""
+
+
+TEXT, PHRASE, START, _, DISTANCE = range(len(SoundMatch._fields))
 
 
 def find_similar(
@@ -69,7 +73,7 @@ def find_similar(
         The matches within the bound, by text, start and phrase. Of equal distances, the shortest match. Of
         very many, or of very long texts and phrases, only some; see ``MAX_MATCHES`` and ``MAX_STEPS``.
     """
-    found: list[SoundMatch] = []
+    found = np.empty((0, len(SoundMatch._fields)), dtype=np.int64)
     by_length: dict[int, list[int]] = {}
     for index, phrase in enumerate(phrases):
         if phrase:
@@ -77,31 +81,87 @@ def find_similar(
     steps_left = MAX_STEPS
     for length, indices in sorted(by_length.items()):
         width, bound = longest_match(length, max_per_phone), _bound(length, max_per_phone)
+        if steps_left < length * width:
+            break
         windows, places = _cut_windows(texts, boundaries, width)
         rows = np.array([list(phrases[index]) for index in indices])
-        for pairs in _find_possible(rows, windows.phones, bound) if places else ():
+        for pairs in _find_possible(rows, windows.phones, bound) if len(windows.phones) else ():
             pairs = pairs[: steps_left // (length * width)]
+            if not len(pairs):
+                break
             steps_left -= len(pairs) * length * width
-            nearest_first = sorted(_match_pairs(pairs, rows, windows, bound), key=itemgetter(3))
-            new = (
-                SoundMatch(text, indices[row], start, start + size, distance)
-                for window, row, size, distance in nearest_first
-                for text, start in places[window]
-            )
-            found = _keep_best([*found, *islice(new, MAX_MATCHES)], phrases)
-    return sorted(found, key=lambda match: (match.text, match.start, match.phrase))
+            matched = _match_pairs(pairs, rows, windows, bound)
+            if len(matched.window):
+                new = _place_nearest(matched, np.array(indices), places)
+                found = _keep_best(np.concatenate([found, new]), phrases)
+    order = np.lexsort((found[:, PHRASE], found[:, START], found[:, TEXT]))
+    return list(starmap(SoundMatch, found[order].tolist()))
 
 
-def _keep_best(found: list[SoundMatch], phrases: Sequence[Phones]) -> list[SoundMatch]:
+def estimate_steps(n_places: int, lengths: Iterable[int], max_per_phone: float) -> int:
+    """Return an upper bound of the steps of ``find_similar``: cells, phones of windows, and pairs.
+
+    Args:
+        n_places: number of places of all texts where a word may begin.
+        lengths: number of phones of each phrase.
+    """
+    cells = others = 0
+    for length, n_phrases in Counter(lengths).items():
+        width = longest_match(length, max_per_phone)
+        cells += n_places * n_phrases * length * width
+        others += n_places * (n_phrases + width)
+    return min(cells, MAX_STEPS) + others
+
+
+def estimate_bytes(n_places: int, lengths: Iterable[int], max_per_phone: float) -> int:
+    """Return an upper bound of the memory of ``find_similar``; arguments are those of ``estimate_steps``."""
+    counts = Counter(lengths)
+    width = longest_match(max(counts, default=0), max_per_phone)
+    pairs = min(n_places * max(counts.values(), default=0), MAX_PAIRS)
+    cells = min(pairs * (width + 1), MAX_CELLS + width)
+    return n_places * (width * WINDOW_BYTES + PLACE_BYTES) + pairs * PAIR_BYTES + cells * CELL_BYTES
+
+
+class Matched(NamedTuple):
+    """Pairs of a window and a phrase within the bound, (n,) each."""
+
+    window: np.ndarray
+    phrase: np.ndarray
+    size: np.ndarray
+    """Number of phones of the window, up to the nearest end."""
+    distance: np.ndarray
+
+
+def _place_nearest(matched: Matched, indices: np.ndarray, places: Places) -> np.ndarray:
+    """The matches of the nearest pairs at all places of their windows, at most ``MAX_MATCHES``, (n, 5).
+
+    Args:
+        indices: index of each phrase among all phrases.
+    """
+    nearest = np.argsort(matched.distance, kind="stable")[:MAX_MATCHES]
+    ends = places.counts[matched.window[nearest]].cumsum()
+    nearest = nearest[: np.searchsorted(ends, MAX_MATCHES) + 1]
+    pair = np.repeat(nearest, places.counts[matched.window[nearest]])[:MAX_MATCHES]
+    nth = (
+        np.arange(len(pair))
+        - np.concatenate([[0], ends])[np.searchsorted(ends, np.arange(len(pair)), "right")]
+    )
+    at = places.begins[matched.window[pair]] + nth
+    text, start = places.text[at], places.start[at]
+    return np.stack(
+        [text, indices[matched.phrase[pair]], start, start + matched.size[pair], matched.distance[pair]],
+        axis=1,
+    )
+
+
+def _keep_best(found: np.ndarray, phrases: Sequence[Phones]) -> np.ndarray:
     """Leave out the matches for which sound says least (``Generated.sound_match``) if there are too many."""
     if len(found) <= MAX_MATCHES:
         return found
-
-    def cost(match: SoundMatch) -> tuple[float, ...]:
-        against = DISTANCE_COST * match.distance - UNIT * len(phrases[match.phrase])
-        return against, match.text, match.start, match.phrase
-
-    return sorted(found, key=cost)[:MAX_MATCHES]
+    lengths = np.array(list(map(len, phrases)))
+    against = DISTANCE_COST * found[:, DISTANCE] - UNIT * lengths[found[:, PHRASE]]
+    order = np.lexsort((found[:, PHRASE], found[:, START], found[:, TEXT], against))
+    return found[order[:MAX_MATCHES]]
 
 
 def _bound(length: int, max_per_phone: float) -> int:
@@ -113,8 +173,17 @@ def longest_match(length: int, max_per_phone: float) -> int:
     return length + _bound(length, max_per_phone) // int(GAPS.min())
 
 
-Places = list[list[tuple[int, int]]]
-"""Text and start of all places with the same window."""
+class Places(NamedTuple):
+    """The places of each window."""
+
+    text: np.ndarray
+    """(n,) text of each place, by window."""
+    start: np.ndarray
+    """(n,) number of phones of the text before it."""
+    counts: np.ndarray
+    """(W,) number of places of each window."""
+    begins: np.ndarray
+    """(W,) index of the first place of each window."""
 
 
 class Windows(NamedTuple):
@@ -133,20 +202,25 @@ def _cut_windows(
 
     Hypotheses of a list are much alike: places with the same phones and ends are one row.
     """
-    places: dict[tuple[Phones, tuple[int, ...]], list[tuple[int, int]]] = {}
+    found: dict[tuple[Phones, bytes], list[tuple[int, int]]] = {}
     for text, cuts in enumerate(boundaries):
-        for index, start in enumerate(cuts):
+        is_end = bytearray(len(texts[text]) + 1)
+        for cut in cuts:
+            is_end[cut] = 1
+        ends = bytes(is_end)
+        for start in cuts:
             if part := texts[text][start : start + width]:
-                later = cuts[index + 1 : bisect_right(cuts, start + width)]
-                ends = tuple(place - start - 1 for place in later)
-                places.setdefault((part, ends), []).append((text, start))
+                found.setdefault((part, ends[start + 1 : start + 1 + width]), []).append((text, start))
+    silence = bytes([SILENCE])
+    phones = b"".join(part.ljust(width, silence) for part, _ in found)
+    ends = b"".join(part.ljust(width, b"\0") for _, part in found)
     windows = Windows(
-        np.full((len(places), width), SILENCE, dtype=np.int64), np.zeros((len(places), width), dtype=bool)
+        np.frombuffer(phones, np.uint8).reshape(len(found), width).astype(np.int64),
+        np.frombuffer(ends, bool).reshape(len(found), width),
     )
-    for row, (part, ends) in enumerate(places):
-        windows.phones[row, : len(part)] = list(part)
-        windows.is_end[row, list(ends)] = True
-    return windows, list(places.values())
+    places = np.array([place for part in found.values() for place in part], dtype=np.int64).reshape(-1, 2)
+    counts = np.array(list(map(len, found.values())), dtype=np.int64)
+    return windows, Places(places[:, 0], places[:, 1], counts, counts.cumsum() - counts)
 
 
 def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Iterator[np.ndarray]:
@@ -159,8 +233,7 @@ def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Itera
     Yields:
         (n, 2) int64 windows and phrases, as many as ``MAX_CELLS`` permits.
     """
-    cheapest = [np.minimum(costs[phones].min(axis=1), gap) for costs, gap in zip(COSTS, GAPS, strict=False)]
-    nearest = np.array(cheapest, dtype=np.float64)  # (phones, W)
+    nearest = _nearest_costs(phones)
     n_phrases = max(1, MAX_PAIRS // len(phones))
     n_pairs = max(1, min(MAX_PAIRS, MAX_CELLS // phones.shape[1]))
     for begin in range(0, len(phrases), n_phrases):
@@ -173,9 +246,22 @@ def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Itera
             yield pairs[first : first + n_pairs]
 
 
-def _match_pairs(
-    pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound: int
-) -> list[tuple[int, int, int, int]]:
+def _nearest_costs(phones: np.ndarray) -> np.ndarray:
+    """What each phone costs at least in each window, (SILENCE, W) float64.
+
+    Args:
+        phones: (W, N) numbers of phones.
+    """
+    has = np.zeros((len(phones), SILENCE + 1), dtype=bool)
+    has[np.arange(len(phones))[:, None], phones] = True
+    nearest = np.repeat(GAPS[:, None], len(phones), axis=1)
+    for phone in range(SILENCE):
+        windows = np.flatnonzero(has[:, phone])
+        nearest[:, windows] = np.minimum(nearest[:, windows], SUBSTITUTIONS[:, phone, None])
+    return nearest.astype(np.float64)
+
+
+def _match_pairs(pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound: int) -> Matched:
     """Compare phrases of one length with windows.
 
     Args:
@@ -183,7 +269,7 @@ def _match_pairs(
         phrases: (P, L) numbers of phones.
 
     Returns:
-        Window, phrase, number of phones and distance of the nearest ends within the bound.
+        Those whose nearest ends are within the bound.
     """
     window, phrase = pairs.T
     gaps = np.minimum(GAP_OR_FAR[windows.phones].cumsum(axis=1), FAR).astype(np.int32)
@@ -204,5 +290,4 @@ def _match_pairs(
     best = ends.argmin(axis=1)
     distances = ends[np.arange(len(ends)), best]
     is_match = distances <= bound
-    columns = window[is_match], phrase[is_match], best[is_match] + 1, distances[is_match]
-    return list(zip(*(column.tolist() for column in columns), strict=True))
+    return Matched(window[is_match], phrase[is_match], best[is_match] + 1, distances[is_match])

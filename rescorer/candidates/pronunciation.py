@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property, lru_cache
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 
@@ -18,7 +19,10 @@ UNSPOKEN = re.compile(r"[<>\[\]{}%_\d]")
 MAX_LETTERS = 64
 """Words that are longer, and not in the dictionary, have no pronunciation."""
 CACHED_WORDS = 65_536
-"""Number of words outside the dictionary whose guessed pronunciations are remembered."""
+"""Number of words outside the dictionary whose guessed pronunciations are remembered; when there are more,
+they are forgotten."""
+GUESSED_AT_ONCE = 4_096
+"""Number of words whose sounds are guessed together, in at most 40 MB."""
 
 
 class Pronouncer:
@@ -31,7 +35,7 @@ class Pronouncer:
     def __init__(self, words: Mapping[str, Phones]) -> None:
         self._words = words
         self._lock = Lock()
-        self._guess = lru_cache(CACHED_WORDS)(self._pronounce_letters)
+        self._guessed: dict[str, Phones] = {}
 
     def pronounce(self, word: str) -> Phones:
         """Return the phones of a word; none if it is not in the dictionary and not written in letters a to z.
@@ -39,8 +43,7 @@ class Pronouncer:
         The first word that is not in the dictionary takes longer, because the rules for letters are learned
         from the dictionary then.
         """
-        lower = word.lower()
-        return self._words.get(lower) or self._guess(lower)
+        return self.pronounce_all((word,))
 
     def learn_letters(self) -> None:
         """Learn the rules for letters now, unless they are known."""
@@ -49,15 +52,40 @@ class Pronouncer:
 
     def pronounce_all(self, words: Words) -> Phones:
         """Return the phones of words in a row; none if one of them has none."""
-        parts = [self.pronounce(word) for word in words]
-        return b"".join(parts) if all(parts) else b""
+        (phones,) = self.pronounce_each([words])
+        return phones
 
-    def _pronounce_letters(self, word: str) -> Phones:
-        if len(word) > MAX_LETTERS or UNSPOKEN.search(word):
-            return b""
-        with self._lock:  # threads that arrive meanwhile wait for the rules
-            rules = self._rules
-        return rules.pronounce(word)
+    def pronounce_each(self, sequences: Iterable[Words]) -> list[Phones]:
+        """Return the phones of each sequence of words, as ``pronounce_all`` does.
+
+        Words that are not in the dictionary are guessed together, each once.
+        """
+        sequences = list(sequences)
+        phones = {word: self._find(word.lower()) for words in sequences for word in words}
+        unknown = list(dict.fromkeys(word.lower() for word, known in phones.items() if known is None))
+        guessed = self._guess(unknown)
+        parts = ([phones[word] or guessed.get(word.lower(), b"") for word in words] for words in sequences)
+        return [b"".join(words) if all(words) else b"" for words in parts]
+
+    def _find(self, word: str) -> Phones | None:
+        """The phones of a word in lower case; None if they have to be guessed."""
+        if (phones := self._words.get(word) or self._guessed.get(word)) is not None:
+            return phones
+        return b"" if len(word) > MAX_LETTERS or UNSPOKEN.search(word) else None
+
+    def _guess(self, words: Sequence[str]) -> dict[str, Phones]:
+        """Guess how words in lower case sound, and remember it."""
+        guessed: dict[str, Phones] = {}
+        if words:
+            with self._lock:  # threads that arrive meanwhile wait for the rules
+                rules = self._rules
+            for begin in range(0, len(words), GUESSED_AT_ONCE):
+                part = words[begin : begin + GUESSED_AT_ONCE]
+                guessed |= zip(part, rules.pronounce_each(part), strict=True)
+            if len(self._guessed) + len(guessed) > CACHED_WORDS:
+                self._guessed.clear()
+            self._guessed |= dict(islice(guessed.items(), CACHED_WORDS))
+        return guessed
 
     @cached_property
     def _rules(self) -> LetterToSound:

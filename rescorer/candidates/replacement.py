@@ -10,8 +10,7 @@ from rescorer.conversation import Generated
 from rescorer.decision.word_spans import WORDS_FIELD, is_time
 
 TOKEN = re.compile(r"\S+")
-EDGES = re.compile(r"^(\W*)(.*?)(\W*)$", re.DOTALL)
-"""What stands before and after the letters and digits of a text."""
+WORD_CHARACTER = re.compile(r"\w")
 TIME_DECIMALS = 6
 
 
@@ -33,20 +32,50 @@ def replace_words(text: str, start: int, end: int, phrase: str) -> str:
     Args:
         start, end: indices of the first word and after the last one, separated by white space.
     """
-    tokens = list(TOKEN.finditer(text))
-    first, last = tokens[start], tokens[end - 1]
-    before = EDGES.match(first.group())[1]  # type: ignore[index]  # the pattern fits every text
-    after = EDGES.match(last.group())[3]  # type: ignore[index]
+    spans = find_tokens(text)
+    return put(text, spans, start, end, fit_phrase(text, spans, start, end, phrase))
+
+
+def find_tokens(text: str) -> list[tuple[int, int]]:
+    """Return where each word of a text, separated by white space, begins and ends."""
+    return [token.span() for token in TOKEN.finditer(text)]
+
+
+def put(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, middle: str) -> str:
+    """Put other text in place of words; arguments are those of ``fit_phrase``."""
+    return f"{text[: spans[start][0]]}{middle}{text[spans[end - 1][1] :]}"
+
+
+def fit_phrase(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, phrase: str) -> str:
+    """Return a phrase as it is written in place of words of a text; see ``replace_words``.
+
+    Args:
+        spans: where the words of the text begin and end; of those after ``end`` nothing is read.
+    """
+    first, last = (text[slice(*spans[place])] for place in (start, end - 1))
+    before, after = first[: _before_word(first)], last[_after_word(last) :]
     inner = " ".join(phrase.split())
     if text.isupper():
         inner = inner.upper()
-    elif start == 0 and first.group()[len(before) : len(before) + 1].isupper():
+    elif start == 0 and first[len(before) : len(before) + 1].isupper():
         inner = inner[:1].upper() + inner[1:]
     if before and inner.startswith(before):
         before = ""
     if after and inner.endswith(after):
         after = ""
-    return f"{text[: first.start()]}{before}{inner}{after}{text[last.end() :]}"
+    return f"{before}{inner}{after}"
+
+
+def _before_word(token: str) -> int:
+    """Number of characters before the first letter or digit; all if there is none."""
+    found = WORD_CHARACTER.search(token)
+    return found.start() if found else len(token)
+
+
+def _after_word(token: str) -> int:
+    """Index after the last letter or digit; that of the end if there is none."""
+    found = WORD_CHARACTER.search(token[::-1])
+    return len(token) - found.start() if found else len(token)
 
 
 def replace_fields(fields: Mapping[str, Any], source: str, text: str, made: Generated) -> Mapping[str, Any]:

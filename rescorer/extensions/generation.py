@@ -76,6 +76,10 @@ class _Generating(Generation):
         super().__init__(component.bundle, component.normalise)
         self._component = component
 
+    def steps_to_extend(self, prepared: PreparedList) -> int:
+        phrases = expected_phrases(prepared)
+        return self._component.generator.estimate_steps(prepared.nbest, phrases) if phrases else 0
+
     def extend(self, prepared: PreparedList) -> PreparedList:
         phrases = expected_phrases(prepared)
         if not phrases:

@@ -33,7 +33,7 @@ from rescorer.scoring.components import (
     interpolate_mixture,
 )
 from rescorer.trie import HypothesisTrie, Words
-from rescorer.types import NBestList, Weights
+from rescorer.types import Weights
 
 if TYPE_CHECKING:
     from rescorer.phrases.finder import PhraseFinder
@@ -76,13 +76,10 @@ class Phrases(Component):
         bound.shared = [*self.expected, *finder.select(options.phrases, options.phrase_lists)]
         return bound
 
-    def collect(self, nbest: NBestList) -> tuple[Phrase, ...]:
-        """All phrases that are expected in a list, each once."""
-        if not self.shared:
-            return nbest.phrases
-        return tuple(
-            dict.fromkeys((*nbest.phrases, *(phrase for one in self.shared for phrase in one.phrases)))
-        )
+    def steps_to_prepare(self, prepared: PreparedList) -> int:
+        if not (prepared.nbest.phrases or self.shared):
+            return 0
+        return self.finder.estimate_steps(prepared.nbest, prepared.words, self.shared)
 
     def prepare(self, prepared: PreparedList) -> PreparedList:
         if not (prepared.nbest.phrases or self.shared):
@@ -116,14 +113,17 @@ class Phrases(Component):
         return found[index] if found else ()
 
     def tokens(self, prepared: PreparedList) -> int:
+        """The readings of distinct hypotheses besides themselves, with what is read before each."""
         found: Sequence[Sequence[PhraseMatch]] = prepared.notes.get(self.name, ())
         if not self.bundle.slots or not found:
             return 0
-        from rescorer.phrases.matching import MAX_READINGS
-
-        with_slots = [i for i, matches in enumerate(found) if any(match.slots for match in matches)]
-        n_words = sum(len(prepared.words[i]) + 1 for i in with_slots)
-        return MAX_READINGS * (n_words + len(prepared.history)) if with_slots else 0
+        distinct = {id(matches): i for i, matches in enumerate(found)}  # equal hypotheses share their matches
+        n_history = len(prepared.history)
+        return sum(
+            (math.prod(1 + len(match.slots) for match in found[i]) - 1)
+            * (len(prepared.words[i]) + 1 + n_history)
+            for i in distinct.values()
+        )
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         """Add the credits, and let unknown words of phrases count as known in the columns before them."""
@@ -155,10 +155,15 @@ class Phrases(Component):
 
 
 def expected_phrases(prepared: PreparedList) -> tuple[Phrase, ...]:
-    """All phrases that are expected in a list, each once."""
-    return next(
-        one.collect(prepared.nbest) for one in prepared.options.components if isinstance(one, Phrases)
-    )
+    """All phrases that are expected in a list, each once.
+
+    Raises:
+        InvalidList: a phrase of the list is invalid, or it has too many.
+    """
+    component = next(one for one in prepared.options.components if isinstance(one, Phrases))
+    if not (prepared.nbest.phrases or component.shared):
+        return ()
+    return component.finder.collect(prepared.nbest, component.shared)
 
 
 def _has_unknown(batch: Batch) -> bool:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Sized
 from threading import Lock
 
 from rescorer.conversation import Phrase
 from rescorer.errors import ConfigError, InvalidList, LimitExceeded, did_you_mean, quote
-from rescorer.phrases.matching import PhraseMatch, SlotShare, fill_slots, find_matches
+from rescorer.phrases.matching import PhraseMatch, PhraseSearch, SlotShare, estimate_steps, fill_slots
 from rescorer.phrases.phrase_set import PhraseSet, compile_phrases
 from rescorer.trie import Words
 from rescorer.types import NBestList
@@ -19,6 +19,12 @@ MAX_KEPT = 16
 """Number of compiled sets that are kept, because the lists of a conversation have the same phrases."""
 MAX_KEPT_NODES = 100_000
 """Number of nodes of all sets that are kept, which take 35 MB."""
+
+
+def check_set_names(names: Sized) -> None:
+    """Raise LimitExceeded if there are too many names of sets."""
+    if len(names) > MAX_SETS:
+        raise LimitExceeded(f"{len(names)} names; expected at most {MAX_SETS}", field="phrase_lists")
 
 
 class PhraseFinder:
@@ -39,8 +45,6 @@ class PhraseFinder:
         self._normalise, self._named, self._slots = normalise, named, slots
         self._kept: OrderedDict[tuple[Phrase, ...], PhraseSet] = OrderedDict()
         self._lock = Lock()
-        self.expected: Sequence[PhraseSet] = ()
-        """Sets of phrases that are expected in all lists, whatever a call says."""
 
     def select(self, phrases: tuple[Phrase, ...] = (), names: Sequence[str] = ()) -> list[PhraseSet]:
         """Return the sets of phrases that lists share: some that are given, and named ones of the bundle.
@@ -49,8 +53,7 @@ class PhraseFinder:
             ConfigError: the bundle does not have phrases of a name.
             LimitExceeded: a phrase is invalid, or there are too many; see ``compile_phrases``.
         """
-        if len(names) > MAX_SETS:
-            raise LimitExceeded(f"{len(names)} names; expected at most {MAX_SETS}", field="phrase_lists")
+        check_set_names(names)
         for name in names:
             if name not in self._named:
                 known = ", ".join(sorted(self._named)) or "none"
@@ -71,30 +74,48 @@ class PhraseFinder:
         Raises:
             InvalidList: a phrase of the list is invalid, or it has too many.
         """
-        try:
-            own = [self._compile(nbest.phrases)] if nbest.phrases else []
-        except LimitExceeded as error:
-            raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
-        phrase_sets = [*self.expected, *shared, *own]
+        phrase_sets = [*shared, *self._compile_own(nbest)]
         if not phrase_sets:
             return ()
         has_slots = any(phrases.slots for phrases in phrase_sets)
-        found: dict[tuple[int, bool], Sequence[PhraseMatch]] = {}  # equal texts share their words
+        search = PhraseSearch(phrase_sets)
+        found: dict[tuple[Words, bool], Sequence[PhraseMatch]] = {}
         shares: dict[Words, list[SlotShare]] = {}
         matches = []
         for hypothesis, canonical in zip(nbest.hypotheses, words, strict=True):
-            key = id(canonical), hypothesis.partial
+            key = canonical, hypothesis.partial
             if key not in found:
-                in_words = find_matches(phrase_sets, canonical, partial=hypothesis.partial)
+                in_words = search.find(canonical, partial=hypothesis.partial)
                 found[key] = fill_slots(phrase_sets, canonical, in_words, shares) if has_slots else in_words
             matches.append(found[key])
         return tuple(matches) if any(matches) else ()
 
+    def estimate_steps(
+        self, nbest: NBestList, words: Sequence[Words], shared: Sequence[PhraseSet] = ()
+    ) -> int:
+        """Return an upper bound of the steps of ``find``, whose arguments and errors are the same."""
+        phrase_sets = [*shared, *self._compile_own(nbest)]
+        if not phrase_sets:
+            return 0
+        partial = (hypothesis.partial for hypothesis in nbest.hypotheses)
+        n_words = sum(len(canonical) for canonical, _ in set(zip(words, partial, strict=True)))
+        return estimate_steps(n_words, phrase_sets)
+
     def collect(self, nbest: NBestList, shared: Sequence[PhraseSet] = ()) -> tuple[Phrase, ...]:
-        """Return all phrases that are expected in a list, each once."""
-        sets = (*self.expected, *shared)
-        phrases = (*nbest.phrases, *(phrase for one in sets for phrase in one.phrases))
-        return tuple(dict.fromkeys(phrases)) if sets else nbest.phrases
+        """Return all phrases that are expected in a list, each once.
+
+        Raises:
+            InvalidList: a phrase of the list is invalid, or it has too many.
+        """
+        self._compile_own(nbest)
+        phrases = (*nbest.phrases, *(phrase for one in shared for phrase in one.phrases))
+        return tuple(dict.fromkeys(phrases)) if shared else nbest.phrases
+
+    def _compile_own(self, nbest: NBestList) -> list[PhraseSet]:
+        try:
+            return [self._compile(nbest.phrases)] if nbest.phrases else []
+        except LimitExceeded as error:
+            raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
 
     def _compile(self, phrases: tuple[Phrase, ...]) -> PhraseSet:
         """Compile phrases, unless an equal set is kept; may be called from several threads."""

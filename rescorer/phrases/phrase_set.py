@@ -54,6 +54,8 @@ class PhraseSet:
     """Number of nodes below the roots."""
     slots: Mapping[str, Node] = field(default_factory=dict)
     """The root of the phrases of each slot, by the slot's word in canonical form."""
+    longest: int = MAX_PHRASE_WORDS
+    """Number of words of the longest phrase, or more."""
 
     def word_log_probs(self, words: Words) -> tuple[float, ...]:
         """Return the log-probability of each word of a phrase, or of its beginning, under the phrase model.
@@ -118,7 +120,7 @@ def compile_phrases(
     if count > MAX_PHRASES:
         message = f"{count:,} phrases and spellings; expected at most {MAX_PHRASES:,}"
         raise LimitExceeded(message, field="phrases")
-    root, n_nodes = Node(), 0
+    root, n_nodes, longest = Node(), 0, 0
     slot_roots: dict[str, Node] = {}
     for index, phrase in enumerate(phrases):
         if not isinstance(phrase.weight, (int, float)) or not 0 < phrase.weight <= MAX_WEIGHT:
@@ -134,13 +136,14 @@ def compile_phrases(
             if not 1 <= len(words) <= MAX_PHRASE_WORDS:
                 message = f"{quote(text)} has {len(words)} words; expected 1 to {MAX_PHRASE_WORDS}"
                 raise LimitExceeded(message, field=place)
+            longest = max(longest, len(words))
             n_nodes += _add(root, words, index, phrases)
             if slot:
                 n_nodes += _add(slot_roots.setdefault(slot, Node()), words, index, phrases)
                 _add_slot(root, words, slot, text, index)
     for node in (root, *slot_roots.values()):
         _sum_weights(node, phrases)
-    return PhraseSet(tuple(phrases), root, n_nodes, slot_roots)
+    return PhraseSet(tuple(phrases), root, n_nodes, slot_roots, longest)
 
 
 def _find_slot(phrase: Phrase, index: int, normalise: Callable[[str], Words], slots: Collection[str]) -> str:

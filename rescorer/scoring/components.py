@@ -223,8 +223,12 @@ class Component:
         """The hypotheses that it may add to a list; None: it adds none."""
         return None
 
-    def steps_to_prepare(self, outline: Outline) -> int:
-        """Steps of ``extend`` and ``prepare``, in tokens whose normalising takes as long."""
+    def steps_to_extend(self, prepared: PreparedList) -> int:
+        """Steps of ``extend``, such as comparisons of a word or a phone with another; raises likewise."""
+        return 0
+
+    def steps_to_prepare(self, prepared: PreparedList) -> int:
+        """Steps of ``prepare``, likewise."""
         return 0
 
     def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:

@@ -6,7 +6,7 @@ starts quickly and stays small.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -126,8 +126,13 @@ class ListRanker:
             drop_empty=options.drop_empty,
         )
 
-    def prepare(self, nbest: NBestList, options: BoundOptions) -> PreparedList:
+    def prepare(
+        self, nbest: NBestList, options: BoundOptions, spend: Callable[[int], None] = lambda steps: None
+    ) -> PreparedList:
         """Check a list against the options and normalise its words.
+
+        Args:
+            spend: called with an upper bound of the steps of each search before it begins; it may raise.
 
         Raises:
             InvalidList: the list cannot be scored under these options.
@@ -147,8 +152,10 @@ class ListRanker:
             history = join_history((one.words for one in spoken), context) if reads_previous else context
             prepared = PreparedList(nbest, words, context, options, spoken, history)
             for component in options.components:
+                spend(component.steps_to_extend(prepared))
                 prepared = component.extend(prepared)
             for component in options.components:
+                spend(component.steps_to_prepare(prepared))
                 prepared = component.prepare(prepared)
         return prepared
 

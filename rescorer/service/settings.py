@@ -115,9 +115,19 @@ class ServiceSettings(BaseSettings):
     """Maximum number of words per message, including sentence ends and contexts. Words that hypotheses of a
     list share from their start count once, so that ordinary lists may be several times as long. The default
     takes one core with the starter bundle about half a minute."""
+    max_score_streams: int = Field(1000, ge=1)
+    """Maximum number of streams of scores per list."""
+    max_previous: int = Field(65_536, ge=1)
+    """Maximum number of previous utterances per message, of all lists together. Those that are not read,
+    because they have no words or are too old, count too. The default takes one core a quarter of a second."""
     max_phrases: int = Field(20_000, ge=1)
     """Maximum number of phrases per message, with their other spellings; a list may have 5,000 of them. The
     default takes one core 0.2 s to compile."""
+    max_search_steps: int = Field(8_000_000_000, ge=1)
+    """Maximum work per message of finding phrases in hypotheses, and of finding what sounds like them if
+    hypotheses are generated, estimated before each list is searched: comparisons of a word with that of a
+    phrase, and of a phone with that of a phrase. The default allows for 32 lists of 2,000 phrases with
+    generated hypotheses, and takes one core about a minute."""
     max_decision_steps: int = Field(100_000_000, ge=1)
     """Maximum work of the decision rules and rerankers per message, in comparisons of a word of a hypothesis
     with up to 64 words of another. In a confusion network, a word counts as 2,000 and more, and every

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Phrase
-from rescorer.candidates import generation
+from rescorer.candidates import generation, phone_distance
 from rescorer.candidates.dictionary import parse_dictionary
 from rescorer.candidates.generation import GenerationSettings, Generator, components_of_generated
 from rescorer.candidates.pronunciation import Pronouncer
@@ -221,15 +222,121 @@ def test_components_say_what_sound_says_for_a_phrase():
     assert components_of_generated([Hypothesis("rust")]) == {}
 
 
+def stands_in(words, start, end, phrase):
+    """Whether a phrase stands in a text where some of its words are among those from ``start`` to ``end``."""
+    flat = [(word, index) for index, part in enumerate(words) for word in part]
+    for first in range(len(flat) - len(phrase) + 1):
+        part = flat[first : first + len(phrase)]
+        if tuple(word for word, _ in part) == phrase and any(start <= index < end for _, index in part):
+            return True
+    return False
+
+
+parts = st.lists(st.sampled_from("abc"), max_size=2).map(tuple)
+
+
+@given(
+    st.lists(parts, max_size=6), st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple))
+)
+def test_what_ways_cover_in_a_text_is_where_they_stand(words, ways):
+    text = generation.SpokenText(" ".join("x" * len(words)), words, [b"\1" * len(part) for part in words])
+    found = text.find_known(set(ways))
+    for start in range(len(words)):
+        for end in range(start + 1, len(words) + 1):
+            for way in ways:
+                overlaps = bool(found.get(way, 0) & text.mask(start, end))
+                assert overlaps == stands_in(words, start, end, way)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(spoken, min_size=1, max_size=4),
+    st.lists(st.tuples(st.sampled_from([*WORDS]), st.lists(spoken, max_size=4)), min_size=1, max_size=4),
+    st.sampled_from([10, 200, 200_000_000]),
+)
+def test_a_search_takes_no_more_steps_than_it_said(hypotheses, given_phrases, max_steps):
+    phrases = tuple(Phrase(text, spellings=tuple(spellings)) for text, spellings in given_phrases)
+    one, generator, steps = nbest(*hypotheses), make(max_distance=0.8), Counter()
+    cut_windows, match_pairs, find = (
+        phone_distance._cut_windows,
+        phone_distance._match_pairs,
+        phone_distance._find_possible,
+    )
+    find_known, words_with = generation.SpokenText.find_known, generation.SpokenText.words_with
+
+    def count_windows(texts, boundaries, width):
+        windows, places = cut_windows(texts, boundaries, width)
+        steps["phones of windows"] += windows.phones.size
+        return windows, places
+
+    def count_pairs(rows, phones, bound):
+        steps["pairs"] += len(rows) * len(phones)
+        return find(rows, phones, bound)
+
+    def count_cells(pairs, rows, windows, bound):
+        steps["cells"] += len(pairs) * rows.shape[1] * windows.phones.shape[1]
+        return match_pairs(pairs, rows, windows, bound)
+
+    def count_ways(text, ways):
+        steps["parts of texts"] += sum(len(text._flat) for _ in {len(way) for way in ways})
+        return find_known(text, ways)
+
+    def count_words(text, made, normalise):
+        steps["words of proposals"] += max(1, len(text._flat))
+        return words_with(text, made, normalise)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(phone_distance, "MAX_STEPS", max_steps)
+        patch.setattr(phone_distance, "_cut_windows", count_windows)
+        patch.setattr(phone_distance, "_find_possible", count_pairs)
+        patch.setattr(phone_distance, "_match_pairs", count_cells)
+        patch.setattr(generation.SpokenText, "find_known", count_ways)
+        patch.setattr(generation.SpokenText, "words_with", count_words)
+        made = generator.generate(one, phrases)
+        estimated = generator.estimate_steps(one, phrases)
+    assert steps["cells"] <= max_steps
+    assert sum(steps.values()) <= estimated
+    assert not made or steps["cells"]
+
+
+def test_spellings_do_not_multiply_with_the_places_that_sound_like_them(monkeypatch):
+    """A phrase with 2,000 spellings cost 105 s in a text of 195 words."""
+    looked_up = []
+
+    class Counted(frozenset):
+        def __contains__(self, part):
+            looked_up.append(part)
+            return super().__contains__(part)
+
+    find_known = generation.SpokenText.find_known
+    monkeypatch.setattr(
+        generation.SpokenText, "find_known", lambda text, ways: find_known(text, Counted(ways))
+    )
+    phrase = Phrase("rusk", spellings=tuple(f"rus {'ab'[i % 2] * (i // 2 + 1)}" for i in range(40)))
+    one = nbest(" ".join(["rust"] * 100))
+    assert make().generate(one, (phrase,))
+    assert len(looked_up) <= 100 * 2  # lengths of one word and of two
+
+
+def test_long_spans_and_texts_of_many_characters_are_left_alone(monkeypatch):
+    for n_chars, expected in ((390, ["thornton"]), (391, [])):
+        one = nbest(f"thorn {'.' * n_chars} ton", phrases=["thornton"])
+        assert texts(make(max_distance=0.0), one) == expected
+    one = nbest("call rust", "cat sat", "the rust " * 9, phrases=["rusk"])
+    assert len(texts(make(), one)) > 1
+    monkeypatch.setattr(generation, "MAX_SEARCHED_CHARS", 30)
+    assert texts(make(), one) == ["call rusk"]
+
+
 def test_long_texts_and_spellings_are_not_searched(monkeypatch):
     searched = []
-    find = generation.find_similar
+    find = phone_distance.find_similar
 
     def record(phones, boundaries, phrases, max_distance):
         searched.append((len(phones), [len(phrase) for phrase in phrases]))
         return find(phones, boundaries, phrases, max_distance)
 
-    monkeypatch.setattr(generation, "find_similar", record)
+    monkeypatch.setattr(phone_distance, "find_similar", record)
     phrases = (Phrase("rusk", spellings=("rust " * 16, "canoe" * 21)), Phrase("canoe " * 17))
     long = "at " * (generation.MAX_SEARCHED_WORDS - 2)
     one = nbest("call rust", long, "call rust")

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.candidates import phone_distance
-from rescorer.candidates.phone_distance import GAPS, SUBSTITUTIONS, SoundMatch, find_similar, longest_match
+from rescorer.candidates.phone_distance import (
+    GAPS,
+    SUBSTITUTIONS,
+    SoundMatch,
+    estimate_bytes,
+    find_similar,
+    longest_match,
+)
 from rescorer.candidates.phones import PHONES, UNIT, phone_numbers
 
 
@@ -105,6 +114,23 @@ def test_search_ends_after_so_many_steps(monkeypatch):
     assert set(found) < set(every)
     short = [[match for match in part if match.phrase != 1] for part in (found, every)]
     assert short[0] == short[1]
+
+
+@pytest.mark.parametrize(
+    ("n_phones", "n_phrases", "length", "n_sounds"),
+    [(200, 200, 3, 2), (200, 200, 20, 39), (200, 20, 100, 3), (9, 3, 4, 3), (100, 500, 5, 1)],
+)
+def test_memory_is_at_most_what_was_estimated(n_phones, n_phrases, length, n_sounds):
+    rng = np.random.default_rng(1)
+    text = bytes(rng.integers(0, n_sounds, n_phones).tolist())
+    phrases = [bytes(rng.integers(0, n_sounds, length).tolist()) for _ in range(n_phrases)]
+    tracemalloc.start()
+    try:
+        find_similar([text], [range(n_phones + 1)], phrases, 0.4)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= estimate_bytes(n_phones + 1, [length] * n_phrases, 0.4)
 
 
 def test_costs_are_a_distance():

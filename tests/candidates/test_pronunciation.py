@@ -8,7 +8,7 @@ import string
 import pytest
 
 from rescorer import ConfigError, FormatError
-from rescorer.candidates import dictionary
+from rescorer.candidates import dictionary, pronunciation
 from rescorer.candidates.dictionary import find_dictionary, parse_dictionary, read_dictionary
 from rescorer.candidates.letter_to_sound import LetterToSound
 from rescorer.candidates.phones import PHONES, phone_numbers
@@ -16,10 +16,36 @@ from rescorer.candidates.pronunciation import MAX_LETTERS, Pronouncer, load_pron
 from tests.support.small_dictionary import LINES, write_dictionary
 
 WORDS = parse_dictionary(LINES)
+RULES = LetterToSound(WORDS)
 
 
 def names(phones: bytes) -> str:
     return " ".join(PHONES[number] for number in phones)
+
+
+def test_many_words_sound_as_each_alone():
+    rng = random.Random(1)
+    words = ["".join(rng.choices("abcdeé-'7<", k=rng.randrange(1, 9))) for _ in range(300)] + [*WORDS]
+    sequences = [tuple(rng.choices(words, k=rng.randrange(4))) for _ in range(200)]
+    together = Pronouncer(WORDS).pronounce_each(sequences)
+    for words, phones in zip(sequences, together, strict=True):
+        alone = [
+            Pronouncer(WORDS).pronounce(word) if word in WORDS else RULES.pronounce(word) for word in words
+        ]
+        alone = [b"" if set("7<") & set(word) else part for word, part in zip(words, alone, strict=True)]
+        assert phones == (b"".join(alone) if all(alone) else b"")
+    assert any(together)
+
+
+def test_guesses_are_forgotten_when_there_are_too_many(monkeypatch):
+    monkeypatch.setattr(pronunciation, "CACHED_WORDS", 4)
+    monkeypatch.setattr(pronunciation, "GUESSED_AT_ONCE", 2)
+    pronouncer = Pronouncer(WORDS)
+    words = ["zab", "zeb", "zib", "zob", "zub", "zyb"]
+    for count in (2, 3, 6):
+        found = pronouncer.pronounce_each([(word,) for word in words[:count]])
+        assert found == [RULES.pronounce(word) for word in words[:count]]
+        assert len(pronouncer._guessed) <= 4
 
 
 def test_reads_the_first_pronunciation_without_stress(tmp_path):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.candidates.replacement import replace_fields, replace_words
+from rescorer.candidates.replacement import _after_word, _before_word, replace_fields, replace_words
 from rescorer.conversation import Generated
 
 
@@ -92,3 +94,9 @@ def test_times_that_do_not_fit_are_left_out(words):
 def test_fields_without_times_are_those_of_the_source():
     fields = {"id": 7}
     assert replace_fields(fields, SOURCE, TEXT, MADE) is fields
+
+
+@given(st.text("a_-.é1'…", max_size=7))
+def test_edges_of_a_word_are_those_of_a_plain_expression(token):
+    before, _, after = re.match(r"^(\W*)(.*?)(\W*)$", token, re.DOTALL).groups()  # quadratic in long tokens
+    assert (token[: _before_word(token)], token[_after_word(token) :]) == (before, after)

@@ -196,7 +196,7 @@ def test_list_with_a_wrong_type_inside_is_an_error_of_the_list(both, nbest, mess
 @pytest.mark.parametrize(
     ("arguments", "error_type", "message"),
     [
-        ((None,), TypeError, "texts: expected a string or several, got NoneType"),
+        ((None,), TypeError, "texts is of type NoneType; expected a string or several"),
         ((["the", None],), TypeError, r"texts\[1\] is of type NoneType; expected a string"),
         (([b"the"],), TypeError, r"texts\[0\] is of type bytes"),
         (("the", None), TypeError, "context is of type NoneType; expected a string"),

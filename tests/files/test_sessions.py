@@ -14,6 +14,7 @@ from rescorer.files import sessions
 from rescorer.files.rescoring import LocalRescorer
 from rescorer.files.sessions import SessionRescorer
 from rescorer.formats.rescored import get_renderer
+from rescorer.options import RescoreOptions
 from rescorer.preparation.previous import MAX_PREVIOUS_WORDS, STEP, normalise_previous
 from rescorer.types import Calibration, ConfidenceMap, DecisionRule
 from tests.support.tiny_models import write_bundle
@@ -38,7 +39,7 @@ def make_list(number: int, session: str, scores=(-1.0, -1.1, -1.2, -5.0), **part
 
 
 def rescore(rescorer, lists, text="chosen", **options):
-    local = LocalRescorer(rescorer, render=lambda ranking, weights, model: ranking, **options)
+    local = LocalRescorer(rescorer, RescoreOptions(**options), render=lambda ranking, weights, model: ranking)
     ((_, results),) = SessionRescorer(local, "call", text).rescore_batches([list(lists)])
     return results
 

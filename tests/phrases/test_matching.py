@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import LimitExceeded, Phrase
 from rescorer.phrases import matching
-from rescorer.phrases.matching import PhraseMatch, find_matches
+from rescorer.phrases.matching import PhraseMatch, PhraseSearch, estimate_bytes, estimate_steps, find_matches
 from rescorer.phrases.phrase_set import MAX_PHRASE_WORDS, MAX_PHRASES, compile_phrases
 
 
@@ -57,6 +60,78 @@ def test_finds_the_best_phrases_that_do_not_overlap(phrases, hypothesis, partial
         else:
             assert partial
             assert end == len(hypothesis)
+
+
+def plain_matches(phrase_sets, hypothesis, partial):
+    """Choose from the last word on, one hypothesis at a time; of equal sums, the longer, later ones."""
+    n = len(hypothesis)
+    best, chosen = [0.0] * (n + 1), [None] * n
+    for start in reversed(range(n)):
+        best[start] = best[start + 1]
+        for number, phrases in enumerate(phrase_sets):
+            node = phrases.root
+            for end in range(start + 1, n + 1):
+                if (node := node.children.get(hypothesis[end - 1])) is None:
+                    break
+                ways = []
+                if node.phrase >= 0:
+                    ways.append((phrases.phrases[node.phrase], phrases.phrases[node.phrase].weight))
+                if partial and end == n and node.longer_weight > 0:
+                    ways.append((None, node.longer_weight))
+                for phrase, weight in ways:
+                    total, length = weight * (end - start) + best[end], end - start
+                    before = chosen[start].n_words if chosen[start] else 0
+                    if (total, length) >= (best[start], before):
+                        best[start] = total
+                        chosen[start] = PhraseMatch(
+                            phrase, start, length, weight * length, phrase_sets[number]
+                        )
+    found, position = [], 0
+    while position < n:
+        found += [chosen[position]] if chosen[position] else []
+        position += chosen[position].n_words if chosen[position] else 1
+    return found
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(phrases, max_size=3), st.lists(st.tuples(words, st.booleans()), max_size=6), st.integers(1, 40)
+)
+def test_hypotheses_that_are_searched_together_have_the_phrases_of_each_alone(parts, hypotheses, n_kept):
+    compiled = [compile_phrases(part, split) for part in parts]
+    search = PhraseSearch(compiled)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "MAX_KEPT_ENDINGS", n_kept)
+        for hypothesis, partial in hypotheses:
+            found = search.find(hypothesis, partial=partial)
+            assert found == plain_matches(compiled, hypothesis, partial)
+    assert search.steps <= estimate_steps(sum(len(hypothesis) for hypothesis, _ in hypotheses), compiled)
+
+
+def test_words_that_hypotheses_share_are_looked_up_once():
+    compiled = [compile_phrases([Phrase("a " * n) for n in range(1, MAX_PHRASE_WORDS + 1)], split)] * 3
+    search = PhraseSearch(compiled)
+    steps = []
+    for index in range(100):
+        before = search.steps
+        search.find(("a",) * 200 + (f"w{index}",))
+        steps.append(search.steps - before)
+    assert max(steps) <= 201 * (1 + MAX_PHRASE_WORDS) + 3 * 17 * MAX_PHRASE_WORDS
+    assert sum(steps) < estimate_steps(100 * 201, compiled) / 4
+
+
+@pytest.mark.parametrize(("n_words", "letters"), [(1000, "a"), (4000, "abc"), (50, "ab")])
+def test_memory_is_at_most_what_was_estimated(n_words, letters):
+    rng = random.Random(1)
+    given = [Phrase(" ".join(rng.choices(letters, k=rng.randrange(1, 17)))) for _ in range(500)]
+    compiled, hypothesis = [compile_phrases(given, split)], tuple(rng.choices(letters, k=n_words))
+    tracemalloc.start()
+    try:
+        assert PhraseSearch(compiled).find(hypothesis)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak <= estimate_bytes(n_words, compiled)
 
 
 def test_only_the_end_of_a_partial_hypothesis_is_credited():

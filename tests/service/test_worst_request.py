@@ -13,7 +13,8 @@ from rescorer.bundle import read_bundle
 from rescorer.extensions import make_ranker
 from rescorer.service.preflight import load_settings
 from tests.support.serve_command import run_serve_command
-from tools.worst.search import find_worst, measure
+from tests.support.small_dictionary import write_dictionary
+from tools.worst.search import find_slowest, find_worst, measure
 from tools.worst.shapes import Shape
 
 CALLS = 12
@@ -61,3 +62,16 @@ def test_search_finds_the_larger_of_allowed_requests(ngram_bundle):
     worst = find_worst([large, too_large, small, too_long], ranker, settings)
     assert [cost.shape for cost in worst] == [small, large]
     assert measure(too_long, ranker, settings) is None
+
+
+def test_search_measures_small_requests_in_which_something_is_searched(ngram_bundle, tmp_path):
+    settings = load_settings(bundle=ngram_bundle, max_previous=20)
+    ranker = make_ranker(read_bundle(ngram_bundle), write_dictionary(tmp_path))
+    searched = Shape(words=20, word="rust", phrases=3, phrase_words=2, spellings=5, generate=True)
+    dropped, refused, small = Shape(previous=20), Shape(previous=21), Shape(words=20)
+    found = find_slowest([searched, dropped, refused, small], ranker, settings)
+    assert {cost.shape for cost in found} == {searched, dropped}
+    assert all(cost.seconds > 0 for cost in found)
+    (nbest,) = searched.make_request().lists
+    assert [len(phrase.spellings) for phrase in nbest.phrases] == [5] * 3
+    assert len({way for phrase in nbest.phrases for way in (phrase.text, *phrase.spellings)}) == 18

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.selection import SelectionOptions
-from rescorer.cli.rescore import load_rescorer
+from rescorer.cli.rescore import RescorerLoader
 from rescorer.files.rescoring import LocalRescorer
+from rescorer.options import RescoreOptions
 from rescorer.shards.planning.inputs import ListSource, find_files
 from rescorer.shards.planning.partition import Division, make_plan
 from rescorer.shards.planning.plan import Plan, read_plan
 from rescorer.shards.store import PLAN, LocalStore, Store
 from rescorer.shards.worker import Job, describe_bundle, load_planned, run_shard
-from rescorer.types import MAXIMUM, Weights
+from rescorer.types import Weights
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "dog")
 BATCH_WORDS = 40
@@ -54,8 +53,8 @@ def make_source(**options: object) -> ListSource:
 
 
 def make_job(bundle: Path, batch_words: int = BATCH_WORDS) -> Job:
-    fixed = bundle, "cpu", "float32", batch_words, Weights(), MAXIMUM, SelectionOptions(), APPLIED, "jsonl"
-    return Job(partial(load_rescorer, *fixed), make_source(), "jsonl")
+    load = RescorerLoader(bundle, "cpu", "float32", batch_words, RescoreOptions(Weights()), APPLIED, "jsonl")
+    return Job(load, make_source(), "jsonl")
 
 
 def plan_into(folder: Path, inputs: Sequence[Path], job: Job, division: Division) -> LocalStore:

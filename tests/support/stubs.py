@@ -14,6 +14,7 @@ LIMITS = {
     "max_lists": 4,
     "max_hypotheses": 5,
     "max_words": 6,
+    "max_previous": 50,
     "max_in_flight_lists": 8,
     "max_message_bytes": 65536,
 }

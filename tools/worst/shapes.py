@@ -30,6 +30,22 @@ class Shape:
     fields: int = 0
     """Client fields per hypothesis."""
     merge: bool = False
+    phrases: int = 0
+    """Phrases per list."""
+    phrase_words: int = 1
+    """Words of the longest phrases."""
+    spellings: int = 0
+    """Other spellings per phrase."""
+    generate: bool = False
+    previous: int = 0
+    """Previous utterances per list, without words."""
+    word: str = "a"
+    """The word of all hypotheses, with which phrases begin."""
+
+    @property
+    def is_searched(self) -> bool:
+        """Whether the work is not in proportion to the size, because something is searched or dropped."""
+        return bool(self.phrases or self.previous)
 
     def make_request(self) -> pb.RescoreRequest:
         nbest = pb.NBestList(id="x", context=" ".join(["a"] * self.context_words))
@@ -43,13 +59,54 @@ class Shape:
         )
         for name in names:
             nbest.streams.add(name=name, base=1, sign=1, values=[-1.0] * self.hypotheses)
-        return pb.RescoreRequest(lists=[nbest] * self.lists, merge=self.merge)
+        nbest.previous.extend([pb.Utterance()] * self.previous)
+        new_words = map(_name, itertools.count())
+        for index in range(self.phrases):
+            ways = [self._way(index, next(new_words)) for _ in range(1 + self.spellings)]
+            nbest.phrases.add(text=ways[0], spellings=ways[1:])
+        return pb.RescoreRequest(lists=[nbest] * self.lists, merge=self.merge, generate=self.generate)
+
+    def _way(self, index: int, name: str) -> str:
+        """A phrase that stands in hypotheses, for the first ones, or that only sounds like their words."""
+        words = [self.word] * (1 + index % self.phrase_words)
+        if index >= self.phrase_words or self.spellings:
+            words[-1] = words[-1][:-1] + name
+        return " ".join(words)
 
     def _text(self, index: int) -> str:
-        words = ["a"] * self.words
+        words = [self.word] * self.words
         if self.differs != "none" and words:
             words[{"first": 0, "middle": self.words // 2, "last": -1}[self.differs]] = f"w{index}"
         return " ".join(words)
+
+
+def _name(number: int) -> str:
+    """A short word of letters, another one for each number."""
+    letters = "bdklmnprtaeiou"
+    name = ""
+    while number:
+        number, digit = divmod(number, len(letters))
+        name += letters[digit]
+    return name or "s"
+
+
+def searches() -> Iterator[Shape]:
+    """Yield a grid of shapes in which phrases are searched, or something is dropped."""
+    for hypotheses, words in ((1, 195), (5, 195), (1000, 900), (1800, 100)):
+        for phrases, phrase_words, spellings in ((1, 1, 1_998), (20, 1, 98), (1_999, 1, 0), (16, 16, 0)):
+            for generate in (False, True):
+                yield Shape(
+                    hypotheses=hypotheses,
+                    words=words,
+                    differs="last",
+                    phrases=phrases,
+                    phrase_words=phrase_words,
+                    spellings=spellings,
+                    generate=generate,
+                    word="rust",
+                )
+    for lists, previous in ((1, 2_000_000), (1, 65_536), (128, 512)):
+        yield Shape(lists=lists, previous=previous)
 
 
 def shapes() -> Iterator[Shape]:

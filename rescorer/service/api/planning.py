@@ -32,7 +32,12 @@ from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.limits.request_size import check_list
-from rescorer.service.limits.request_work import limit_steps, limit_words
+from rescorer.service.limits.request_work import (
+    RequestTooCostly,
+    SearchBudget,
+    limit_steps,
+    limit_words,
+)
 from rescorer.service.limits.response_size import check_list_response_size
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
@@ -55,8 +60,8 @@ class PreparedRequest:
     lists: tuple[PreparedList | InputError, ...]
     """Every list of the request, or the error of one that cannot be scored."""
     tokens: int
-    """Number of tokens to score: words, ends of sentences and contexts. In large requests, words that
-    hypotheses share from their start count once."""
+    """Number of tokens to score: words, ends of sentences, contexts, and what components have scored besides.
+    In large requests, words that hypotheses share from their start count once."""
     decision_tokens: int = 0
     """Number of tokens whose normalising and writing takes about as long as deciding."""
 
@@ -76,13 +81,16 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     Raises:
         ConfigError: If the weights do not fit the bundle, it lacks phrases of a name, or the decision rule is
             invalid.
-        LimitExceeded: If the lists have too many words, or take too long to decide, together; if a phrase of
-            the request is invalid.
+        LimitExceeded: If the lists have too many words, or take too long to search or to decide, together; if
+            a phrase of the request is invalid.
     """
     options = ranker.bind(read_options(request))
     has_phrases = bool(request.phrases or request.phrase_lists)
 
+    budget = SearchBudget(len(request.lists), settings.max_search_steps)
+
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
+        budget.begin_list()
         try:
             check_list(message, settings)
             check_list_response_size(
@@ -95,7 +103,9 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
             )
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
-            return ranker.prepare(nbest, options)
+            return ranker.prepare(nbest, options, budget.spend)
+        except RequestTooCostly:
+            raise
         except InputError as error:
             return error
 
@@ -103,6 +113,12 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         [prepare(message) for message in request.lists],
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
+    )
+    tokens += sum(
+        component.tokens(prepared)
+        for prepared in lists
+        if isinstance(prepared, PreparedList)
+        for component in options.components
     )
     lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN

@@ -2,45 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import chain
 
 from rescorer.errors import LimitExceeded
+from rescorer.phrases.finder import check_set_names
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.settings import ServiceSettings
 
+NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tuned_on")
+"""Fields of weights that are, or have, names."""
+MAX_WEIGHT_NAMES = 131_072
+"""Largest number of all these names, of which the fingerprints of the tuning lists are the most."""
+
 
 def check_request(request: pb.RescoreRequest | pb.RescoreStreamRequest, settings: ServiceSettings) -> None:
-    """Raise LimitExceeded if a request has too many lists or phrases, or a name that is too long."""
+    """Raise LimitExceeded if a request has too many elements in a repeated field, or a name that is too long.
+
+    A message of a few megabytes can have millions of empty elements, which take far more memory and time than
+    its size suggests. So they are counted before any of them is looked at.
+    """
     _check_count(len(request.lists), "lists", settings, "max_lists")
-    phrases = chain(request.phrases, *(nbest.phrases for nbest in request.lists))
-    n_phrases = sum(1 + len(phrase.spellings) for phrase in phrases)
+    n_previous = sum(len(nbest.previous) for nbest in request.lists)
+    if n_previous > settings.max_previous:
+        expected = f"expected at most {settings.max_previous} (max_previous); send the newest of each list"
+        raise LimitExceeded(f"{n_previous} utterances; {expected}", field="previous")
+    phrases = [request.phrases, *(nbest.phrases for nbest in request.lists)]
+    n_phrases = sum(map(len, phrases))
     _check_count(n_phrases, "phrases", settings, "max_phrases")
+    n_phrases += sum(len(phrase.spellings) for phrase in chain.from_iterable(phrases))
+    _check_count(n_phrases, "phrases", settings, "max_phrases")
+    check_set_names(request.phrase_lists)
     _check_names(request, settings.max_name_chars)
-    for index, name in enumerate(request.phrase_lists):
-        _check_name(name, settings.max_name_chars, f"phrase_lists[{index}]")
+    _check_each(request.phrase_lists, settings.max_name_chars, "phrase_lists[{}]")
 
 
 def check_list(nbest: pb.NBestList, settings: ServiceSettings) -> None:
-    """Raise LimitExceeded if a list has too many hypotheses, one of its texts too many words, or
+    """Raise LimitExceeded if a list has too many hypotheses or streams, one of its texts too many words, or
     if its id or the name of a stream is too long."""
     _check_count(len(nbest.hypotheses), "hypotheses", settings, "max_hypotheses")
+    _check_count(len(nbest.streams), "streams", settings, "max_score_streams")
     _check_name(nbest.id, settings.max_name_chars, "id")
-    for index, stream in enumerate(nbest.streams):
-        _check_name(stream.name, settings.max_name_chars, f"streams[{index}].name")
-    for index, hypothesis in enumerate(nbest.hypotheses):
-        _check_words(hypothesis.text, settings.max_words, f"hypotheses[{index}].text")
-    _check_words(nbest.context, settings.max_words, "context")
-    for index, utterance in enumerate(nbest.previous):
-        _check_words(utterance.text, settings.max_words, f"previous[{index}].text")
-        _check_name(utterance.speaker, settings.max_name_chars, f"previous[{index}].speaker")
+    names, texts = settings.max_name_chars, settings.max_words
+    _check_each((stream.name for stream in nbest.streams), names, "streams[{}].name")
+    _check_texts((hypothesis.text for hypothesis in nbest.hypotheses), texts, "hypotheses[{}].text")
+    _check_words(nbest.context, texts, "context")
+    _check_texts((utterance.text for utterance in nbest.previous), texts, "previous[{}].text")
+    _check_each((utterance.speaker for utterance in nbest.previous), names, "previous[{}].speaker")
 
 
 def check_texts(request: pb.ScoreTextRequest, settings: ServiceSettings) -> None:
     """Raise LimitExceeded if a request has too many texts, one of them too many words, or too long a name."""
     _check_count(len(request.texts), "texts", settings, "max_hypotheses")
     _check_names(request, settings.max_name_chars)
-    for index, text in enumerate(request.texts):
-        _check_words(text, settings.max_words, f"texts[{index}]")
+    _check_texts(request.texts, settings.max_words, "texts[{}]")
     _check_words(request.context, settings.max_words, "context")
 
 
@@ -54,14 +69,16 @@ def _check_names(
     request: pb.RescoreRequest | pb.RescoreStreamRequest | pb.ScoreTextRequest, limit: int
 ) -> None:
     """Check the names of the model and of the weights."""
+    n_names = sum(len(getattr(request.weights, field)) for field in NAMES_OF_WEIGHTS)
+    if n_names > MAX_WEIGHT_NAMES:
+        raise LimitExceeded(f"{n_names} names; expected at most {MAX_WEIGHT_NAMES}", field="weights")
     _check_name(request.model, limit, "model")
     _check_name(request.weights_name, limit, "weights_name")
     if request.HasField("weights"):
         weights = request.weights
         _check_name(weights.name, limit, "weights.name")
-        for field in ("streams", "lm", "mixture", "rerankers", "components", "tuned_on"):
-            for name in getattr(weights, field):
-                _check_name(name, limit, f"a name in weights.{field}")
+        for field in NAMES_OF_WEIGHTS:
+            _check_each(getattr(weights, field), limit, f"a name in weights.{field}")
 
 
 def _check_name(name: str, limit: int, field: str) -> None:
@@ -69,9 +86,21 @@ def _check_name(name: str, limit: int, field: str) -> None:
         raise LimitExceeded(f"{len(name)} characters; expected at most {limit} (max_name_chars)", field=field)
 
 
+def _check_each(names: Iterable[str], limit: int, field: str) -> None:
+    """Check names; ``field`` says where they are, with braces for the index."""
+    for index, name in enumerate(names):
+        if len(name) > limit:
+            _check_name(name, limit, field.format(index))
+
+
+def _check_texts(texts: Iterable[str], limit: int, field: str) -> None:
+    """Check the words of texts; ``field`` says where they are, with braces for the index."""
+    for index, text in enumerate(texts):
+        if 2 * len(text) > limit:  # seldom; no character counts more than twice
+            _check_words(text, limit, field.format(index))
+
+
 def _check_words(text: str, limit: int, field: str) -> None:
-    if 2 * len(text) <= limit:  # the usual case, decided quickly: no character counts more than twice
-        return
     # The normaliser may split words at hyphens and underscores: count them too, so that a long token cannot
     # get around the limit.
     words = len(text.split()) + text.count("-") + text.count("_")

@@ -1,4 +1,4 @@
-"""Bound the work of a prepared request: its words to score, and the steps of deciding and of rerankers."""
+"""Bound the work of a request: searching its lists, scoring their words, deciding, and rerankers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,44 @@ from rescorer.decision import rules
 from rescorer.errors import InputError, LimitExceeded
 from rescorer.scoring.batch import count_distinct
 from rescorer.scoring.components import BoundOptions, PreparedList
+
+
+class SearchBudget:
+    """The steps that searching the lists of a request may take, for phrases and for what sounds like them.
+
+    Args:
+        n_lists: number of lists of the request.
+        limit: largest number of steps, ``max_search_steps``.
+    """
+
+    def __init__(self, n_lists: int, limit: int) -> None:
+        self._n_lists, self._limit = n_lists, limit
+        self._n_begun = self._steps = self._list_steps = 0
+
+    def begin_list(self) -> None:
+        self._n_begun += 1
+        self._list_steps = 0
+
+    def spend(self, steps: int) -> None:
+        """Count a search of the current list before it begins.
+
+        Raises:
+            LimitExceeded: If the list, or all lists so far, would take too long.
+        """
+        self._list_steps += steps
+        expected = f"expected at most {self._limit} (max_search_steps); send fewer hypotheses or phrases"
+        if self._list_steps > self._limit:
+            message = f"finding its phrases could take {self._list_steps} steps; {expected}"
+            raise LimitExceeded(message, field="phrases")
+        self._steps += steps
+        if self._steps > self._limit:
+            lists = f"the first {self._n_begun} of {self._n_lists} lists"
+            message = f"finding the phrases of {lists} could take {self._steps} steps; {expected} per message"
+            raise RequestTooCostly(message, field=f"lists[{self._n_begun - 1}]")
+
+
+class RequestTooCostly(LimitExceeded):
+    """The lists of a request exceed a limit together, although none does alone."""
 
 
 def limit_words(

@@ -53,7 +53,7 @@ def check_response_size(request: RescoreRequest, request_bytes: int, ranker: Lis
     has_phrases = bool(request.phrases or request.phrase_lists)
     for index, nbest in enumerate(request.lists):
         outline = Outline(nbest, weights, request.generate, has_phrases)
-        list_bytes = list_response_bytes(outline, ranker, parts)
+        list_bytes = list_response_bytes(outline, ranker, parts, limit)
         total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
         if total > limit:
             raise LimitExceeded(
@@ -84,7 +84,7 @@ def check_list_response_size(
     is_calibrated = calibration is not None and calibration.word is not None
     parts = AnswerParts(is_calibrated, options.decision.kind == "confusion_network")
     outline = Outline(nbest, weights, generate, has_phrases)
-    if (size := list_response_bytes(outline, ranker, parts)) > limit:
+    if (size := list_response_bytes(outline, ranker, parts, limit)) > limit:
         raise LimitExceeded(
             f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "
             f"{size} bytes; expected at most {limit} (max_response_bytes); send fewer hypotheses or streams, "
@@ -118,13 +118,17 @@ def check_text_response_size(
     return total
 
 
-def list_response_bytes(outline: Outline, ranker: ListRanker, parts: AnswerParts) -> int:
+def list_response_bytes(outline: Outline, ranker: ListRanker, parts: AnswerParts, limit: int) -> int:
     """Return a bound of the size of the answer to a list, without what it repeats of the list.
 
     Args:
         parts: parts that the answer may have.
+        limit: if the numbers of hypotheses and streams alone are beyond it, nothing else is looked at.
     """
     nbest, bundle = outline.nbest, ranker.bundle
+    least = len(nbest.hypotheses) * (HYPOTHESIS_BYTES + COMPONENT_BYTES * len(nbest.streams))
+    if least > limit:
+        return max(least, LIST_STATUS_BYTES)
     names = [name for component in ranker.components for name in component.column_names(outline)]
     row_bytes = HYPOTHESIS_BYTES + names_bytes(names)
     total = LIST_BYTES + len(nbest.hypotheses) * row_bytes

@@ -92,6 +92,11 @@ def test_refuses_invalid_requests(stub):
         pb.Weights(streams={"acoustic": math.nan}),
     ):
         assert expect_error(stub.Rescore, pb.RescoreRequest(lists=lists, weights=weights))[0] == invalid
+    many = make_list_message()
+    many.previous.extend([pb.Utterance()] * 51)
+    code, text, reason, field = expect_error(stub.Rescore, pb.RescoreRequest(lists=[many]))
+    assert (code, reason, field) == (invalid, "LIMIT_EXCEEDED", "previous")
+    assert "51 utterances; expected at most 50 (max_previous)" in text
     assert expect_error(stub.ScoreText, pb.ScoreTextRequest(texts=["a"] * 6))[3] == "texts"
     assert expect_error(stub.ScoreText, pb.ScoreTextRequest(texts=["a", "a " * 7]))[3] == "texts[1]"
     code, text, reason, _ = expect_error(stub.Rescore, pb.RescoreRequest(lists=lists, model="tiny/2"))

@@ -1,0 +1,125 @@
+"""Work that is bounded or charged: searches for phrases, and readings of hypotheses with slots."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from rescorer.bundle import read_bundle
+from rescorer.conversation import Phrase
+from rescorer.errors import LimitExceeded
+from rescorer.extensions import make_ranker
+from rescorer.phrases.matching import PhraseSearch, fill_slots
+from rescorer.phrases.phrase_set import compile_phrases
+from rescorer.phrases.slots import read_slots
+from rescorer.prepared_list import PreparedList
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.service.api.planning import prepare_lists
+from rescorer.service.limits.request_work import SearchBudget, count_reading_tokens
+from rescorer.service.preflight import load_settings
+from rescorer.trie import Words
+from rescorer.types import Hypothesis, NBestList
+from tests.support.small_dictionary import write_dictionary
+
+PHRASES = [pb.Phrase(text="rusk"), pb.Phrase(text="call rusk", spellings=["rust"])]
+
+
+@pytest.fixture(scope="module")
+def ranker(ngram_bundle, tmp_path_factory):
+    return make_ranker(read_bundle(ngram_bundle), write_dictionary(tmp_path_factory.mktemp("dictionary")))
+
+
+def request(n_lists: int = 1, *, generate: bool = False, texts: int = 3) -> pb.RescoreRequest:
+    nbest = pb.NBestList(
+        id="x",
+        hypotheses=[pb.Hypothesis(text=f"please call rust{' at' * i}") for i in range(texts)],
+        streams=[pb.ScoreStream(name="acoustic", base=1, sign=1, values=[0.0] * texts)],
+        phrases=PHRASES,
+    )
+    return pb.RescoreRequest(lists=[nbest] * n_lists, generate=generate)
+
+
+def count_steps(ranker, message, **settings) -> int:
+    """The least limit of steps that admits a request."""
+    low, high = 0, 1 << 30
+    while high - low > 1:
+        middle = (low + high) // 2
+        limits = load_settings(bundle="b", max_search_steps=middle, **settings)
+        try:
+            (one, *_) = prepare_lists(ranker, message, limits).lists
+        except LimitExceeded:
+            one = None
+        low, high = (low, middle) if isinstance(one, PreparedList) else (middle, high)
+    return high
+
+
+@pytest.mark.parametrize("generate", [False, True])
+def test_searches_are_refused_before_they_begin(ranker, generate, monkeypatch):
+    needed = count_steps(ranker, request(generate=generate))
+    limits = load_settings(bundle="b", max_search_steps=needed - 1)
+    if not generate:
+        monkeypatch.setattr(PhraseSearch, "find", None)
+    (error,) = prepare_lists(ranker, request(generate=generate), limits).lists
+    assert (type(error), error.field) == (LimitExceeded, "phrases")
+    assert f"expected at most {needed - 1} (max_search_steps); send fewer hypotheses or phrases" in str(error)
+
+
+def test_lists_share_the_steps_of_a_message(ranker):
+    needed = count_steps(ranker, request())
+    limits = load_settings(bundle="b", max_search_steps=3 * needed - 1)
+    assert len(prepare_lists(ranker, request(2), limits).valid_lists) == 2
+    with pytest.raises(LimitExceeded, match="the first 3 of 4 lists could take") as error:
+        prepare_lists(ranker, request(4), limits)
+    assert error.value.field == "lists[2]"
+
+
+def test_generating_counts_much_more_than_finding(ranker):
+    assert count_steps(ranker, request(generate=True)) > 10 * count_steps(ranker, request())
+
+
+def test_lists_without_phrases_spend_nothing(ranker):
+    message = request()
+    del message.lists[0].phrases[:]
+    assert count_steps(ranker, message) == 1
+
+
+def test_a_list_that_was_refused_leaves_the_rest_to_others():
+    budget = SearchBudget(2, 100)
+    budget.begin_list()
+    budget.spend(60)
+    with pytest.raises(LimitExceeded, match="finding its phrases could take 120 steps"):
+        budget.spend(60)
+    budget.begin_list()
+    budget.spend(40)
+    with pytest.raises(LimitExceeded, match="the first 2 of 2 lists could take 101 steps"):
+        budget.spend(1)
+
+
+def split(text: str) -> Words:
+    return tuple(text.split())
+
+
+def test_readings_of_slots_are_charged():
+    slots = ("$name", "$place")
+    phrases = [compile_phrases([Phrase("ada lovelace", slot=slot) for slot in slots], split, slots)]
+    phrases += [compile_phrases([Phrase("bath", slot="$place")], split, slots)]
+    texts = ("call ada lovelace", "call ada lovelace", "ada lovelace of bath", "call")
+    words, found = {text: split(text) for text in texts}, {}
+    for text in texts:
+        found[text] = fill_slots(phrases, words[text], PhraseSearch(phrases).find(words[text]), {})
+    nbest = NBestList("u", tuple(map(Hypothesis, texts)))
+    history = split("well then")
+    in_order = tuple(words[text] for text in texts), tuple(found[text] for text in texts)
+    prepared = PreparedList(nbest, in_order[0], history, history, history, in_order[1])
+    counted = count_reading_tokens(prepared)
+    assert counted == 2 * (3 + 1 + 2) + 5 * (4 + 1 + 2)
+    read = [
+        len(reading.words) + 1 + len(history)
+        for part in read_slots(prepared.words, [history] * 4, prepared.matches, [False] * 4)
+        for hypothesis in part.hypotheses
+        for reading in hypothesis.readings[1:]
+    ]
+    assert len(read) == 2 + 5
+    assert counted - 2 * len(read) <= sum(read) <= counted
+    assert count_reading_tokens(replace(prepared, matches=())) == 0
