@@ -117,6 +117,10 @@ class ServiceSettings(BaseSettings):
     takes one core with the starter bundle about half a minute."""
     max_score_streams: int = Field(1000, ge=1)
     """Maximum number of streams of scores per list."""
+    max_field_values: int = Field(524_288, ge=1)
+    """Maximum number of values in the clients' fields of all lists and hypotheses of a message, such as the
+    words and times of hypotheses. A value takes about a hundred bytes of memory, however few it has in the
+    message."""
     max_previous: int = Field(65_536, ge=1)
     """Maximum number of previous utterances per message, of all lists together. Those that are not read,
     because they have no words or are too old, count too. The default takes one core a quarter of a second."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain
 
+from google.protobuf.struct_pb2 import Value
+
 from rescorer.errors import LimitExceeded
 from rescorer.phrases.finder import check_set_names
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -23,6 +25,13 @@ def check_request(request: pb.RescoreRequest | pb.RescoreStreamRequest, settings
     its size suggests. So they are counted before any of them is looked at.
     """
     _check_count(len(request.lists), "lists", settings, "max_lists")
+    n_lists = settings.max_lists
+    for field, setting in (("hypotheses", "max_hypotheses"), ("streams", "max_score_streams")):
+        # a list with too many alone gets an error of its own, but the others wait with all of it in memory
+        count = sum(len(getattr(nbest, field)) for nbest in request.lists)
+        if count > (limit := n_lists * getattr(settings, setting)):
+            expected = f"expected at most {limit} in {n_lists} lists ({setting}, max_lists)"
+            raise LimitExceeded(f"{count} {field}; {expected}", field=field)
     n_previous = sum(len(nbest.previous) for nbest in request.lists)
     if n_previous > settings.max_previous:
         expected = f"expected at most {settings.max_previous} (max_previous); send the newest of each list"
@@ -33,8 +42,38 @@ def check_request(request: pb.RescoreRequest | pb.RescoreStreamRequest, settings
     n_phrases += sum(len(phrase.spellings) for phrase in chain.from_iterable(phrases))
     _check_count(n_phrases, "phrases", settings, "max_phrases")
     check_set_names(request.phrase_lists)
+    if (n_values := count_values(request, settings.max_field_values)) > settings.max_field_values:
+        expected = f"expected at most {settings.max_field_values} (max_field_values)"
+        raise LimitExceeded(f"at least {n_values} values in lists and hypotheses; {expected}", field="fields")
     _check_names(request, settings.max_name_chars)
     _check_each(request.phrase_lists, settings.max_name_chars, "phrase_lists[{}]")
+
+
+def count_values(request: pb.RescoreRequest | pb.RescoreStreamRequest, limit: int) -> int:
+    """Count the values in the clients' fields of lists and hypotheses, those within others too.
+
+    Counting ends as soon as there are more than the limit.
+    """
+    hypotheses = chain.from_iterable(nbest.hypotheses for nbest in request.lists)
+    owners: Iterable[pb.NBestList | pb.Hypothesis] = chain(request.lists, hypotheses)
+    waiting: list[Iterable[Value]] = []
+    count = 0
+    for owner in owners:
+        if owner.HasField("fields"):
+            count += len(owner.fields.fields)
+            waiting.append(owner.fields.fields.values())
+        while waiting and count <= limit:
+            for value in waiting.pop():
+                kind = value.WhichOneof("kind")
+                if kind == "struct_value":
+                    count += len(value.struct_value.fields)
+                    waiting.append(value.struct_value.fields.values())
+                elif kind == "list_value":
+                    count += len(value.list_value.values)
+                    waiting.append(value.list_value.values)
+        if count > limit:
+            break
+    return count
 
 
 def check_list(nbest: pb.NBestList, settings: ServiceSettings) -> None:

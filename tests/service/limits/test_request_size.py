@@ -10,7 +10,13 @@ import pytest
 from rescorer.errors import LimitExceeded
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.engine.quota import SETTINGS, Quota
-from rescorer.service.limits.request_size import MAX_WEIGHT_NAMES, check_list, check_request, check_texts
+from rescorer.service.limits.request_size import (
+    MAX_WEIGHT_NAMES,
+    check_list,
+    check_request,
+    check_texts,
+    count_values,
+)
 from rescorer.service.preflight import load_settings
 from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
@@ -34,6 +40,24 @@ def nbest(*texts: str, context: str = "") -> pb.NBestList:
     return pb.NBestList(hypotheses=[pb.Hypothesis(text=text) for text in texts], context=context)
 
 
+def nbest_with_fields(fields: dict) -> pb.NBestList:
+    return pb.NBestList(hypotheses=[pb.Hypothesis(text="a", fields=fields)])
+
+
+FIELDS = {"a": None, "b": [1, {"c": "d"}, []], "e": {"f": True}}
+"""Eight values, of which three are in a list and two in objects."""
+
+
+def test_values_are_counted_wherever_they_are():
+    message = pb.RescoreRequest(lists=[pb.NBestList(fields=FIELDS), nbest("a"), nbest_with_fields(FIELDS)])
+    assert count_values(message, 100) == 16
+    assert 2 < count_values(message, 2) <= 8
+    deep = {}
+    for _ in range(15):
+        deep = {"x": [deep]}
+    assert count_values(pb.RescoreRequest(lists=[pb.NBestList(fields=deep)]), 100) == 30
+
+
 @pytest.mark.parametrize(
     ("check", "message", "expected"),
     [
@@ -49,6 +73,16 @@ def nbest(*texts: str, context: str = "") -> pb.NBestList:
             check_request,
             pb.RescoreRequest(lists=[pb.NBestList(previous=[pb.Utterance()] * 3)] * 2),
             r"previous: 6 utterances; expected at most 5 \(max_previous\); send the newest of each list",
+        ),
+        (
+            check_request,
+            pb.RescoreRequest(lists=[nbest(*"abcd"), nbest(*"abc")]),
+            r"hypotheses: 7 hypotheses; expected at most 6 in 2 lists \(max_hypotheses, max_lists\)",
+        ),
+        (
+            check_request,
+            pb.RescoreRequest(lists=[pb.NBestList(fields=FIELDS), nbest_with_fields(FIELDS)]),
+            r"fields: at least 1\d values in lists and hypotheses; expected at most 13 \(max_field_values\)",
         ),
         (
             check_request,
@@ -80,6 +114,7 @@ def test_error_names_the_exceeded_limit(check, message, expected):
         max_phrases=5,
         max_previous=5,
         max_score_streams=2,
+        max_field_values=13,
         max_in_flight_lists=9,
         max_batch_tokens=99,
     )
@@ -109,6 +144,7 @@ def check_all(request: pb.RescoreRequest, settings: ServiceSettings) -> None:
             pb.RescoreRequest(lists=[pb.NBestList(phrases=[pb.Phrase(spellings=[""] * MANY)])]),
             "phrases",
         ),
+        (pb.RescoreRequest(lists=[nbest_with_fields({"x": [None] * 3 * MANY})]), "fields"),
         (pb.RescoreRequest(lists=[pb.NBestList(hypotheses=[pb.Hypothesis()] * MANY)]), "hypotheses"),
         (pb.RescoreRequest(lists=[pb.NBestList(streams=[pb.ScoreStream()] * MANY)]), "streams"),
     ],
