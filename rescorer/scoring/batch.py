@@ -219,10 +219,14 @@ def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = Fals
 
 
 def split(prepared: PreparedList, max_words: int, *, backward: bool = False) -> Iterator[Part]:
-    """Divide the hypotheses of a list into parts of at most ``max_words`` words; see ``plan_batches``."""
-    histories = [prepared.history] * len(prepared.words)
+    """Divide the hypotheses of a list into parts of at most ``max_words`` words; see ``plan_batches``.
+
+    What components have scored besides is added to the costs afterwards, in proportion.
+    """
+    histories, n = [prepared.history] * len(prepared.words), len(prepared.words)
+    asked = sum(component.tokens(prepared) for component in prepared.options.components)
     for indices, cost in plan_batches(prepared.words, histories, max_words, backward=backward):
-        yield Part(prepared, indices, cost)
+        yield Part(prepared, indices, cost + asked * len(indices) // n)
 
 
 class BatchPlan(NamedTuple):
