@@ -126,7 +126,7 @@ class ScoredList(NamedTuple):
         n, columns = len(self.prepared.words), Columns()
         for part in self.parts:
             for name, values in sums(part.batch).items():
-                if len(part.indices) == n:
+                if part.indices == range(n):  # the usual case
                     columns[name] = values[part.rows].copy()
                 else:
                     column = columns.setdefault(name, np.empty((n, *values.shape[1:])))

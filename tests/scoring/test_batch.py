@@ -65,6 +65,17 @@ def test_columns_do_not_depend_on_how_lists_are_cut(rescorer, made, options, max
             np.testing.assert_allclose(found[name], values, rtol=0, atol=1e-9, err_msg=name)
 
 
+def test_a_list_that_fits_because_words_are_shared_is_not_reordered(rescorer):
+    texts = ("the dog sat on the mat", "the cat sat", "the dog sat on the mat on", "a cat", "the dog sat")
+    nbest = NBestList("u1", tuple(map(Hypothesis, texts)), {"acoustic": (0.0,) * len(texts)})
+    (prepared,) = prepare(rescorer, [nbest], RescoreOptions())
+    (part,) = split(prepared, 16)
+    assert list(part.indices) != list(range(len(texts)))  # sorted, so that shared words are seen
+    expected = rescorer.ranker.columns(prepared, [run(rescorer, Batch(list(split(prepared, 1000)))).part(0)])
+    found = rescorer.ranker.columns(prepared, [run(rescorer, Batch([part])).part(0)])
+    np.testing.assert_array_equal(found["mixture"], expected["mixture"])
+
+
 @given(lists(), st.integers(1, 60))
 def test_lists_of_different_options_share_a_batch(rescorer, made, seed):
     random_ = random.Random(seed)
