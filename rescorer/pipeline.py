@@ -224,8 +224,9 @@ class Rescorer:
         """Write the mixtures of choices with the same θ to rows of an array."""
         bound = [self.ranker.bind_weights(weights, RescoreOptions()) for weights in choices]
         widest = max(bound, key=lambda one: (one.weights.neural_cache, one.weights.cache))
-        models = {name: None for one in choices for name, share in one.mixture.items() if share}
-        models |= {self.bundle.ngram: None}  # says which words are unknown
+        # without neural caches, the scores are those of rescoring, which may be cached
+        models = {name: None for one in choices for name in one.mixture if one.neural_cache}
+        models |= {self.bundle.ngram: None} if models else {}  # says which words are unknown
         first = 0
         prepared = [self.ranker.prepare(nbest, widest) for nbest in lists]
         for each, parts in self._score(prepared, tuple(models)):

@@ -12,6 +12,7 @@ from typing import Any
 
 from rescorer.bundle.manifest import MANIFEST, PHRASES, WEIGHTS, required_schema
 from rescorer.errors import BundleError, ConfigError
+from rescorer.formats.io.targets import make_folder
 from rescorer.safe_input.files import SealedFolder, sha256
 
 
@@ -27,9 +28,9 @@ def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
     Raises:
         ConfigError: the folder exists, perhaps only since another process has published it.
     """
-    if folder.exists():
+    if os.path.lexists(folder):
         raise ConfigError(f"{folder} exists, and bundles are immutable; choose another version")
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(folder.parent)
     partial = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.partial")
     partial.mkdir()
     try:

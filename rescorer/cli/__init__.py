@@ -38,7 +38,7 @@ from rescorer.cli.service.token import token
 from rescorer.cli.service.top.command import top
 from rescorer.cli.shards.commands import shards
 from rescorer.errors import ConfigError, FormatError, InputError, ModelError, RescorerError
-from rescorer.formats.io.text_io import WRITE_ERRORS
+from rescorer.formats.io.targets import WRITE_ERRORS
 
 EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
     (ConfigError, 2, "options or weights are wrong"),

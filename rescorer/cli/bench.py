@@ -16,9 +16,11 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
 from rescorer.cli.options.models import DeviceOption, DtypeOption
 from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.output import check_output_path
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError, InputError, pluralise
 from rescorer.files.parallel import ProcessPoolRescorer
+from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.types import NBestList
 
@@ -105,8 +107,7 @@ def bench(
     from rescorer.lm.device import use_threads
     from rescorer.lm.malloc import keep_freed_memory
 
-    if (lists is None) == (synthetic is None):
-        raise ConfigError("expected either a file of lists or --synthetic")
+    check_files(lists, synthetic, json_file)
     use_threads(threads)
     keep_freed_memory()  # as in `rescorer rescore`; the plain PyTorch scorer benefits too
     options = BenchOptions(**asdict(measurement_options), **asdict(selection))
@@ -136,7 +137,15 @@ def bench(
         report = run_benchmark(load(), read, folder, options, start if processes > 1 else None)
     print_report(report)
     if json_file:
-        json_file.write_text(json.dumps(asdict(report), indent=2) + "\n", encoding="utf-8")
+        write_text(json_file, json.dumps(asdict(report), indent=2) + "\n")
+
+
+def check_files(lists: str | None, synthetic: str | None, json_file: Path | None) -> None:
+    """Raise ConfigError unless lists come from one source, and the figures can be written."""
+    if (lists is None) == (synthetic is None):
+        raise ConfigError("expected either a file of lists or --synthetic")
+    if json_file:
+        check_output_path("--json", json_file)
 
 
 def print_report(report: BenchReport) -> None:

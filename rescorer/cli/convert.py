@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.lists import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
-from rescorer.cli.output import SOME_REJECTED, Rejections
+from rescorer.cli.output import SOME_REJECTED, Rejections, check_not_an_input
 from rescorer.cli.render.tables import make_text_grid, print_out
 from rescorer.errors import ConfigError, InputError, InvalidList, pluralise
 from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import format_reject
+from rescorer.formats.io.targets import is_stream
+from rescorer.formats.io.utterance_folder import list_files
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored
 from rescorer.storage.urls import as_local, is_url
@@ -74,12 +76,15 @@ def convert(
     output, source, target = choose(to), as_local(source), as_local(target)
     if is_url(target):
         raise ConfigError(f"{target}: expected a file or folder of this machine; objects can only be read")
+    rejects_path = rejects or (None if is_stream(target) else Path(f"{target.rstrip('/')}.rejects"))
+    for option, path in (("target", target), ("--rejects", rejects_path)):
+        if path is not None:
+            check_not_an_input(option, path, list_files(source))
     if from_ is None and not maps and not streams:
         name, evidence = detect(source)
         typer.echo(f"{source}: {name} ({evidence})", err=True)
     lists = warn_if_rescored(ListInputOptions(maps, streams, from_, groups).read(source), source)
     lists = rename_streams(lists, parse_renames(rename))
-    rejects_path = rejects or (Path(f"{target.rstrip('/')}.rejects") if target != "-" else None)
     n_written = 0
     rejected = Rejections()
     losses: Counter[str] = Counter()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,7 +15,8 @@ import typer
 from typer.core import TyperGroup
 
 from rescorer.errors import ConfigError, FormatError, InputError, pluralise
-from rescorer.formats.io.text_io import check_target
+from rescorer.formats.io.targets import check_not_input, check_target, is_standard_output
+from rescorer.storage.urls import as_local
 from rescorer.types import Weights
 
 SOME_REJECTED = 1
@@ -64,15 +68,12 @@ def or_dash(value: float | None, form: str) -> str:
     return "–" if value is None else format(value, form)
 
 
-def check_output_path(
-    option: str, path: Path, suffixes: Collection[str] = (), inputs: Collection[str] = ()
-) -> None:
+def check_output_path(option: str, path: Path, suffixes: Collection[str] = ()) -> None:
     """Raise ConfigError, before any work is done, if a file of results cannot be written.
 
     Args:
         option: the option that names the file.
         suffixes: the ends of a name that choose a format; empty if any name will do.
-        inputs: files that are read, which must not be overwritten.
     """
     if suffixes and path.suffix.lower() not in suffixes:
         raise ConfigError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
@@ -84,9 +85,46 @@ def check_output_path(
         check_target(path)
     except FormatError as error:
         raise ConfigError(f"{option} {error}") from None
-    for name in inputs:
-        if path.is_file() and Path(name).is_file() and path.samefile(name):
-            raise ConfigError(f"{option} {path} would overwrite an input file; choose another file")
+    check_not_an_input(option, path)
+
+
+def check_not_an_input(option: str, path: str | Path, lists: Iterable[str | Path] = ()) -> None:
+    """Raise ConfigError if another option or argument of the running command names the file to write.
+
+    Args:
+        option: the option or argument that names the file, whose own value is no input.
+        lists: files of lists that are read, such as those of a folder.
+    """
+    check_not_input(option, path, lists, "the input lists")
+    check_not_input(option, path, _other_values(option))
+
+
+@contextmanager
+def print_results_apart(output: str | Path) -> Iterator[None]:
+    """Print to standard error within this context if standard output has what a command writes."""
+    with redirect_stdout(sys.stderr) if is_standard_output(output) else nullcontext():
+        yield
+
+
+def _other_values(option: str) -> Iterator[str]:
+    """Yield what may name a file in the running command line, except the value of one option."""
+    context = _current_context()
+    if context is None:  # called as a function
+        return
+    for parameter in context.command.params:
+        value = context.params.get(parameter.name or "")
+        if option in parameter.opts:
+            continue
+        for item in value if isinstance(value, (list, tuple)) else [value]:
+            if isinstance(item, (str, Path)):
+                text = as_local(str(item))
+                yield from (text, text.partition("=")[2], text.rpartition(":")[0])  # NAME=FILE, TEXT:WEIGHT
+
+
+def _current_context() -> Any:
+    """The context of the running command, if any; some versions of typer have a click of their own."""
+    click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]
+    return import_module(f"{click}.globals").get_current_context(silent=True)
 
 
 def warn_about_tuning(weights: Weights, n_seen: int, n_lists: int, consequence: str) -> None:

@@ -25,7 +25,7 @@ from rescorer.cli.options.rescoring.sessions import SessionOptions
 from rescorer.cli.options.rescoring.shards import ShardOptions, check_unsharded_options
 from rescorer.cli.options.selection import SelectionOptions, warn_if_tuned_otherwise
 from rescorer.cli.options.weights import WeightOptions, check_first_lists
-from rescorer.cli.output import SOME_REJECTED
+from rescorer.cli.output import SOME_REJECTED, check_not_an_input
 from rescorer.cli.plan import print_plan, read_sample
 from rescorer.cli.render.progress import show_rescoring
 from rescorer.cli.shards.rescoring import Scoring
@@ -35,6 +35,8 @@ from rescorer.files.parallel import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.files.parallel import open_rescorer
 from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
+from rescorer.formats.io.targets import is_stream
+from rescorer.formats.io.utterance_folder import list_files
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.options import RescoreOptions
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
@@ -164,9 +166,9 @@ def rescore(
             )
         return
     source = shard_options.require_one(sources)
-    lists = check_first_lists(list_options.read(source), weights, list_options, source, to)
-    rejects_path = rejects or (Path(f"{output}.rejects") if output != "-" else None)
+    rejects_path = rejects or (None if is_stream(output) else Path(f"{output}.rejects"))
     check_paths(source, output, rejects_path)
+    lists = check_first_lists(list_options.read(source), weights, list_options, source, to)
     with ExitStack() as stack:
         rescorer = stack.enter_context(open_rescorer(load, processes or count_cpus(), threads, batch_words))
         rescorer = session_options.keep_order(rescorer)
@@ -204,19 +206,19 @@ def warn_if_order_is_reversed(summary: FileSummary) -> None:
 
 
 def check_paths(source: str, output: str, rejects_path: Path | None) -> None:
-    """Raise ConfigError if an output folder does not exist, or if the output would overwrite the input."""
+    """Raise ConfigError if an output folder does not exist, or if an input would be overwritten."""
     if is_url(output):
         raise ConfigError(
             f"--output {output}: an object is written only for shards: give --shards N too, or the name "
             "of a file"
         )
-    if output != "-":
-        if not Path(output).parent.is_dir():
-            raise ConfigError(f"--output {output}: no such folder")
-        if Path(output).exists() and Path(source).exists() and Path(output).samefile(source):
-            raise ConfigError(f"--output {output} would overwrite the input lists; choose another file")
+    if output != "-" and not Path(output).parent.is_dir():
+        raise ConfigError(f"--output {output}: no such folder")
     if rejects_path and not rejects_path.parent.is_dir():
         raise ConfigError(f"--rejects {rejects_path}: no such folder")
+    check_not_an_input("--output", output, list_files(source))
+    if rejects_path:
+        check_not_an_input("--rejects", rejects_path, list_files(source))
 
 
 def print_summary(summary: FileSummary, see: str, *, as_json: bool) -> None:

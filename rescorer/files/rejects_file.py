@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Self, TextIO
+
+from rescorer.formats.io.targets import explain_write_errors, is_stream, open_stream, remove_file
 
 
 class RejectsFile:
@@ -25,12 +28,14 @@ class RejectsFile:
         if self._stream is not None:
             self._stream.close()
         elif self._path is not None and kind is None:
-            self._path.unlink(missing_ok=True)
+            remove_file(self._path)
 
     def write(self, text: str) -> None:
         if self._path is None:
             sys.stderr.write(text)
             return
         if self._stream is None:
-            self._stream = open(self._path, "w", encoding="utf-8")  # noqa: SIM115 (closed in __exit__)
+            with explain_write_errors(self._path):
+                stream = open_stream(self._path) if is_stream(self._path) else open(self._path, "wb")  # noqa: SIM115
+            self._stream = TextIOWrapper(stream, "utf-8", newline="\n")
         self._stream.write(text)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.files.rescoring import FileSummary
+from rescorer.formats.io.targets import remove_file
 from rescorer.formats.io.text_io import open_binary_output
 from rescorer.shards.committed import how_to_mend
 from rescorer.shards.inspection import Status, read_status
@@ -50,8 +50,7 @@ def merge(
 
 def _merge_rejects(store: Store, status: Status, target: Path) -> None:
     if not any(record.rejects for record in status.records.values()):
-        with suppress(FileNotFoundError):  # one left by an earlier run
-            target.unlink()
+        remove_file(target)  # left by an earlier run
         return
     with open_binary_output(target) as stream:
         for index in range(len(status.plan.shards)):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Protocol
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.formats.io.text_io import WRITE_ERRORS
+from rescorer.formats.io.targets import WRITE_ERRORS
 
 PLAN = "plan.json"
 RECORDS, ATTEMPTS = "records", "attempts"

@@ -17,7 +17,7 @@ from rescorer.bundle import Bundle
 from rescorer.errors import BundleError, FormatError
 from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import BatchRescorer, FileSummary, LocalRescorer, rescore_lists
-from rescorer.formats.io.text_io import WRITE_ERRORS
+from rescorer.formats.io.targets import WRITE_ERRORS
 from rescorer.formats.rescored import rescored_writer
 from rescorer.shards.planning.inputs import BLOCK_BYTES, ListSource, open_part
 from rescorer.shards.planning.plan import Plan

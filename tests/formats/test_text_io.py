@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import io
+import lzma
 import os
 import subprocess
 import sys
@@ -54,6 +56,24 @@ def test_truncated_gzip_gives_complete_lines_and_then_the_error():
     assert isinstance(error, FormatError)
     assert "damaged gzip data" in str(error)
     assert number == error.line == len(valid) + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("bzip2", bz2.compress(b"text")),
+        ("bzip2", bz2.compress(b"")),
+        ("xz", lzma.compress(b"text")),
+        ("zstd", b"\x28\xb5\x2f\xfd rest"),
+        ("zip", b"PK\x03\x04 rest"),
+    ],
+)
+def test_names_compressions_that_it_does_not_read(name, data, monkeypatch):
+    for chunk_bytes in (1, 1 << 16):
+        monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
+        ((_, error),) = parse_lines(data)
+        assert str(error) == f"<stream>: is compressed with {name}; decompress it, or use gzip"
+        assert parse_lines(b"BZh9 is a word\n") == [(1, "BZh9 is a word")]
 
 
 def test_rejects_corrupt_gzip():

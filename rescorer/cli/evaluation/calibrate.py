@@ -62,10 +62,9 @@ def calibrate(
     helped to fit. A confidence that is not better than a constant beyond chance is left out. Use lists on
     which the weights were not tuned.
     """
-    inputs = [file, *filter(None, [reference])]
-    check_output_path("-o", output, inputs=inputs)
+    check_output_path("-o", output)
     if plot:
-        check_output_path("--plot", plot, inputs=inputs)
+        check_output_path("--plot", plot)
     read_lists = make_list_reader(reference, list_options)
     rescorer = Rescorer.load(bundle, device)
     weights = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))

@@ -67,7 +67,7 @@ def candidates(
     errors are written. What is printed is held out: no list is judged by weights that its group, or its
     reference, helped to choose.
     """
-    check_output_path("-o", output, inputs=[file, *filter(None, [reference])])
+    check_output_path("-o", output)
     rescorer = Rescorer.load(bundle, device)
     use_dictionary(rescorer.ranker, dictionary)
     weights = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))

@@ -95,7 +95,7 @@ def combine(
     if to not in FORMATS:
         raise ConfigError(f"--to {to!r}: expected {' or '.join(FORMATS)}{did_you_mean(to, FORMATS)}")
     writer = choose(to).writer
-    check_output_path("-o", Path(output), inputs=[*files, *filter(None, [reference])])
+    check_output_path("-o", Path(output))
     rejected = Rejections()
     normalise = choose_normaliser(normaliser, None).normalise
     read_lists = make_list_reader(reference, list_options)

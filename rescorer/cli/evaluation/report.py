@@ -117,7 +117,7 @@ def report(
     """
     check_bundle_options(bundle, tune, options)
     for path in output:
-        check_output_path("-o", path, WRITERS, inputs=[*files, *filter(None, [reference])])
+        check_output_path("-o", path, WRITERS)
     rescorer = cache.load_rescorer(bundle, device) if bundle else None
     check_system(content.system, shorten_names(list(dict.fromkeys(files))), rescorer, options, tune)
     run = evaluate_files(

@@ -12,9 +12,10 @@ from typing import Annotated, Any
 import typer
 from tqdm import tqdm
 
-from rescorer.cli.output import PLAIN_HELP, SOME_REJECTED
+from rescorer.cli.output import PLAIN_HELP, SOME_REJECTED, check_not_an_input
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
 from rescorer.errors import ConfigError, pluralise
+from rescorer.formats.io.targets import is_stream
 from rescorer.shards.inspection import Status, clean, read_status, verify
 from rescorer.shards.merge import merge
 from rescorer.shards.object_store import open_store
@@ -142,13 +143,16 @@ def merge_shards(
         raise ConfigError(
             f"--output {output}: expected a file of this machine, or - for a pipe to another tool"
         )
+    rejects = None if is_stream(output) else Path(f"{output}.rejects")
+    for path in filter(None, (output, rejects)):
+        check_not_an_input("--output", path, Path(folder).rglob("*"))
     with open_store(folder) as store, _progress("merging", store) as bar:
         n = int(bar.total or 0)
-        summary = merge(store, output, None if output == "-" else Path(f"{output}.rejects"), bar.update)
+        summary = merge(store, output, rejects, bar.update)
     if as_json:
         typer.echo(json.dumps({"shards": n, **summary.to_dict()}), err=True)
     else:
-        see = f" (see {output}.rejects)" if summary.rejected and output != "-" else ""
+        see = f" (see {rejects})" if summary.rejected and rejects else ""
         counts = f"{pluralise(n, 'shard')}, {pluralise(summary.lists, 'list')}"
         typer.echo(f"{counts}; {summary.rejected:,} rejected{see}", err=True)
 

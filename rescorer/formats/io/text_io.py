@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import codecs
-import errno
 import gzip
+import io
 import os
 import sys
-import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO, TextIO
+from typing import BinaryIO, TextIO, cast
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.formats.io.chunks import read_chunks
+from rescorer.formats.io.targets import WRITE_ERRORS, find_file, move_over, open_stream, write_error
 from rescorer.storage.objects import open_object
 from rescorer.storage.urls import is_url
 
@@ -29,8 +29,6 @@ MAX_LINE_BYTES = 1 << 26
 """
 MAX_LINE_VARIABLE = "RESCORER_MAX_LINE_BYTES"
 """Environment variable that overrides the limit."""
-WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
-"""Errors that come after a file was opened for writing: a full disk, an exceeded quota and such."""
 BYTE_ORDER_MARK = "\ufeff"
 
 
@@ -69,6 +67,8 @@ def read_lines(
             for raw in _split_lines(read_chunks(stream, name), limit):
                 number += 1
                 yield number, _decode_line(raw, name, number, limit, encoding)
+        except FormatError as error:
+            yield number + 1, error
         except (EOFError, zlib.error) as error:
             yield number + 1, FormatError(f"damaged gzip data: {error}", file=name, line=number + 1)
         except OSError as error:
@@ -143,7 +143,7 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
     """Open a text file for writing, compressed if its name ends with ``.gz``; ``-`` is standard output.
 
     A regular file is created or replaced only once it is complete: an error before that leaves the previous
-    content untouched, and the output may replace the input file. Devices and pipes are written directly.
+    content untouched. Symbolic links are followed. Devices and pipes are written directly.
 
     Raises:
         FormatError: If the file cannot be written, also if the disk is full only later.
@@ -153,7 +153,7 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
         yield sys.stdout
         sys.stdout.flush()
         return
-    with _open_target(target, "wt", encoding="utf-8", newline="\n") as stream:
+    with _open_target(target) as binary, io.TextIOWrapper(binary, "utf-8", newline="\n") as stream:
         yield stream
 
 
@@ -164,55 +164,42 @@ def open_binary_output(target: str | Path) -> Iterator[BinaryIO]:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
         return
-    with _open_target(target, "wb") as stream:
+    with _open_target(target) as stream:
         yield stream
 
 
 @contextmanager
-def _open_target(target: str | Path, mode: str, **options: str) -> Iterator[Any]:
-    path = Path(target)
-    special = path.exists() and not path.is_file()
-    partial = path if special else path.with_name(f".{path.name}.partial")
-    opener: Callable[..., IO[Any]] = gzip.open if path.suffix == ".gz" else open
+def _open_target(target: str | Path) -> Iterator[BinaryIO]:
+    """Open a stream, or a file that replaces the target once it is complete; ``.gz`` compresses."""
     try:
-        stream = opener(partial, mode, **options)
+        path = find_file(target)
+        partial = path and path.with_name(f".{path.name}.partial")
+        raw = open_stream(target) if partial is None else open(partial, "wb")  # noqa: SIM115 (closed below)
     except OSError as error:
-        raise _write_error(target, error) from None
+        raise write_error(target, error) from None
     try:
-        with stream:
+        with raw, _compressed(raw, Path(target)) as stream:
             yield stream
-        if not special:
-            os.replace(partial, path)
+        if path is not None and partial is not None:
+            move_over(partial, path)
     except OSError as error:
         if error.errno not in WRITE_ERRORS:
             raise
-        raise _write_error(target, error) from None
+        raise write_error(target, error) from None
     finally:
-        if not special:
+        if partial is not None:
             with suppress(OSError):
                 partial.unlink(missing_ok=True)
 
 
-def check_target(target: str | Path) -> None:
-    """Check that ``write_text`` can create a file; existing content is not touched, and no file is left.
-
-    Raises:
-        FormatError: If it cannot: for instance, the folder is missing or read-only, or ``target`` is one.
-    """
-    path = Path(target)
-    try:
-        if path.is_dir():
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-        if path.exists() and not path.is_file():  # a device or pipe; opening it could wait for its reader
-            return
-        with tempfile.NamedTemporaryFile(dir=path.absolute().parent, prefix=f".{path.name}."):
-            pass
-    except OSError as error:
-        raise _write_error(target, error) from None
-
-
-def _write_error(target: str | Path, error: OSError) -> FormatError:
-    return FormatError(f"cannot be written: {error.strerror or error}", file=str(target))
+@contextmanager
+def _compressed(stream: BinaryIO, path: Path) -> Iterator[BinaryIO]:
+    """Yield the stream itself, or one that compresses what is written to it if the name ends with ``.gz``."""
+    if path.suffix != ".gz":
+        yield stream
+        return
+    with gzip.GzipFile(path.name, "wb", fileobj=stream) as compressed:
+        yield cast(BinaryIO, compressed)
 
 
 def open_named(name: str | Path) -> BinaryIO:

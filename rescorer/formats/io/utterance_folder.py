@@ -48,6 +48,12 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
     yield from found
 
 
+def list_files(source: str | Path) -> list[Path]:
+    """Return a file or folder of lists, and the files right below the folder."""
+    path = Path(source)
+    return [path, *(filter(Path.is_file, path.iterdir()) if path.is_dir() else ())]
+
+
 def read_single_list_files(
     source: Source, read_file: Callable[[str, Path], NBestList | InputError]
 ) -> Iterator[NBestList | InputError]:
@@ -85,19 +91,6 @@ def _extract_id(name: str, suffixes: Sequence[str]) -> str:
     if not suffixes:
         return stem
     return next((stem.removesuffix(suffix) for suffix in suffixes if stem.endswith(suffix)), "")
-
-
-def make_folder(target: str | Path) -> Path:
-    """Create the folder to write to, unless it exists.
-
-    Raises:
-        FormatError: If the folder cannot be created.
-    """
-    try:
-        Path(target).mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise FormatError(f"cannot create the folder: {error.strerror}", file=str(target)) from None
-    return Path(target)
 
 
 @contextmanager

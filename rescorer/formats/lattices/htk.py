@@ -18,8 +18,9 @@ from typing import Any
 from rescorer.errors import InputError, InvalidList, LimitExceeded
 from rescorer.formats.common import Row, Write, build_list
 from rescorer.formats.io.sniff import Sample
+from rescorer.formats.io.targets import make_folder
 from rescorer.formats.io.text_io import Source
-from rescorer.formats.io.utterance_folder import create_file, make_folder, read_list_files
+from rescorer.formats.io.utterance_folder import create_file, read_list_files
 from rescorer.formats.lattices import lattice as search
 from rescorer.formats.lattices.lattice import DEFAULT_DEPTH, MAX_PATHS, Lattice, Path
 from rescorer.formats.lattices.prefix_tree import build_prefix_tree, find_lattice_losses

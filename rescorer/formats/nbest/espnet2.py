@@ -27,8 +27,8 @@ from rescorer.formats.common import (
     split_words,
 )
 from rescorer.formats.io.sniff import Sample
+from rescorer.formats.io.targets import make_folder
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
-from rescorer.formats.io.utterance_folder import make_folder
 from rescorer.formats.json_documents.espnet1 import STREAM, parse_score
 from rescorer.types import NBestList
 

@@ -29,8 +29,8 @@ from rescorer.formats.common import (
     split_words,
 )
 from rescorer.formats.io.sniff import Sample
+from rescorer.formats.io.targets import make_folder
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
-from rescorer.formats.io.utterance_folder import make_folder
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 

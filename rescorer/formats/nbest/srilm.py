@@ -30,8 +30,9 @@ from rescorer.formats.common import (
     stream_from_nats,
 )
 from rescorer.formats.io.sniff import Sample
+from rescorer.formats.io.targets import make_folder
 from rescorer.formats.io.text_io import Source, read_lines
-from rescorer.formats.io.utterance_folder import create_files, make_folder, read_single_list_files
+from rescorer.formats.io.utterance_folder import create_files, read_single_list_files
 from rescorer.formats.nbest.score_folders import LOG10, ScoreFolder, format_scores, read_scores
 from rescorer.formats.score_units import Units
 from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD, get_word_times, is_finite_number

@@ -26,8 +26,9 @@ from rescorer.formats.common import (
     stream_from_nats,
 )
 from rescorer.formats.io.sniff import Sample
+from rescorer.formats.io.targets import make_folder
 from rescorer.formats.io.text_io import Source, read_lines
-from rescorer.formats.io.utterance_folder import create_file, make_folder, read_single_list_files
+from rescorer.formats.io.utterance_folder import create_file, read_single_list_files
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 

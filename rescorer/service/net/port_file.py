@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, FormatError
+from rescorer.formats.io.targets import remove_file
+from rescorer.formats.io.text_io import write_text
 
 
 def write_port(path: Path, port: int) -> None:
@@ -14,17 +15,15 @@ def write_port(path: Path, port: int) -> None:
     Raises:
         ConfigError: If the file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.partial")
     try:
-        partial.write_text(f"{port}\n", encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise ConfigError(f"port_file {path} cannot be written: {error.strerror}") from None
+        write_text(path, f"{port}\n")
+    except FormatError as error:
+        raise ConfigError(f"port_file {path} {error.message}") from None
 
 
 def remove_port(path: Path) -> None:
-    """Remove the file if it exists; raises ConfigError if that fails."""
+    """Remove the file if it exists, though not a device or pipe; raises ConfigError if that fails."""
     try:
-        path.unlink(missing_ok=True)
+        remove_file(path)
     except OSError as error:
         raise ConfigError(f"port_file {path} cannot be removed: {error.strerror}") from None

@@ -10,7 +10,7 @@ from typing import Any
 
 from rescorer.bundle import Bundle, publish, read_bundle
 from rescorer.errors import ConfigError, FormatError
-from rescorer.formats.io.text_io import check_target
+from rescorer.formats.io.targets import check_target
 from rescorer.lm.base import LanguageModel
 from rescorer.model_loading import load_bundle_models
 from rescorer.safe_input.files import Folder

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from rescorer.errors import ConfigError
+from rescorer.formats.io.targets import make_folder
 from rescorer.lm.device import torch_device, use_threads
 from rescorer.lm.malloc import keep_freed_memory
 from rescorer.text import Normaliser
@@ -22,6 +23,7 @@ from rescorer_training.classification.predict import predict
 from rescorer_training.classification.prepare import LabelledText
 from rescorer_training.data.labelled_sentences import LabelledSentences
 from rescorer_training.data.normalisation import record_normaliser
+from rescorer_training.data.pipes import find_size
 from rescorer_training.neural.checkpoint import STATE_FILE
 from rescorer_training.neural.progress import Monitor, print_status
 from rescorer_training.neural.train import compute_fingerprint, format_validation
@@ -43,7 +45,7 @@ class RunInputs:
     def identity(self) -> dict[str, Any]:
         """Return the inputs that must not change when the run is resumed, as plain data."""
         return {
-            name: [[label, path.name, path.stat().st_size] for label, path in texts.items()]
+            name: [[label, path.name, find_size(path)] for label, path in texts.items()]
             for name, texts in (("texts", self.texts), ("validation_texts", self.validation))
         } | {"normaliser": json.loads(self.normaliser.settings.to_json())}
 
@@ -53,7 +55,7 @@ def start_folder(inputs: RunInputs) -> None:
     folder = inputs.folder
     if (folder / STATE_FILE).exists():
         raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     record_normaliser(folder, inputs.normaliser)
 
 

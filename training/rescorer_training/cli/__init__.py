@@ -34,6 +34,7 @@ from rescorer_training.cli.reranking.lists import lists_app
 from rescorer_training.cli.reranking.reranker import reranker_command
 from rescorer_training.cli.run import run
 from rescorer_training.cli.vectors import vectors_app
+from rescorer_training.data.pipes import keep_pipes
 from rescorer_training.progress import install_display
 
 app = typer.Typer(
@@ -78,7 +79,7 @@ TERMINATED_STATUS = 128 + signal.SIGTERM
 def main() -> None:
     """Run a command; print errors of this project as one line on stderr instead of a traceback."""
     install_display(show_bar)
-    with exit_on_sigterm():
+    with exit_on_sigterm(), keep_pipes():
         run_program(app, "rescorer-train", lambda _: ERROR_STATUS)
 
 

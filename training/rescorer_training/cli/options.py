@@ -38,7 +38,7 @@ ShareOption = Annotated[
     ),
 ]
 TextsArgument = Annotated[
-    list[Path], typer.Argument(help="Training texts, one sentence per line; gzip or plain.")
+    list[Path], typer.Argument(help="Training texts, one sentence per line; gzip or plain; - for a pipe.")
 ]
 SeedOption = Annotated[int, typer.Option(min=0, help="Random seed.")]
 ResumeOption = Annotated[bool, typer.Option(help="Continue an interrupted run where it stopped.")]

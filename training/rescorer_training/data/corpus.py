@@ -16,6 +16,7 @@ import numpy as np
 from rescorer.errors import FormatError
 from rescorer.formats.io import text_io
 from rescorer.text import Normaliser
+from rescorer_training.data.pipes import open_text
 from rescorer_training.progress import track
 
 MAX_BUFFERED_IDS = 4_000_000
@@ -27,15 +28,16 @@ LINES_PER_REPORT = 10_000
 
 
 def read_lines(path: Path) -> Iterator[str]:
-    """Yield the lines of a UTF-8 text file, gzip or plain.
+    """Yield the lines of a UTF-8 text file, gzip or plain; a pipe can be read again within ``keep_pipes``.
 
     Raises:
         FormatError: the file is missing, damaged or not UTF-8; names the file and the line.
     """
-    for _, line in text_io.read_lines(path):
-        if isinstance(line, FormatError):
-            raise line
-        yield line
+    with open_text(path) as source:
+        for _, line in text_io.read_lines(source):
+            if isinstance(line, FormatError):
+                raise line
+            yield line
 
 
 def read_sentences(

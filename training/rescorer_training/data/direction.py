@@ -9,6 +9,8 @@ import json
 from pathlib import Path
 
 from rescorer.errors import BundleError
+from rescorer.formats.io.targets import remove_file
+from rescorer.formats.io.text_io import write_text
 from rescorer.safe_input.files import Folder
 
 SUFFIX = ".direction.json"
@@ -16,11 +18,11 @@ SUFFIX = ".direction.json"
 
 def record_direction(model: Path, *, backward: bool) -> None:
     """Write a record next to a backward model, and remove that of a model that was replaced."""
-    file = _record_file(model)
+    file = direction_file(model)
     if backward:
-        file.write_text(json.dumps({"backward": True}) + "\n", encoding="utf-8")
+        write_text(file, json.dumps({"backward": True}) + "\n")
     else:
-        file.unlink(missing_ok=True)
+        remove_file(file)
 
 
 def is_backward(model: Path) -> bool:
@@ -29,7 +31,7 @@ def is_backward(model: Path) -> bool:
     Raises:
         BundleError: the record cannot be read, or has anything else than the key ``backward``.
     """
-    file = _record_file(model)
+    file = direction_file(model)
     if not file.exists():
         return False
     values = Folder(file.parent).read_json(file.name)
@@ -38,5 +40,6 @@ def is_backward(model: Path) -> bool:
     return bool(values["backward"])
 
 
-def _record_file(model: Path) -> Path:
+def direction_file(model: Path) -> Path:
+    """The file next to an n-gram model that says its direction."""
     return model.with_name(f"{model.name}{SUFFIX}")

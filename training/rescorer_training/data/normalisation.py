@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rescorer.bundle import TEXT, read_normaliser
 from rescorer.errors import ConfigError
+from rescorer.formats.io.text_io import write_text
 from rescorer.text import Normaliser, NormaliserSettings
 
 
@@ -65,7 +66,7 @@ def common_normaliser(recorded: dict[Path, Normaliser]) -> Normaliser | None:
 
 def record_normaliser(model: Path, normaliser: Normaliser) -> None:
     """Write the normaliser of a model's training text next to the model."""
-    _record_file(model).write_text(normaliser.settings.to_json() + "\n", encoding="utf-8")
+    write_text(record_file(model), normaliser.settings.to_json() + "\n")
 
 
 def recorded_normalisers(models: Iterable[Path]) -> dict[Path, Normaliser]:
@@ -80,11 +81,12 @@ def recorded_normaliser(model: Path) -> Normaliser | None:
         BundleError: the record cannot be read or is not a JSON object.
         ConfigError: the record has unknown or invalid settings.
     """
-    files = [_record_file(model)]
+    files = [record_file(model)]
     if model.name == "best":  # the record of the run counts until the training has ended
-        files.append(_record_file(model.parent))
+        files.append(record_file(model.parent))
     return next((read_normaliser(file) for file in files if file.exists()), None)
 
 
-def _record_file(model: Path) -> Path:
+def record_file(model: Path) -> Path:
+    """The file of the normaliser of a model: in the folder of a network, next to an n-gram model."""
     return model / TEXT if model.is_dir() else model.with_name(f"{model.name}.{TEXT}")

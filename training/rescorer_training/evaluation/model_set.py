@@ -20,6 +20,7 @@ from rescorer.safe_input.files import Folder
 from rescorer.text import Normaliser
 from rescorer_training.data.direction import is_backward
 from rescorer_training.data.normalisation import common_normaliser, recorded_normalisers
+from rescorer_training.data.pipes import check_no_pipe
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,9 @@ def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
 
     Raises:
         BundleError: the file, the word list of a binary, or the record of its direction cannot be read.
+        ConfigError: it is a pipe.
     """
+    check_no_pipe(path)
     words = None if contains_words(path) else _read_binary_words(path)
     return read_ngram(path, name, words, backward=is_backward(path))
 

@@ -10,6 +10,7 @@ import torch
 from safetensors import safe_open
 
 from rescorer.errors import ConfigError
+from rescorer.formats.io.targets import make_folder
 from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
 
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}
@@ -83,6 +84,7 @@ def average(folders: Sequence[Path], output: Path) -> None:
 
 
 def _check_output(output: Path) -> None:
-    """Raise ConfigError if the folder already has a model."""
+    """Make the folder; raises ConfigError if it already has a model, and FormatError if it is no folder."""
     if (output / WEIGHTS_FILE).exists():
         raise ConfigError(f"{output} already has a model; choose another folder")
+    make_folder(output)

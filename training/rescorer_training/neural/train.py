@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from rescorer.errors import ConfigError
+from rescorer.formats.io.targets import make_folder
 from rescorer.lm.checkpoint import load_model
 from rescorer.lm.device import torch_device, use_threads
 from rescorer.lm.features.topics import TopicReader
@@ -22,6 +23,7 @@ from rescorer.safe_input.files import Folder
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.data.normalisation import record_normaliser
+from rescorer_training.data.pipes import find_size
 from rescorer_training.neural.build import make_network, make_objective, order_by_classes
 from rescorer_training.neural.checkpoint import STATE_FILE, Progress
 from rescorer_training.neural.distributed import ProcessGroup
@@ -55,9 +57,9 @@ class RunInputs:
     def identity(self) -> dict[str, Any]:
         """Return the inputs that must not change when the run is resumed, as plain data."""
         return {
-            "texts": [[path.name, path.stat().st_size] for path in self.texts],
+            "texts": [[path.name, find_size(path)] for path in self.texts],
             "text_weights": list(self.weights),
-            "validation_text": [self.validation.name, self.validation.stat().st_size],
+            "validation_text": [self.validation.name, find_size(self.validation)],
             "normaliser": json.loads(self.normaliser.settings.to_json()),
             "longest": self.longest,
             "start_from": str(self.start_from) if self.start_from else None,
@@ -79,7 +81,7 @@ def prepare_run(
     folder = inputs.folder
     if (folder / STATE_FILE).exists():
         raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     record_normaliser(folder, inputs.normaliser)
     inherited, backward, topics = None, bool(network.backward), None
     if inputs.start_from:

@@ -15,6 +15,7 @@ from rescorer.vocabulary import END, START, UNKNOWN
 from rescorer_training.data.corpus import count_words, encode_text, read_lines, read_sentences
 from rescorer_training.data.direction import record_direction
 from rescorer_training.data.normalisation import record_normaliser
+from rescorer_training.data.pipes import keep_pipes
 from rescorer_training.ngram import lmplz
 from rescorer_training.ngram.counts import count_ngrams
 from rescorer_training.ngram.output import SPECIAL_WORDS, atomic_output, write_model, write_word_list
@@ -128,7 +129,7 @@ def train_ngram(
     """Estimate a model and write it atomically.
 
     Args:
-        texts: files with one sentence per line, gzip or plain; each is read twice.
+        texts: files with one sentence per line, gzip or plain; each is read twice, also a pipe.
         output: ARPA file, gzip if the name ends in ``.gz``; an n-gram table if it ends in ``.ngram``, which
             models of classes or with a gap need; or a KenLM binary if it ends in one of ``BINARY_SUFFIXES``,
             for which KenLM's ``build_binary`` must be on the PATH. A binary cannot list its words, so they
@@ -155,7 +156,7 @@ def train_ngram(
             raise ConfigError("lmplz cannot count <unk> as a word; use --engine ours")
         if options.smoothing != "kneser-ney" or output.suffix == SUFFIX:
             raise ConfigError("lmplz writes only ARPA files, with Kneser-Ney smoothing; use --engine ours")
-    with atomic_output(output) as arpa:
+    with keep_pipes(), atomic_output(output) as arpa:
         counts = count_words(texts, normaliser)
         words, oov_words = choose_words(counts, options)
         if engine == "ours":

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
-from rescorer.errors import FormatError
+from rescorer.formats.io.targets import (
+    check_target,
+    copy_to_stream,
+    explain_write_errors,
+    is_stream,
+    replace_file,
+)
+from rescorer.formats.io.text_io import write_text
 from rescorer.lm.files.arpa_lines import ArpaOrder
 from rescorer.lm.ngrams.building import build_table
 from rescorer.lm.ngrams.table_file import SUFFIX, write_table
@@ -54,20 +62,46 @@ def write_model(
         write_table(stream, content)
 
 
+def word_list_file(output: Path) -> Path:
+    """The file next to a KenLM binary that lists its words."""
+    return output.with_suffix(".words.txt")
+
+
 def write_word_list(output: Path, words: Iterable[str]) -> None:
     """Write the words of a KenLM binary, without special words, to a file next to it.
 
     Does nothing for an ARPA file."""
     if output.suffix in BINARY_SUFFIXES:
         text = "".join(f"{word}\n" for word in words if word not in SPECIAL_WORDS)
-        output.with_suffix(".words.txt").write_text(text, encoding="utf-8")
+        write_text(word_list_file(output), text)
+
+
+@contextmanager
+def staged_output(output: Path) -> Iterator[Path]:
+    """Yield the path of the model to write with the files next to it: ``output``, unless that is a stream.
+
+    For a device, a pipe or standard output, the path is one of a temporary folder. Only the model is copied
+    to the stream, in the end.
+
+    Raises:
+        FormatError: the stream cannot be written.
+    """
+    if not is_stream(output):
+        yield output
+        return
+    check_target(output)
+    with tempfile.TemporaryDirectory(prefix="rescorer-") as folder:
+        path = Path(folder) / output.name
+        yield path
+        copy_to_stream(path, output)
 
 
 @contextmanager
 def atomic_output(output: Path) -> Iterator[Path]:
-    """Yield the path of a temporary ARPA file to write; on success, the file is moved to ``output``.
+    """Yield the path of a temporary ARPA file to write; on success, its content becomes that of ``output``.
 
-    If ``output`` has one of ``BINARY_SUFFIXES``, the ARPA file is converted to a KenLM binary first.
+    If ``output`` has one of ``BINARY_SUFFIXES``, the ARPA file is converted to a KenLM binary first. Other
+    suffixes are those of the temporary file, too.
 
     Raises:
         ConfigError: KenLM's ``build_binary`` is needed but is not installed, or it fails.
@@ -76,18 +110,15 @@ def atomic_output(output: Path) -> Iterator[Path]:
     is_binary = output.suffix in BINARY_SUFFIXES
     if is_binary:
         lmplz.find_tool("build_binary")
-    arpa = output.with_name(f".partial-{output.name}{'.arpa' if is_binary else ''}")
-    complete = arpa.with_suffix("") if is_binary else arpa
-    try:
+    with explain_write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-        arpa.touch()  # fail now, rather than after the work, if the folder is not writable
-        try:
-            yield arpa
-            if is_binary:
-                lmplz.build_binary(arpa, complete)
-            complete.replace(output)
-        finally:
-            arpa.unlink(missing_ok=True)
-            complete.unlink(missing_ok=True)
-    except OSError as error:
-        raise FormatError(f"cannot be written: {error.strerror or error}", file=str(output)) from None
+        with replace_file(output) as complete:
+            arpa = complete.with_name(f"{complete.name}.arpa") if is_binary else complete
+            arpa.touch()  # fail now, rather than after the work, if the folder is not writable
+            try:
+                yield arpa
+                if is_binary:
+                    lmplz.build_binary(arpa, complete)
+            finally:
+                if is_binary:
+                    arpa.unlink(missing_ok=True)

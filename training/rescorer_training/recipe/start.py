@@ -7,6 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from rescorer.errors import ConfigError
+from rescorer.formats.io.targets import make_folder
 from rescorer.text import Normaliser
 from rescorer_training.data.corpus import read_lines
 from rescorer_training.neural.progress import print_status
@@ -68,7 +69,7 @@ def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: in
     normaliser = recipe.load_normaliser()
     if recipe.networks:
         check_plotting()  # now rather than after hours of training
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     train, validation = tuple(data / name for name in text.train), data / text.validation
     if text.held_out_lines:
         train, validation = split_held_out(train, text.held_out_lines, folder / "text")

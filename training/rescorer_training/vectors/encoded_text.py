@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from rescorer.errors import BundleError, ConfigError, quote
+from rescorer.formats.io.targets import make_folder
 from rescorer.text import Normaliser
 from rescorer_training.data.corpus import count_ids, iterate_blocks, number_words, read_encoded, renumber
 from rescorer_training.vectors.full_disk import report_full_disk
@@ -55,7 +56,7 @@ def prepare_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, mi
         ScoringError: the disk is full.
     """
     with report_full_disk(folder, "words of the text"):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         vocabulary = folder / VOCABULARY_FILE
         vocabulary.unlink(missing_ok=True)  # written last, because it marks a complete text
         found, _ = number_words(texts, normaliser, folder / IDS_FILE, "reading text")

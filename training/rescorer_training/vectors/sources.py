@@ -9,8 +9,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from rescorer.errors import BundleError, ConfigError, FormatError
+from rescorer.formats.io.targets import make_folder
 from rescorer.text import Normaliser
 from rescorer_training.data.normalisation import record_normaliser, recorded_normaliser
+from rescorer_training.data.pipes import is_pipe
 from rescorer_training.vectors.full_disk import report_full_disk
 
 SOURCES_FILE = "sources.json"
@@ -35,7 +37,7 @@ class SourceText:
             FormatError: the text cannot be read.
         """
         try:
-            if path.exists() and not path.is_file():
+            if is_pipe(path) or (path.exists() and not path.is_file()):
                 return cls(str(path), None, None)
             with open(path, "rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -59,7 +61,7 @@ def record_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser) 
     """
     sources = [asdict(SourceText.describe(path)) for path in texts]
     with report_full_disk(folder, "files of the run"):
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder)
         (folder / SOURCES_FILE).write_text(json.dumps(sources, indent=2) + "\n", encoding="utf-8")
         record_normaliser(folder, normaliser)
 

@@ -21,6 +21,7 @@ from rescorer.errors import ConfigError, FormatError
 from rescorer.types import NBestList, Weights
 from rescorer_training.cli.bundles.render_adaptation import describe_lists, print_report
 from rescorer_training.cli.options import DeviceOption, JsonOption, ThreadsOption
+from rescorer_training.data.pipes import is_pipe
 from rescorer_training.neural.options import TrainingOptions
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def adapt(
     from rescorer_training.adaptation.run import AdaptationInputs, adapt_bundle, check_output
 
     for path in (text, valid, general):
-        if path is not None and not path.is_file():
+        if path is not None and not path.is_file() and not is_pipe(path):
             raise ConfigError(f"{path}: no such text; expected a file with one sentence per line")
     source = read_bundle(bundle)
     target = output or Path(f"{source.name}-{text.name.split('.')[0]}") / "1"

@@ -8,11 +8,13 @@ from typing import Annotated
 
 import typer
 
+from rescorer.bundle import TEXT
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.errors import ConfigError
 from rescorer_training.classification.config import ClassifierOptions, ClassifierTraining
 from rescorer_training.cli.classification.texts import parse_texts
 from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption, ThreadsOption
+from rescorer_training.cli.outputs import check_run_output
 from rescorer_training.data.normalisation import choose_normaliser
 
 
@@ -69,6 +71,8 @@ def train_command(
     if resume:
         text = prepare.load_prepared(output_folder)
     else:
+        files = (TEXT, prepare.VOCABULARY_FILE, prepare.TEXT_FILE, prepare.SPLIT_FILE)
+        check_run_output("-o", output_folder, files)
         train.start_folder(inputs)
         text = prepare.prepare_text(
             output_folder, by_class, inputs.validation, inputs.normaliser,

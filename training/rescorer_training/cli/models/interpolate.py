@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rescorer.cli.output import print_results_apart
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer.lm.ngrams import NgramModel
@@ -22,16 +23,18 @@ from rescorer_training.cli.options import (
     NGramsOption,
     NormaliserOption,
 )
+from rescorer_training.cli.outputs import check_model_output
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.data.direction import record_direction
 from rescorer_training.data.normalisation import record_normaliser
+from rescorer_training.data.pipes import check_no_pipe
 from rescorer_training.evaluation.contributions import Contribution, measure_contributions
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import ModelSet, open_ngram
 from rescorer_training.evaluation.perplexity import perplexity
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
 from rescorer_training.ngram.interpolate import interpolate_files
-from rescorer_training.ngram.output import atomic_output, write_word_list
+from rescorer_training.ngram.output import atomic_output, staged_output, write_word_list
 
 
 def interpolate_command(
@@ -62,6 +65,8 @@ def interpolate_command(
 
     Example: rescorer-train interpolate valid.txt --ngram news.arpa.gz --ngram talk.arpa.gz --write mix.arpa
     """
+    if write:
+        check_model_output("--write", write)
     check_write(write, ngram or [])
     models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device)
     if len({model.backward for model in models.models.values()}) > 1:
@@ -78,11 +83,14 @@ def interpolate_command(
     if test:
         facts["test"] = {"text": str(test), "perplexity": perplexity(score_file(models, test).mix(shares))}
     if write:
-        facts["written"] = write_mixture(models, ngram or [], scores, write, validation)
-    if as_json:
-        typer.echo(json.dumps(facts))
-    else:
-        print_results(facts)
+        with staged_output(write) as file:
+            written = write_mixture(models, ngram or [], scores, file, validation)
+        facts["written"] = {**written, "file": str(write)}
+    with print_results_apart(write or ""):
+        if as_json:
+            typer.echo(json.dumps(facts))
+        else:
+            print_results(facts)
 
 
 def check_write(write: Path | None, ngrams: list[Path]) -> None:
@@ -92,6 +100,7 @@ def check_write(write: Path | None, ngrams: list[Path]) -> None:
     if len(ngrams) < 2:
         raise ConfigError("--write interpolates n-gram models; give at least two of them with --ngram")
     for path in ngrams:
+        check_no_pipe(path)
         if path.exists() and not contains_words(path):
             raise ConfigError(
                 f"{path}: --write cannot read KenLM binaries; give the model's ARPA file or table"

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.bundle import TEXT
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.errors import ConfigError
 from rescorer_training.cli.options import (
@@ -18,9 +19,10 @@ from rescorer_training.cli.options import (
     ThreadsOption,
     parse_number,
 )
+from rescorer_training.cli.outputs import check_run_output
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
-from rescorer_training.neural.prepare import VALIDATION_FILE, load_prepared
+from rescorer_training.neural.prepare import TRAIN_FILE, VALIDATION_FILE, VOCABULARY_FILE, load_prepared
 
 
 @expand_options
@@ -81,6 +83,7 @@ def neural(
     inputs = train.RunInputs(list(paths), validation, output_folder, chosen, longest, start_from, weights)
     resume = processes.choose_resumption(resume, output_folder / STATE_FILE)
     if processes.is_first and not resume:
+        check_run_output("-o", output_folder, (TEXT, VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE))
         train.prepare_run(inputs, vocabulary, vocabulary_size, network)
     processes.wait_for(output_folder / VALIDATION_FILE)
     text = load_prepared(output_folder, longest)

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand
 
+from rescorer.cli.output import print_results_apart
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer_training.cli.options import JsonOption, NormaliserOption, TextsArgument
+from rescorer_training.cli.outputs import check_model_output
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import TextPerplexity, measure
 from rescorer_training.evaluation.token_scores import score_tokens
 from rescorer_training.ngram.estimate import NGramOptions, NGramSummary, train_ngram
+from rescorer_training.ngram.output import staged_output
 
 
 class NGramCommand(TyperCommand):
@@ -129,6 +132,7 @@ def ngram(
 
     Example: rescorer-train ngram train.txt.gz -o model.arpa.gz --order 4 --prune 0 0 1 1
     """
+    check_model_output("-o", output)
     chosen = choose_normaliser(normaliser)
     options = NGramOptions(
         order,
@@ -142,16 +146,18 @@ def ngram(
         skip,
         backward,
     )
-    summary = train_ngram(texts, chosen, output, options, engine=engine, memory=memory)
-    measured = None
-    if validation:
-        words = list(read_sentences([validation], chosen))
-        measured = measure(score_tokens({"ngram": open_ngram(output)}, words, "measuring"))
-    if as_json:
-        facts = measured and perplexity_facts(measured)
-        typer.echo(json.dumps(asdict(summary) | {"validation": facts}))
-    else:
-        print_summary(summary, measured)
+    with staged_output(output) as file:
+        summary = train_ngram(texts, chosen, file, options, engine=engine, memory=memory)
+        summary, measured = replace(summary, output=str(output)), None
+        if validation:
+            words = list(read_sentences([validation], chosen))
+            measured = measure(score_tokens({"ngram": open_ngram(file)}, words, "measuring"))
+    with print_results_apart(output):
+        if as_json:
+            facts = measured and perplexity_facts(measured)
+            typer.echo(json.dumps(asdict(summary) | {"validation": facts}))
+        else:
+            print_summary(summary, measured)
 
 
 def parse_cutoffs(text: str) -> tuple[int, ...]:

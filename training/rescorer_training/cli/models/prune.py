@@ -10,19 +10,22 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
+from rescorer.cli.output import print_results_apart
 from rescorer.errors import ConfigError
 from rescorer.lm.ngrams.reading import contains_words
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, UNKNOWN
 from rescorer_training.cli.options import JsonOption, NormaliserOption
+from rescorer_training.cli.outputs import check_model_output
 from rescorer_training.data.corpus import encode_text, read_sentences
 from rescorer_training.data.direction import is_backward, record_direction
 from rescorer_training.data.normalisation import choose_normaliser, record_normaliser
+from rescorer_training.data.pipes import check_no_pipe
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import score_tokens
 from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff_model
-from rescorer_training.ngram.output import atomic_output, write_word_list
+from rescorer_training.ngram.output import atomic_output, staged_output, write_word_list
 from rescorer_training.ngram.prune import (
     HISTORIES,
     compute_count_history,
@@ -76,6 +79,8 @@ def prune_command(
     """
     history = history or ("counts" if text else "stationary")
     check_options(history, text, threshold, keep)
+    check_model_output("-o", output)
+    check_no_pipe(model)
     if not model.exists() or not contains_words(model):
         raise ConfigError(f"{model}: expected an ARPA file, gzip or plain, or an n-gram table")
     chosen = choose_normaliser(normaliser, [model])
@@ -83,21 +88,23 @@ def prune_command(
     backward = is_backward(model)
     probs = compute_history(whole, history, text or [], chosen, backward=backward)
     small, result = prune(whole, probs, threshold=threshold, keep=keep)
-    with atomic_output(output) as partial:
-        small.save(partial)
-    write_word_list(output, small.trie.words)
-    record_normaliser(output, chosen)
-    record_direction(output, backward=backward)
-    facts: dict[str, Any] = {
-        "history": history,
-        **asdict(result),
-        "before": [int(n) for n in np.diff(whole.trie.bounds)],
-        "bytes_before": model.stat().st_size,
-        "bytes": output.stat().st_size,
-    }
-    if test:
-        facts["perplexity_before"], facts["perplexity"] = compare_perplexities(model, output, test, chosen)
-    typer.echo(json.dumps(facts) if as_json else format_summary(facts))
+    with staged_output(output) as file:
+        with atomic_output(file) as partial:
+            small.save(partial)
+        write_word_list(file, small.trie.words)
+        record_normaliser(file, chosen)
+        record_direction(file, backward=backward)
+        facts: dict[str, Any] = {
+            "history": history,
+            **asdict(result),
+            "before": [int(n) for n in np.diff(whole.trie.bounds)],
+            "bytes_before": model.stat().st_size,
+            "bytes": file.stat().st_size,
+        }
+        if test:
+            facts["perplexity_before"], facts["perplexity"] = compare_perplexities(model, file, test, chosen)
+    with print_results_apart(output):
+        typer.echo(json.dumps(facts) if as_json else format_summary(facts))
 
 
 def check_options(history: str, text: list[Path] | None, threshold: float | None, keep: int | None) -> None:

@@ -27,7 +27,7 @@ def convert_command(
 
     Example: rescorer-train vectors convert glove.6B.50d.txt.gz glove.bin --to word2vec-binary
     """
-    prepare_output(output)
+    prepare_output(output, "output")
     content = read_vectors(vectors, format, limit=limit, encoding=encoding)
     write_vectors(output, content, to)
     typer.echo(f"{output}: {len(content):,} words, {content.dimensions} dimensions", err=True)

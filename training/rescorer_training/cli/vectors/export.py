@@ -8,7 +8,10 @@ from typing import Annotated
 import typer
 
 from rescorer.bundle import read_bundle
+from rescorer.cli.output import print_results_apart
 from rescorer.errors import ConfigError
+from rescorer.formats.io.targets import check_not_input
+from rescorer.formats.io.utterance_folder import list_files
 from rescorer.safe_input.files import Folder
 from rescorer_training.cli.vectors.options import OutputFormatOption, VectorsOutputOption
 from rescorer_training.cli.vectors.outputs import prepare_output
@@ -43,9 +46,13 @@ def export_command(
     from rescorer_training.vectors.export import export_embeddings  # deferred: importing torch takes seconds
 
     prepare_output(output)
-    vectors = export_embeddings(_choose_folder(neural, bundle, model), output=output_layer)
+    folder = _choose_folder(neural, bundle, model)
+    if isinstance(folder, Path):
+        check_not_input("-o", output, list_files(folder))
+    vectors = export_embeddings(folder, output=output_layer)
     write_vectors(output, vectors, to)
-    typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+    with print_results_apart(output):
+        typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
 
 
 def _choose_folder(neural: Path | None, bundle: Path | None, model: str | None) -> Path | Folder:

@@ -7,7 +7,9 @@ from typing import Annotated
 
 import typer
 
+from rescorer.bundle import TEXT
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.output import print_results_apart
 from rescorer.runtime.cpu_count import count_cpus
 from rescorer_training.cli.options import (
     NormaliserOption,
@@ -15,6 +17,7 @@ from rescorer_training.cli.options import (
     TextsArgument,
     ThreadsOption,
 )
+from rescorer_training.cli.outputs import check_run_output
 from rescorer_training.cli.vectors.options import (
     MemoryOption,
     OutputFormatOption,
@@ -22,10 +25,11 @@ from rescorer_training.cli.vectors.options import (
 )
 from rescorer_training.cli.vectors.outputs import prepare_output
 from rescorer_training.data.normalisation import choose_normaliser
+from rescorer_training.vectors.encoded_text import IDS_FILE, VOCABULARY_FILE
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
 from rescorer_training.vectors.glove.options import GloveOptions
-from rescorer_training.vectors.sources import check_sources
+from rescorer_training.vectors.sources import SOURCES_FILE, check_sources
 
 
 @expand_options
@@ -56,10 +60,12 @@ def glove_command(
     if resume:
         check_sources(folder, texts, choose_normaliser(normaliser) if normaliser else None)
     else:
+        check_run_output("--run", folder, (TEXT, SOURCES_FILE, IDS_FILE, VOCABULARY_FILE))
         run.start_run(texts, choose_normaliser(normaliser), folder, options, memory_mb=memory_mb)
     vectors, state = run.run(folder, options, threads or count_cpus())
     write_vectors(output, vectors, to)
-    typer.echo(
-        f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions; loss {state.losses[-1]:.4f} per "
-        f"pair; trained in {state.seconds:,.0f} s"
-    )
+    with print_results_apart(output):
+        typer.echo(
+            f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions; "
+            f"loss {state.losses[-1]:.4f} per pair; trained in {state.seconds:,.0f} s"
+        )

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.output import print_results_apart
 from rescorer_training.cli.options import NormaliserOption, SeedOption, TextsArgument
 from rescorer_training.cli.vectors.options import (
     DimensionsOption,
@@ -47,4 +48,5 @@ def lsa_command(
         text = prepare_text(texts, chosen, folder, min_count)
         vectors = analyse(text, dimensions, document_sentences, seed)
     write_vectors(output, vectors, to)
-    typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+    with print_results_apart(output):
+        typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")

@@ -7,23 +7,26 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from rescorer.cli.output import check_not_an_input
 from rescorer.errors import FormatError
-from rescorer.formats.io import text_io
+from rescorer.formats.io.targets import check_target, is_stream
 
 
-def prepare_output(output: Path) -> None:
+def prepare_output(output: Path, option: str = "-o") -> None:
     """Create the folder of an output, and check before any work that the file can be written.
 
     Raises:
+        ConfigError: the output is an input of the command.
         FormatError: the folder cannot be created, or the file cannot be written there.
     """
+    check_not_an_input(option, output)
     if str(output) == "-":
         return
     try:
         output.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FormatError(f"cannot be written: {error.strerror}", file=str(output)) from None
-    text_io.check_target(output)
+    check_target(output)
 
 
 @contextmanager
@@ -32,6 +35,6 @@ def open_temporary_folder(output: Path) -> Iterator[Path]:
 
     Beside a device or a pipe nothing can be created: then it is the system's folder for temporary files.
     """
-    is_stream = str(output) == "-" or (output.exists() and not output.is_file())
-    with tempfile.TemporaryDirectory(dir=None if is_stream else output.parent, prefix=".vectors-") as folder:
+    place = None if is_stream(output) else output.parent
+    with tempfile.TemporaryDirectory(dir=place, prefix=".vectors-") as folder:
         yield Path(folder)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.output import print_results_apart
 from rescorer_training.cli.options import NormaliserOption, SeedOption, TextsArgument
 from rescorer_training.cli.vectors.options import (
     DimensionsOption,
@@ -68,4 +69,5 @@ def svd_command(
         count_cooccurrences(text, cells, window=window, by_distance=False, memory_mb=memory_mb)
         vectors = decompose(text.words, load_matrix(cells, len(text.words)), options)
     write_vectors(output, vectors, to)
-    typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+    with print_results_apart(output):
+        typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")

@@ -13,6 +13,7 @@ from rescorer.cli.options.evaluation.scoring import make_list_reader
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.output import check_output_path
 from rescorer.errors import ConfigError
+from rescorer.formats.io.targets import is_stream
 from rescorer.types import NBestList
 from rescorer_training.cli.options import SeedOption
 
@@ -91,10 +92,10 @@ def read_excluded(files: Sequence[str], reference: str | None, options: ListInpu
     return lists
 
 
-def check_paths(output: Path, texts: Sequence[Path], lists: Sequence[str]) -> None:
+def check_paths(output: Path) -> None:
     """Raise ConfigError unless a file can be written that is neither an input nor a device or pipe."""
-    check_output_path("-o", output, inputs=[*map(str, texts), *lists])
-    if output.exists() and not output.is_file():
+    check_output_path("-o", output)
+    if is_stream(output):
         raise ConfigError(f"-o {output}: expected the name of a file, not of a device or pipe")
 
 

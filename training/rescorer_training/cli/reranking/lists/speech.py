@@ -99,7 +99,7 @@ def speech_command(
     from rescorer_training.lists.synthesis import DEFAULT_VOICES, check_voices
     from rescorer_training.lists.texts import choose_sentences, reference_words
 
-    check_paths(output, texts, exclude or [])
+    check_paths(output)
     choice = sentences.to_choice()
     snr_range_db = noise.to_range()
     voices = tuple(dict.fromkeys(voice or DEFAULT_VOICES))

@@ -73,7 +73,7 @@ def text_command(
     from rescorer_training.lists.texts import choose_sentences, reference_words
     from rescorer_training.progress import track
 
-    check_paths(output, texts, [like, *(exclude or [])])
+    check_paths(output)
     check_read_twice(texts)
     choice = sentences.to_choice()
     pronunciations = Pronunciations.read(dictionary or dictionary_path())
