@@ -144,8 +144,9 @@ def merge_shards(
             f"--output {output}: expected a file of this machine, or - for a pipe to another tool"
         )
     rejects = None if is_stream(output) else Path(f"{output}.rejects")
-    for path in filter(None, (output, rejects)):
-        check_not_an_input("--output", path, Path(folder).rglob("*"))
+    for path in (output, rejects):
+        if path is not None:
+            check_not_an_input("--output", path, Path(folder).rglob("*"))
     with open_store(folder) as store, _progress("merging", store) as bar:
         n = int(bar.total or 0)
         summary = merge(store, output, rejects, bar.update)
