@@ -7,32 +7,38 @@ nbest = NBestList("u1", (Hypothesis("two be"), Hypothesis("to be")), {"acoustic"
 answer = rescorer.rescore([nbest])[0]
 """
 
-from rescorer.conversation import Phrase, Utterance
-from rescorer.errors import (
-    BundleError,
-    ConfigError,
-    FormatError,
-    InputError,
-    InvalidList,
-    LimitExceeded,
-    ModelError,
-    ModelNotFound,
-    RescorerError,
-    ScoringError,
-)
-from rescorer.types import (
-    Calibration,
-    ConfidenceMap,
-    ConsensusWord,
-    DecisionRule,
-    Hypothesis,
-    NBestList,
-    RescoredHypothesis,
-    RescoredList,
-    TextScore,
-    Weights,
-    WordConfidence,
-)
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rescorer.conversation import Phrase, Utterance
+    from rescorer.errors import (
+        BundleError,
+        ConfigError,
+        FormatError,
+        InputError,
+        InvalidList,
+        LimitExceeded,
+        ModelError,
+        ModelNotFound,
+        RescorerError,
+        ScoringError,
+    )
+    from rescorer.pipeline import Rescorer
+    from rescorer.types import (
+        Calibration,
+        ConfidenceMap,
+        ConsensusWord,
+        DecisionRule,
+        Hypothesis,
+        NBestList,
+        RescoredHypothesis,
+        RescoredList,
+        TextScore,
+        Weights,
+        WordConfidence,
+    )
 
 __all__ = [
     "BundleError",
@@ -62,10 +68,21 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    # ``Rescorer`` imports torch and kenlm, which programs that only talk to a server do not need.
-    if name == "Rescorer":
-        from rescorer.pipeline import Rescorer
+_HOMES = ("rescorer.types", "rescorer.errors", "rescorer.conversation", "rescorer.pipeline")
+"""Modules of these names, which are imported when a name is used: a program that starts first handles its
+signals, and one that only talks to a server does not need the pipeline, the last one."""
 
-        return Rescorer
-    raise AttributeError(name)
+
+def __getattr__(name: str) -> object:
+    if name in __all__:
+        from importlib import import_module
+
+        for home in _HOMES:
+            if name in vars(module := import_module(home)):
+                globals()[name] = value = vars(module)[name]
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

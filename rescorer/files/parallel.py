@@ -66,7 +66,10 @@ class ProcessPoolRescorer:
     def __enter__(self) -> ProcessPoolRescorer:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        if kind is not None:  # nobody needs the results of batches in progress
+            for process in list((self._pool._processes or {}).values()):
+                process.terminate()
         self._pool.shutdown(cancel_futures=True)
         self._lifeline.close()
 
