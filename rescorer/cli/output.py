@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
 from rescorer.errors import ConfigError, FormatError, InputError, pluralise
-from rescorer.formats.io.text_io import check_target
-from rescorer.types import Weights
+
+if TYPE_CHECKING:
+    from rescorer.types import Weights
 
 SOME_REJECTED = 1
 """Exit code if some lists could not be read, scored or written, and the others could."""
@@ -49,6 +49,8 @@ def version_option(program: str) -> Any:
 
     def show(value: bool) -> None:
         if value:
+            from importlib.metadata import version
+
             typer.echo(f"{program} {version('rescorer')}")
             raise typer.Exit
 
@@ -74,6 +76,8 @@ def check_output_path(
         suffixes: the ends of a name that choose a format; empty if any name will do.
         inputs: files that are read, which must not be overwritten.
     """
+    from rescorer.formats.io.text_io import check_target
+
     if suffixes and path.suffix.lower() not in suffixes:
         raise ConfigError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
     if str(path) == "-":

@@ -10,31 +10,9 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.bench import bench
-from rescorer.cli.convert import convert
-from rescorer.cli.evaluation.calibrate import calibrate
-from rescorer.cli.evaluation.candidates import candidates
-from rescorer.cli.evaluation.combine import combine
-from rescorer.cli.evaluation.compare import compare
-from rescorer.cli.evaluation.evaluate import evaluate
-from rescorer.cli.evaluation.explain import explain
-from rescorer.cli.evaluation.inspect import inspect
-from rescorer.cli.evaluation.report import report
-from rescorer.cli.evaluation.tune import tune
-from rescorer.cli.options.settings import SettingsCommand
+from rescorer.cli.lazy_commands import LazyCommand, LazyGroup
 from rescorer.cli.output import PLAIN_HELP, version_option
-from rescorer.cli.rescore import rescore
-from rescorer.cli.score import score
-from rescorer.cli.seal import seal_bundle
-from rescorer.cli.service.config import config
-from rescorer.cli.service.health import health
-from rescorer.cli.service.load import load
-from rescorer.cli.service.serve import serve
-from rescorer.cli.service.token import token
-from rescorer.cli.service.top.command import top
-from rescorer.cli.shards.commands import shards
 from rescorer.errors import ConfigError, FormatError, InputError, ModelError, RescorerError
-from rescorer.formats.io.text_io import WRITE_ERRORS
 
 EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
     (ConfigError, 2, "options or weights are wrong"),
@@ -50,8 +28,106 @@ EPILOG = "Exit codes: 0 success, 1 some lists rejected or `inspect` found someth
     f"{code} {meaning}" for _, code, meaning in EXIT_CODES
 )
 
+
+COMMANDS = {
+    "rescore": LazyCommand(
+        "rescorer.cli.rescore:rescore",
+        "Re-rank a file of n-best lists, or an archive in shards.",
+    ),
+    "serve": LazyCommand(
+        "rescorer.cli.service.serve:serve",
+        "Re-rank n-best lists over gRPC until SIGTERM or SIGINT.",
+        "rescorer.cli.options.settings:SettingsCommand",
+    ),
+    "config": LazyCommand(
+        "rescorer.cli.service.config:config",
+        "Show the settings that `rescorer serve` would run with, and where each of them comes from.",
+        "rescorer.cli.options.settings:SettingsCommand",
+    ),
+    "health": LazyCommand(
+        "rescorer.cli.service.health:health",
+        "Check that a server is ready, for probes: exit code 0, or 5 if this is not confirmed in time.",
+    ),
+    "token": LazyCommand(
+        "rescorer.cli.service.token:token",
+        "Create a token for a client of the service; the server's clients file only gets its hash.",
+    ),
+    "top": LazyCommand(
+        "rescorer.cli.service.top.command:top",
+        "Watch a running server in the terminal.",
+    ),
+    "evaluate": LazyCommand(
+        "rescorer.cli.evaluation.evaluate:evaluate",
+        "Report the word error rate of lists, the range that re-ranking could reach, and the gain of models.",
+    ),
+    "compare": LazyCommand(
+        "rescorer.cli.evaluation.compare:compare",
+        "Tell differences between the error rates of systems from chance.",
+    ),
+    "report": LazyCommand(
+        "rescorer.cli.evaluation.report:report",
+        "Write a report: one page with tables, charts and aligned utterances, which needs no network.",
+    ),
+    "explain": LazyCommand(
+        "rescorer.cli.evaluation.explain:explain",
+        "Explain why a hypothesis won: what each score and language model contributed to its lead.",
+    ),
+    "tune": LazyCommand(
+        "rescorer.cli.evaluation.tune:tune",
+        "Find the weights with the fewest errors, and keep the old ones if that may be chance.",
+    ),
+    "calibrate": LazyCommand(
+        "rescorer.cli.evaluation.calibrate:calibrate",
+        "Learn from lists with references how sure to be of the best hypothesis and of its words.",
+    ),
+    "candidates": LazyCommand(
+        "rescorer.cli.evaluation.candidates:candidates",
+        "Learn from lists with phrases and references when generated hypotheses may win.",
+    ),
+    "combine": LazyCommand(
+        "rescorer.cli.evaluation.combine:combine",
+        "Combine the lists of several recognisers into one text per utterance, "
+        "by voting word by word (ROVER).",
+    ),
+    "convert": LazyCommand(
+        "rescorer.cli.convert:convert",
+        "Convert n-best lists from one format to another.",
+    ),
+    "score": LazyCommand(
+        "rescorer.cli.score:score",
+        "Compute the log-probability (natural log) and perplexity of text under every model of a bundle.",
+    ),
+    "seal": LazyCommand(
+        "rescorer.cli.seal:seal_bundle",
+        "List and hash files that were added to a bundle, such as weights sets and lists of phrases.",
+    ),
+    "inspect": LazyCommand(
+        "rescorer.cli.evaluation.inspect:inspect",
+        "Report what lists contain and what looks wrong with them, before they are used.",
+    ),
+    "bench": LazyCommand(
+        "rescorer.cli.bench:bench",
+        "Compare each phase of scoring with the machine's matrix products, plain PyTorch and KenLM.",
+    ),
+    "load": LazyCommand(
+        "rescorer.cli.service.load:load",
+        "Start a server, put it under load over loopback, and compare it with the library.",
+    ),
+    "shards": LazyCommand(
+        "rescorer.cli.shards.commands:shards",
+        "Look at shards of `rescorer rescore --shards`, and join them.",
+    ),
+}
+
+
+class Commands(LazyGroup):
+    """The group of all commands of ``rescorer``."""
+
+    lazy = COMMANDS
+
+
 app = typer.Typer(
-    **PLAIN_HELP,
+    **{**PLAIN_HELP, "cls": Commands},
     help="Re-rank the n-best lists of a speech recogniser with language models.\n\n"
     "Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1 "
     "--weights pocketsphinx",
@@ -64,29 +140,6 @@ app = typer.Typer(
 @app.callback()
 def _options(version: Annotated[bool, version_option("rescorer")] = False) -> None:
     """Options of the program itself."""
-
-
-app.command("rescore")(rescore)
-app.command("serve", cls=SettingsCommand)(serve)
-app.command("config", cls=SettingsCommand)(config)
-app.command("health")(health)
-app.command("token")(token)
-app.command("top")(top)
-app.command("evaluate")(evaluate)
-app.command("compare")(compare)
-app.command("report")(report)
-app.command("explain")(explain)
-app.command("tune")(tune)
-app.command("calibrate")(calibrate)
-app.command("candidates")(candidates)
-app.command("combine")(combine)
-app.command("convert")(convert)
-app.command("score")(score)
-app.command("seal")(seal_bundle)
-app.command("inspect")(inspect)
-app.command("bench")(bench)
-app.command("load")(load)
-app.add_typer(shards, name="shards")
 
 
 def exit_code(error: RescorerError) -> int:
@@ -109,6 +162,8 @@ def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int
         print(f"{program}: {error}", file=sys.stderr)
         sys.exit(exit_code(error))
     except OSError as error:
+        from rescorer.formats.io.text_io import WRITE_ERRORS
+
         if error.errno not in {*WRITE_ERRORS, errno.EBADF} or error.filename is not None:
             raise
         reason = "standard output is closed" if error.errno == errno.EBADF else error.strerror

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rescorer.errors import MAX_QUOTED_CHARS, InvalidList, quote, shorten
-from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList, Weights
+
+if TYPE_CHECKING:
+    from rescorer.trie import Words
 
 MAX_WORDS = 100_000
 """Maximum number of words in a hypothesis or context; no real sentence is longer."""

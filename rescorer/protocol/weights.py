@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.score_combination import OPTIONAL_NUMBERS, parse_weights
 from rescorer.types import MAXIMUM, Calibration, ConfidenceMap, DecisionKind, DecisionRule, ErrorUnit, Weights
 
 DECISION_KINDS: Mapping[int, DecisionKind] = MappingProxyType(
@@ -42,6 +41,8 @@ def weights_from_proto(message: pb.Weights) -> Weights:
         "rerankers": message.rerankers,
         "tuned_on": message.tuned_on,
     }
+    from rescorer.score_combination import OPTIONAL_NUMBERS, parse_weights  # imports numpy
+
     present = {name: value for name, value in fields.items() if value}
     if message.HasField("decision"):
         present["decision"] = decision_from_proto(message.decision)
