@@ -7,39 +7,39 @@ nbest = NBestList("u1", (Hypothesis("two be"), Hypothesis("to be")), {"acoustic"
 answer = rescorer.rescore([nbest])[0]
 """
 
-from importlib import import_module
+from __future__ import annotations
+
 from typing import TYPE_CHECKING
 
-from rescorer.conversation import Phrase, Utterance
-from rescorer.errors import (
-    BundleError,
-    ConfigError,
-    FormatError,
-    InputError,
-    InvalidList,
-    LimitExceeded,
-    ModelError,
-    ModelNotFound,
-    RescorerError,
-    ScoringError,
-)
-from rescorer.types import (
-    Calibration,
-    ConfidenceMap,
-    ConsensusWord,
-    DecisionRule,
-    Hypothesis,
-    NBestList,
-    RescoredHypothesis,
-    RescoredList,
-    TextScore,
-    Weights,
-    WordConfidence,
-)
-
 if TYPE_CHECKING:
+    from rescorer.conversation import Phrase, Utterance
+    from rescorer.errors import (
+        BundleError,
+        ConfigError,
+        FormatError,
+        InputError,
+        InvalidList,
+        LimitExceeded,
+        ModelError,
+        ModelNotFound,
+        RescorerError,
+        ScoringError,
+    )
     from rescorer.options import RescoreOptions, load_weights
     from rescorer.pipeline import Rescorer
+    from rescorer.types import (
+        Calibration,
+        ConfidenceMap,
+        ConsensusWord,
+        DecisionRule,
+        Hypothesis,
+        NBestList,
+        RescoredHypothesis,
+        RescoredList,
+        TextScore,
+        Weights,
+        WordConfidence,
+    )
 
 __all__ = [
     "BundleError",
@@ -70,18 +70,25 @@ __all__ = [
     "load_weights",
 ]
 
-_LAZY = {
-    "Rescorer": "rescorer.pipeline",
-    "RescoreOptions": "rescorer.options",
-    "load_weights": "rescorer.options",
-}
-"""Names that are imported when they are first used, because programs that only talk to a server, or only read
-results, need neither models nor arrays."""
+_HOMES = (
+    "rescorer.types",
+    "rescorer.errors",
+    "rescorer.conversation",
+    "rescorer.options",
+    "rescorer.pipeline",
+)
+"""Modules of these names, which are imported when a name is used: a program that starts first handles its
+signals, and one that only talks to a server does not need the pipeline, the last one."""
 
 
 def __getattr__(name: str) -> object:
-    if name in _LAZY:
-        return getattr(import_module(_LAZY[name]), name)
+    if name in __all__:
+        from importlib import import_module
+
+        for home in _HOMES:
+            if name in vars(module := import_module(home)):
+                globals()[name] = value = vars(module)[name]
+                return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

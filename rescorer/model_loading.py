@@ -83,7 +83,9 @@ def load_network(
     from rescorer.lm.checkpoint import load_model
     from rescorer.lm.device import torch_device
     from rescorer.lm.neural import NeuralLanguageModel
+    from rescorer.lm.threads import apply_threads
 
+    apply_threads()
     place = torch_device(device)
     model, words = load_model(folder)
     return NeuralLanguageModel(model, words, name, place, dtype, context_cache_bytes)

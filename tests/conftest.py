@@ -64,6 +64,15 @@ def lacks_gpu(items: list[pytest.Item]) -> bool:
     return not torch.cuda.is_available()
 
 
+@pytest.fixture(autouse=True)
+def signal_handlers() -> Iterator[None]:
+    """Restore the handlers that commands install, which tests run in this process."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
+
+
 @pytest.fixture(autouse=True, scope="session")
 def score_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Cache the scores of language models in a folder of this session, not in the user's."""

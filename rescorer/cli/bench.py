@@ -104,8 +104,8 @@ def bench(
     from rescorer.bench.models import ModelSpec, build_rescorer
     from rescorer.bench.run import BenchOptions, load_rescorer, run_benchmark
     from rescorer.formats.nbest.jsonlines import writer
-    from rescorer.lm.device import use_threads
     from rescorer.lm.malloc import keep_freed_memory
+    from rescorer.lm.threads import use_threads
 
     check_files(lists, synthetic, json_file)
     use_threads(threads)

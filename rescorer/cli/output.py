@@ -7,17 +7,16 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from importlib import import_module
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from typer.core import TyperGroup
 
 from rescorer.errors import ConfigError, FormatError, InputError, pluralise
-from rescorer.formats.io.targets import check_not_input, check_target, is_standard_output
-from rescorer.storage.urls import as_local
-from rescorer.types import Weights
+
+if TYPE_CHECKING:
+    from rescorer.types import Weights
 
 SOME_REJECTED = 1
 """Exit code if some lists could not be read, scored or written, and the others could."""
@@ -53,6 +52,8 @@ def version_option(program: str) -> Any:
 
     def show(value: bool) -> None:
         if value:
+            from importlib.metadata import version
+
             typer.echo(f"{program} {version('rescorer')}")
             raise typer.Exit
 
@@ -75,6 +76,8 @@ def check_output_path(option: str, path: Path, suffixes: Collection[str] = ()) -
         option: the option that names the file.
         suffixes: the ends of a name that choose a format; empty if any name will do.
     """
+    from rescorer.formats.io.targets import check_target
+
     if suffixes and path.suffix.lower() not in suffixes:
         raise ConfigError(f"{option} {path}: expected a name that ends in {', '.join(suffixes)}")
     if str(path) == "-":
@@ -95,6 +98,8 @@ def check_not_an_input(option: str, path: str | Path, lists: Iterable[str | Path
         option: the option or argument that names the file, whose own value is no input.
         lists: files of lists that are read, such as those of a folder.
     """
+    from rescorer.formats.io.targets import check_not_input
+
     check_not_input(option, path, lists, "the input lists")
     check_not_input(option, path, _other_values(option))
 
@@ -102,12 +107,16 @@ def check_not_an_input(option: str, path: str | Path, lists: Iterable[str | Path
 @contextmanager
 def print_results_apart(output: str | Path) -> Iterator[None]:
     """Print to standard error within this context if standard output has what a command writes."""
+    from rescorer.formats.io.targets import is_standard_output
+
     with redirect_stdout(sys.stderr) if is_standard_output(output) else nullcontext():
         yield
 
 
 def _other_values(option: str) -> Iterator[str]:
     """Yield what may name a file in the running command line, except the value of one option."""
+    from rescorer.storage.urls import as_local
+
     context = _current_context()
     if context is None:  # called as a function
         return

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from rescorer.errors import ScoringError
 from rescorer.files.rescoring import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
 from rescorer.lm.malloc import keep_freed_memory
+from rescorer.lm.threads import use_threads
 from rescorer.runtime.cpu_count import count_cpus
 from rescorer.types import Hypothesis, NBestList
 
@@ -66,7 +67,10 @@ class ProcessPoolRescorer:
     def __enter__(self) -> ProcessPoolRescorer:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: object, *exc_info: object) -> None:
+        if kind is not None:  # nobody needs the results of batches in progress
+            for process in list((self._pool._processes or {}).values()):
+                process.terminate()
         self._pool.shutdown(cancel_futures=True)
         self._lifeline.close()
 
@@ -116,8 +120,6 @@ def open_rescorer(
         batch_words: approximate number of words per batch in other processes.
     """
     if count == 1:
-        from rescorer.lm.device import use_threads  # imports torch, which other commands need not wait for
-
         keep_freed_memory()
         use_threads(threads)
         local = load()
@@ -184,8 +186,6 @@ def _initialise_process(load: Callable[[], LocalRescorer], threads: int, lifelin
     global _load
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
     Thread(target=exit_when_closed, args=(lifeline,), daemon=True).start()
-    from rescorer.lm.device import use_threads  # imports torch, which the parent does not need
-
     keep_freed_memory()
     use_threads(threads)
     _load = load

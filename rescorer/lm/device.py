@@ -1,4 +1,4 @@
-"""Choose the torch device and the number of CPU threads of neural models.
+"""Choose the torch device of neural models.
 
     python -m rescorer.lm.device NAME
 
@@ -58,12 +58,6 @@ def memory_bytes(name: str) -> dict[str, int]:
         "used": total - free,
         "total": total,
     }
-
-
-def use_threads(count: int) -> None:
-    """Set the number of torch's CPU threads in this process; 0 keeps torch's default, one per core."""
-    if count:
-        torch.set_num_threads(count)
 
 
 if __name__ == "__main__":

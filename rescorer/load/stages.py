@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.lm.device import use_threads
+from rescorer.lm.threads import use_threads
 from rescorer.load.client import REFUSED_CODE, ClientConfig
 from rescorer.load.client_processes import run_clients
 from rescorer.load.resources import ResourceMonitor

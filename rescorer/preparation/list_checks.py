@@ -6,13 +6,15 @@ import math
 import numbers
 from collections.abc import Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rescorer.conversation import Phrase, Utterance
 from rescorer.errors import MAX_QUOTED_CHARS, InvalidList, quote, shorten
 from rescorer.preparation.unread_scores import find_unread_fields, name_fields
-from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList, Weights
+
+if TYPE_CHECKING:
+    from rescorer.trie import Words
 
 MAX_WORDS = 100_000
 """Maximum number of words in a hypothesis or context; no real sentence is longer."""

@@ -10,17 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.struct_pb2 import Struct
 
-from rescorer.candidates.replacement import replace_spans
 from rescorer.conversation import Generated, Phrase, Utterance
 from rescorer.errors import InvalidList, quote
 from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
 from rescorer.preparation.list_checks import check_types
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.ranking import Ranking
 from rescorer.types import (
     MAXIMUM,
     ConsensusWord,
@@ -33,6 +31,9 @@ from rescorer.types import (
     Weights,
     WordConfidence,
 )
+
+if TYPE_CHECKING:
+    from rescorer.ranking import Ranking
 
 Unit = TypeVar("Unit", Base, Sign)
 
@@ -275,6 +276,8 @@ def _fields_as_sent(message: pb.RescoredHypothesis, sent: NBestList) -> Mapping[
     if made is None:
         return sent.hypotheses[message.original_rank - 1].fields
     source = sent.hypotheses[made.source]
+    from rescorer.candidates.replacement import replace_spans  # imports numpy
+
     return replace_spans(source.text, source.fields, made)[1]
 
 

@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import Any
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.score_combination import OPTIONAL_NUMBERS, parse_weights
 from rescorer.types import MAXIMUM, Calibration, ConfidenceMap, DecisionKind, DecisionRule, ErrorUnit, Weights
 
 DECISION_KINDS: Mapping[int, DecisionKind] = MappingProxyType(
@@ -43,6 +42,8 @@ def weights_from_proto(message: pb.Weights) -> Weights:
         "components": message.components,
         "tuned_on": message.tuned_on,
     }
+    from rescorer.score_combination import OPTIONAL_NUMBERS, parse_weights  # imports numpy
+
     present = {name: value for name, value in fields.items() if value}
     if message.HasField("decision"):
         present["decision"] = decision_from_proto(message.decision)

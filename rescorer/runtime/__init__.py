@@ -1,4 +1,5 @@
-"""What a process knows of itself: the CPU cores that it may use, and the time that each phase has taken.
+"""What a process knows of itself: its CPU cores, the time that each phase has taken, and its signals.
 
-Quotas of the machine and readings of clocks come in; counts of cores and seconds by phase go out.
+Quotas of the machine, readings of clocks and signals come in; counts of cores, seconds by phase and an
+orderly end go out.
 """

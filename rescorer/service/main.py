@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -14,7 +13,7 @@ from rescorer.lm.malloc import keep_freed_memory, share_freed_memory
 from rescorer.service.config_sources import unknown_variables
 from rescorer.service.observability.logs import log_to_stderr
 from rescorer.service.observability.stderr import protect_stderr
-from rescorer.service.process_exit import EXIT_S, end_process_within
+from rescorer.service.process_exit import answer_signals
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings
 
@@ -44,17 +43,10 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
 
 async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None) -> None:
     stop_requested = asyncio.Event()
-
-    def request_stop() -> None:
-        end_process_within(settings.grace_s + EXIT_S)
-        stop_requested.set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, request_stop)
     server = Server(settings, read_again=read_again)
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, server.reloader.request_reload)
-    await server.start()
-    await serve_until(stop_requested, server, server.load())
+    with answer_signals(stop_requested, server.reloader.request_reload, settings.grace_s):
+        await server.start()
+        await serve_until(stop_requested, server, server.load())
 
 
 async def serve_until(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from rescorer.errors import ConfigError, InputError, RescorerError
 from rescorer.files.rescoring import BatchRescorer
 from rescorer.lm.malloc import keep_freed_memory
+from rescorer.lm.threads import use_threads
 from rescorer.shards.planning.plan import Plan, read_plan
 from rescorer.shards.record import Record
 from rescorer.shards.store import Store
@@ -33,8 +34,6 @@ class ShardRunner:
         Raises:
             ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
         """
-        from rescorer.lm.device import use_threads  # imports torch, which the parent does not need
-
         try:
             plan, fingerprint = read_plan(store)
             keep_freed_memory()

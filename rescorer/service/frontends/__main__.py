@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
@@ -23,6 +22,7 @@ from prometheus_client import generate_latest
 
 from rescorer.errors import RescorerError
 from rescorer.lm.malloc import share_freed_memory
+from rescorer.runtime.signals import ignore_group_signals
 from rescorer.service.config_sources import gather
 from rescorer.service.main import serve_until
 from rescorer.service.observability.logs import log_to_stderr
@@ -163,8 +163,7 @@ class FrontEnd:
 
 
 async def main(descriptor: int) -> None:
-    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signal_number, signal.SIG_IGN)
+    ignore_group_signals()
     share_freed_memory()
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
     front_end, answering = FrontEnd(), set()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import signal
 import socket
 import sys
 import tempfile
@@ -30,7 +29,7 @@ from rescorer.service.observability.endpoint import MetricsEndpoint
 from rescorer.service.observability.logs import log_to_stderr
 from rescorer.service.observability.stderr import protect_stderr
 from rescorer.service.preflight import check_settings
-from rescorer.service.process_exit import EXIT_S, end_process_within
+from rescorer.service.process_exit import answer_signals
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.ipc import Child, WorkerLost
 from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES, RESTART_DELAY_S, STABLE_AFTER_S
@@ -295,14 +294,7 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
 
 
 async def _supervise(settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
-    stop_requested, loop = asyncio.Event(), asyncio.get_running_loop()
+    stop_requested = asyncio.Event()
     supervisor = Supervisor(settings, sources)
-
-    def request_stop() -> None:
-        end_process_within(settings.grace_s + EXIT_S)
-        stop_requested.set()
-
-    for signal_number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(signal_number, request_stop)
-    loop.add_signal_handler(signal.SIGHUP, supervisor.request_reload)
-    await supervisor.run(stop_requested)
+    with answer_signals(stop_requested, supervisor.request_reload, settings.grace_s):
+        await supervisor.run(stop_requested)

@@ -10,7 +10,6 @@ server; it exits when the server closes the socket or is gone.
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import sys
 import threading
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from rescorer.lm.malloc import keep_freed_memory
+from rescorer.runtime.signals import ignore_group_signals
 from rescorer.service.observability.stderr import use_parents_stderr
 from rescorer.service.workers.ipc import (
     HAS_WORKED,
@@ -66,8 +66,7 @@ def main(
     listening: str = "",
     load_timeout_s: str = "",
 ) -> None:
-    for signal_number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        signal.signal(signal_number, signal.SIG_IGN)
+    ignore_group_signals()
     use_parents_stderr()
     keep_freed_memory()
     load = partial(TrieScorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)

@@ -21,6 +21,7 @@ import numpy as np
 
 from rescorer import errors
 from rescorer.errors import RescorerError, ScoringError, Unavailable
+from rescorer.runtime.signals import shield_children
 
 PREFIX = struct.Struct("<4sIQ")
 MAGIC = b"RSF1"
@@ -207,9 +208,10 @@ class Child(Peer):
         own_end, child_end = socket.socketpair()
         with child_end:
             command = (sys.executable, "-m", module, str(child_end.fileno()), *arguments)
-            process = await asyncio.create_subprocess_exec(
-                *command, pass_fds=[child_end.fileno(), *pass_fds], stdin=asyncio.subprocess.DEVNULL
-            )
+            with shield_children():
+                process = await asyncio.create_subprocess_exec(
+                    *command, pass_fds=[child_end.fileno(), *pass_fds], stdin=asyncio.subprocess.DEVNULL
+                )
         return cls(process, *await asyncio.open_connection(sock=own_end))
 
     async def kill(self) -> None:

@@ -10,7 +10,7 @@ from rescorer.errors import BundleError, Unavailable
 from rescorer.lm.base import EdgeScores
 from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.lm.malloc import release_freed_memory
-from rescorer.lm.ngrams import NgramModel
+from rescorer.lm.threads import use_threads
 from rescorer.runtime.profiling import Stopwatch
 from rescorer.service.observability.timings import seconds_of
 from rescorer.service.workers.worker import WorkerScores
@@ -45,15 +45,12 @@ class ModelHost:
             ConfigError: If this machine does not have the device.
             ScoringError: If the models give scores that are not finite.
         """
+        use_threads(self._threads)
         try:
             scorer = self._load(folder, self._device)
         except OSError as error:  # such as EIO; the disk may recover
             reason = os.strerror(error.errno) if error.errno else "input/output error"
             raise BundleError(f"{folder}: cannot be read: {reason}") from None
-        if not all(isinstance(model, NgramModel) for model in scorer.models.values()):
-            from rescorer.lm.device import use_threads  # imports torch, which n-gram models do not need
-
-            use_threads(self._threads)
         scorer.score(WARM_UP)
         self._scorers[label] = scorer
         release_freed_memory()

@@ -16,6 +16,7 @@ from typing import Any
 
 from rescorer.errors import ConfigError, ScoringError
 from rescorer.runtime.cpu_count import count_cpus
+from rescorer.runtime.signals import keep_sigterm
 
 ADDRESS = re.compile(r"auto|(ray://)?(?P<host>[^\s:/@]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
 CONNECT_S = 5.0
@@ -133,7 +134,8 @@ def _join(address: str) -> Iterator[ModuleType]:
     os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # to reach the head, of 40 s each; 20 otherwise
     ray = import_ray()
     try:
-        ray.init(address, log_to_driver=False, logging_level="ERROR")
+        with keep_sigterm():
+            ray.init(address, log_to_driver=False, logging_level="ERROR")
     except ConnectionError as error:
         message = "is its port that of `ray start`, and do RAY_AUTH_MODE and RAY_AUTH_TOKEN hold here, too?"
         raise ConfigError(
@@ -153,15 +155,16 @@ def _start(cluster: Cluster) -> Iterator[ModuleType]:
     workers = cluster.workers or max(1, count_cpus() // cluster.cpus)
     with TemporaryDirectory(prefix="rescorer-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
         try:
-            ray.init(
-                "local",
-                num_cpus=workers * cluster.cpus,
-                include_dashboard=False,
-                log_to_driver=False,
-                logging_level="ERROR",
-                object_store_memory=OBJECT_STORE_BYTES,
-                _temp_dir=folder,
-            )
+            with keep_sigterm():
+                ray.init(
+                    "local",
+                    num_cpus=workers * cluster.cpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=folder,
+                )
         except Exception as error:  # Ray raises many kinds, also plain ones
             message = "if this machine is very busy, repeat the command, or leave --engine ray out"
             raise ScoringError(f"Ray cannot be started here: {error}; {message}") from error

@@ -12,8 +12,9 @@ import torch
 
 from rescorer.errors import ConfigError
 from rescorer.formats.io.targets import make_folder
-from rescorer.lm.device import torch_device, use_threads
+from rescorer.lm.device import torch_device
 from rescorer.lm.malloc import keep_freed_memory
+from rescorer.lm.threads import use_threads
 from rescorer.text import Normaliser
 from rescorer_training.classification.accuracy import Accuracy
 from rescorer_training.classification.config import ClassifierOptions, ClassifierTraining, make_config

@@ -61,8 +61,8 @@ def bench(
     # deferred, because importing torch takes seconds
     import torch
 
-    from rescorer.lm.device import use_threads
     from rescorer.lm.malloc import keep_freed_memory
+    from rescorer.lm.threads import use_threads
     from rescorer_training.bench import run
 
     use_threads(threads or 0)

@@ -14,11 +14,12 @@ import torch
 from rescorer.errors import ConfigError
 from rescorer.formats.io.targets import make_folder
 from rescorer.lm.checkpoint import load_model
-from rescorer.lm.device import torch_device, use_threads
+from rescorer.lm.device import torch_device
 from rescorer.lm.features.topics import TopicReader
 from rescorer.lm.files.network_files import read_config, read_vocabulary
 from rescorer.lm.malloc import keep_freed_memory
 from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.lm.threads import use_threads
 from rescorer.safe_input.files import Folder
 from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary

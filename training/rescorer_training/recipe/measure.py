@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import torch
 
-from rescorer.lm.device import use_threads
 from rescorer.lm.networks import NeuralModel
 from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.lm.threads import use_threads
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import load_models

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import signal
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -112,10 +108,9 @@ def speech_command(
     settings = SpeechSettings(sentences.seed, depth, voices, snr_range_db)
     folder = unfinished_folder(output)
     try:
-        with exit_on_sigterm():
-            summary = make_speech_lists(
-                chosen, output, settings, PocketSphinx, n_processes=processes, timeout_s=timeout
-            )
+        summary = make_speech_lists(
+            chosen, output, settings, PocketSphinx, n_processes=processes, timeout_s=timeout
+        )
     except (KeyboardInterrupt, SystemExit):
         typer.echo(f"note: finished lists are kept in {folder}; start the command again to go on", err=True)
         raise
@@ -128,16 +123,6 @@ def speech_command(
             err=True,
         )
     _print_summary(summary, output, as_json)
-
-
-@contextmanager
-def exit_on_sigterm() -> Iterator[None]:
-    """Let SIGTERM end the program as Ctrl-C does: files are closed, and processes and programs stopped."""
-    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)
 
 
 def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:

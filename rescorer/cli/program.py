@@ -1,0 +1,186 @@
+"""The commands of ``rescorer``, and how a program of commands runs and ends."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from rescorer.cli.lazy_commands import LazyCommand, LazyGroup
+from rescorer.cli.output import PLAIN_HELP, version_option
+from rescorer.errors import ConfigError, FormatError, InputError, ModelError, RescorerError
+
+EXIT_CODES: tuple[tuple[type[RescorerError], int, str], ...] = (
+    (ConfigError, 2, "options or weights are wrong"),
+    (InputError, 3, "the input cannot be read"),
+    (ModelError, 4, "the model bundle cannot be used"),
+    (RescorerError, 5, "scoring failed"),
+)
+"""Exit code and meaning of each kind of error; 0 is success, 1 means that some lists were rejected."""
+BROKEN_PIPE = 141
+"""Exit code when the reader of the output closes it early: the code with which shells report SIGPIPE."""
+
+EPILOG = "Exit codes: 0 success, 1 some lists rejected or `inspect` found something wrong, " + ", ".join(
+    f"{code} {meaning}" for _, code, meaning in EXIT_CODES
+)
+
+
+COMMANDS = {
+    "rescore": LazyCommand(
+        "rescorer.cli.rescore:rescore",
+        "Re-rank a file of n-best lists, or an archive in shards.",
+    ),
+    "serve": LazyCommand(
+        "rescorer.cli.service.serve:serve",
+        "Re-rank n-best lists over gRPC until SIGTERM or SIGINT.",
+        "rescorer.cli.options.settings:SettingsCommand",
+    ),
+    "config": LazyCommand(
+        "rescorer.cli.service.config:config",
+        "Show the settings that `rescorer serve` would run with, and where each of them comes from.",
+        "rescorer.cli.options.settings:SettingsCommand",
+    ),
+    "health": LazyCommand(
+        "rescorer.cli.service.health:health",
+        "Check that a server is ready, for probes: exit code 0, or 5 if this is not confirmed in time.",
+    ),
+    "token": LazyCommand(
+        "rescorer.cli.service.token:token",
+        "Create a token for a client of the service; the server's clients file only gets its hash.",
+    ),
+    "top": LazyCommand(
+        "rescorer.cli.service.top.command:top",
+        "Watch a running server in the terminal.",
+    ),
+    "evaluate": LazyCommand(
+        "rescorer.cli.evaluation.evaluate:evaluate",
+        "Report the word error rate of lists, the range that re-ranking could reach, and the gain of models.",
+    ),
+    "compare": LazyCommand(
+        "rescorer.cli.evaluation.compare:compare",
+        "Tell differences between the error rates of systems from chance.",
+    ),
+    "report": LazyCommand(
+        "rescorer.cli.evaluation.report:report",
+        "Write a report: one page with tables, charts and aligned utterances, which needs no network.",
+    ),
+    "explain": LazyCommand(
+        "rescorer.cli.evaluation.explain:explain",
+        "Explain why a hypothesis won: what each score and language model contributed to its lead.",
+    ),
+    "tune": LazyCommand(
+        "rescorer.cli.evaluation.tune:tune",
+        "Find the weights with the fewest errors, and keep the old ones if that may be chance.",
+    ),
+    "calibrate": LazyCommand(
+        "rescorer.cli.evaluation.calibrate:calibrate",
+        "Learn from lists with references how sure to be of the best hypothesis and of its words.",
+    ),
+    "candidates": LazyCommand(
+        "rescorer.cli.evaluation.candidates:candidates",
+        "Learn from lists with phrases and references when generated hypotheses may win.",
+    ),
+    "combine": LazyCommand(
+        "rescorer.cli.evaluation.combine:combine",
+        "Combine the lists of several recognisers into one text per utterance, "
+        "by voting word by word (ROVER).",
+    ),
+    "convert": LazyCommand(
+        "rescorer.cli.convert:convert",
+        "Convert n-best lists from one format to another.",
+    ),
+    "score": LazyCommand(
+        "rescorer.cli.score:score",
+        "Compute the log-probability (natural log) and perplexity of text under every model of a bundle.",
+    ),
+    "seal": LazyCommand(
+        "rescorer.cli.seal:seal_bundle",
+        "List and hash files that were added to a bundle, such as weights sets and lists of phrases.",
+    ),
+    "inspect": LazyCommand(
+        "rescorer.cli.evaluation.inspect:inspect",
+        "Report what lists contain and what looks wrong with them, before they are used.",
+    ),
+    "bench": LazyCommand(
+        "rescorer.cli.bench:bench",
+        "Compare each phase of scoring with the machine's matrix products, plain PyTorch and KenLM.",
+    ),
+    "load": LazyCommand(
+        "rescorer.cli.service.load:load",
+        "Start a server, put it under load over loopback, and compare it with the library.",
+    ),
+    "shards": LazyCommand(
+        "rescorer.cli.shards.commands:shards",
+        "Look at shards of `rescorer rescore --shards`, and join them.",
+    ),
+}
+
+
+class Commands(LazyGroup):
+    """The group of all commands of ``rescorer``."""
+
+    lazy = COMMANDS
+
+
+app = typer.Typer(
+    **{**PLAIN_HELP, "cls": Commands},
+    help="Re-rank the n-best lists of a speech recogniser with language models.\n\n"
+    "Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1 "
+    "--weights pocketsphinx",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@app.callback()
+def _options(version: Annotated[bool, version_option("rescorer")] = False) -> None:
+    """Options of the program itself."""
+
+
+def exit_code(error: RescorerError) -> int:
+    """The exit code of an error, from ``EXIT_CODES``."""
+    return next(code for kind, code, _ in EXIT_CODES if isinstance(error, kind))
+
+
+def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int] = exit_code) -> None:
+    """Run a program; a ``RescorerError``, or an output that is closed or on a full disk, becomes one line on
+    stderr and an exit code, without a traceback."""
+    replace_closed_streams()
+    try:
+        app()
+    except (BrokenPipeError, SystemExit) as error:  # the reader of our output has gone, as with `head`
+        if isinstance(error, SystemExit) and not isinstance(error.__context__, BrokenPipeError):
+            raise  # only that of a broken pipe, to which typer gives the code 1, needs another code
+        sys.stderr.close()
+        sys.exit(BROKEN_PIPE)
+    except RescorerError as error:
+        print(f"{program}: {error}", file=sys.stderr)
+        sys.exit(exit_code(error))
+    except OSError as error:
+        from rescorer.formats.io.targets import WRITE_ERRORS
+
+        if error.errno not in {*WRITE_ERRORS, errno.EBADF} or error.filename is not None:
+            raise
+        reason = "standard output is closed" if error.errno == errno.EBADF else error.strerror
+        print(f"{program}: the output cannot be written: {reason}", file=sys.stderr)
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the rest, which Python writes at exit
+        sys.exit(exit_code(FormatError("")))
+
+
+def replace_closed_streams() -> None:
+    """Open the standard streams that the caller has closed (``>&-``), which Python represents by None.
+
+    Standard output becomes a file that cannot be written, so that a command fails only if it prints; what
+    goes to standard error is lost. Files that are opened later cannot take their descriptors either.
+    """
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", encoding="utf-8")

@@ -1,0 +1,181 @@
+"""Signals from the start of a program on: SIGTERM ends it, also as process 1, and SIGHUP never does."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from rescorer.load.resources import process_tree
+from rescorer.runtime.signals import TERMINATED_STATUS
+from tests.support.servers import wait_until
+
+pytestmark = pytest.mark.slow
+
+DELAYS_S = 0.0, 0.3, 1.0, 2.0
+"""Times between the start of a program and the signal; imports take 2 s if a network is loaded."""
+LIST = json.dumps({"id": "u", "hypotheses": [{"text": "the cat", "scores": {"acoustic": -1.0}}]})
+N_PROCESSES = 4
+"""A command, the tracker of ``multiprocessing``, and two processes that score."""
+RESCORER, TRAINER = (sys.executable, "-m", "rescorer.cli"), (sys.executable, "-m", "rescorer_training")
+UNSHARE = "unshare", "--pid", "--fork", "--kill-child", "--mount-proc"
+
+
+@contextmanager
+def start(*command: object, stderr: int | IO[str] = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
+    """Start a program in a process group of its own; kill the group at the end."""
+    process = subprocess.Popen(
+        [*map(str, command)], stdin=subprocess.PIPE, stderr=stderr, text=True, start_new_session=True
+    )
+    try:
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def handles(pid: int, number: int) -> bool:
+    """Whether a process catches or ignores a signal."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    masks = [int(line.split()[1], 16) for line in lines if line.startswith(("SigCgt:", "SigIgn:"))]
+    return any(mask >> (number - 1) & 1 for mask in masks)
+
+
+def wait_until_handled(process: subprocess.Popen[str]) -> None:
+    wait_until(lambda: process.poll() is not None or handles(process.pid, signal.SIGTERM))
+
+
+@pytest.fixture
+def in_processes(ngram_bundle: Path, tmp_path: Path) -> tuple[object, ...]:
+    """A command that rescores eight lists in two processes, which take a second to start."""
+    lists = tmp_path / "lists.jsonl"
+    lists.write_text(f"{LIST}\n" * 8)
+    more = ("-o", tmp_path / "out.jsonl", "--weights", "default", "--processes", 2, "--batch-words", 1)
+    return *RESCORER, "rescore", lists, "--bundle", ngram_bundle, *more
+
+
+@pytest.fixture
+def commands(ngram_bundle: Path, tmp_path: Path) -> dict[str, tuple[object, ...]]:
+    """Commands that run until they are stopped."""
+    text = tmp_path / "text"
+    os.mkfifo(text)
+    return {
+        "rescore": (*RESCORER, "rescore", "-", "--bundle", ngram_bundle, "-o", tmp_path / "out.jsonl"),
+        "serve": (*RESCORER, "serve", "--bundle", ngram_bundle, "--port", "0", "--threads", "1"),
+        "perplexity": (*TRAINER, "perplexity", text, "--bundle", ngram_bundle),
+    }
+
+
+@pytest.mark.parametrize("name", ["rescore", "perplexity"])
+def test_sigterm_ends_a_command_whenever_it_comes(commands, name, tmp_path):
+    for delay_s in DELAYS_S[:3] if name == "rescore" else DELAYS_S[1:2]:
+        with start(*commands[name]) as process:
+            wait_until_handled(process)
+            time.sleep(delay_s)
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(20) == TERMINATED_STATUS
+    assert [path.name for path in tmp_path.iterdir()] == ["text"]
+
+
+def test_sigterm_before_a_command_has_begun_ends_it(commands):
+    with start(*commands["rescore"]) as process:
+        time.sleep(0.05)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) in (-signal.SIGTERM, TERMINATED_STATUS)  # by the kernel if Python starts late
+
+
+@pytest.mark.parametrize(("name", "statuses"), [("rescore", {TERMINATED_STATUS}), ("serve", {0, 143})])
+def test_sigterm_ends_process_1_whenever_it_comes(commands, name, statuses):
+    allowed = subprocess.run([*UNSHARE, "true"], capture_output=True, text=True)
+    if allowed.returncode:
+        pytest.skip(f"needs the right to make a namespace of processes: {allowed.stderr.strip()}")
+    for delay_s in DELAYS_S[::2] if name == "rescore" else DELAYS_S:
+        with start(*UNSHARE, *commands[name]) as unshare:
+            wait_until(lambda pid=unshare.pid: len(process_tree(pid)) > 1)
+            first = process_tree(unshare.pid)[1]
+            wait_until(lambda pid=first: handles(pid, signal.SIGTERM))
+            time.sleep(delay_s)
+            os.kill(first, signal.SIGTERM)
+            assert unshare.wait(20) in statuses
+
+
+def test_the_handler_is_there_before_anything_that_takes_long_is_imported():
+    code = "import sys, rescorer.cli, rescorer_training.cli; print(*sys.modules, sep='\\n')"
+    modules = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not {"typer", "numpy", "dataclasses", "rescorer.types", "rescorer.errors"} & {*modules.split()}
+
+
+def test_sighup_does_not_end_a_command_or_its_processes(in_processes, tmp_path):
+    most = 0
+    with start(*in_processes) as process:
+        wait_until(lambda: handles(process.pid, signal.SIGHUP))
+        while process.poll() is None:
+            os.killpg(process.pid, signal.SIGHUP)
+            most = max(most, len(process_tree(process.pid)))
+            time.sleep(0.02)
+        errors = process.stderr.read()
+    assert (process.returncode, most) == (0, N_PROCESSES), errors
+    assert len((tmp_path / "out.jsonl").read_text().splitlines()) == 8
+
+
+def test_sigterm_ends_the_processes_of_a_command(in_processes, tmp_path):
+    with start(*in_processes) as process:
+        wait_until(lambda: len(process_tree(process.pid)) == N_PROCESSES)
+        children = process_tree(process.pid)[1:]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == TERMINATED_STATUS
+        wait_until(lambda: not any(Path(f"/proc/{pid}/cmdline").exists() for pid in children), 10)
+    assert [path.name for path in tmp_path.iterdir()] == ["lists.jsonl"]
+
+
+def test_sighup_ends_no_process_of_a_server_that_starts(ngram_bundle, tmp_path):
+    options = ("--port", "0", "--front-ends", "2", "--threads", "1", "--log-format", "json")
+    path = tmp_path / "log"
+    with (
+        path.open("w") as log,
+        start(*RESCORER, "serve", "--bundle", ngram_bundle, *options, stderr=log) as process,
+    ):
+        wait_until(lambda: handles(process.pid, signal.SIGHUP))
+        while process.poll() is None and path.read_text().count('"serving"') < 2:
+            os.killpg(process.pid, signal.SIGHUP)
+            time.sleep(0.02)
+        n_processes = len(process_tree(process.pid))
+        os.killpg(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 0, path.read_text()
+    assert n_processes == 4
+    assert [line for line in path.read_text().splitlines() if json.loads(line)["level"] != "info"] == []
+
+
+@pytest.mark.parametrize(("cleanup_s", "names"), [(0, []), (60, ["folder"])], ids=["cleans up", "hangs"])
+def test_a_program_has_some_time_to_clean_up(tmp_path, cleanup_s, names):
+    code = f"""
+import os, time
+from rescorer.runtime import signals
+signals.CLEANUP_S = 1.0
+signals.handle_signals()
+os.mkdir("folder")
+try:
+    print(flush=True)
+    time.sleep(60)
+finally:
+    time.sleep({cleanup_s})
+    os.rmdir("folder")
+"""
+    with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == TERMINATED_STATUS
+    assert [path.name for path in tmp_path.iterdir()] == names
