@@ -60,12 +60,12 @@ class Bundle:
     def folder(self) -> Path:
         return self.files.path
 
-    @property
+    @cached_property
     def label(self) -> str:
         """Name and version, ``name/version``."""
         return f"{self.name}/{self.version}"
 
-    @property
+    @cached_property
     def backward(self) -> frozenset[str]:
         """Names of the backward models, which read sentences from their last words to their first ones."""
         return find_backward(self.manifest)
@@ -75,12 +75,12 @@ class Bundle:
         """Words that stand for phrases in n-grams, by the name of the n-gram; see ``phrases.slots``."""
         return find_slots(self.manifest)
 
-    @property
+    @cached_property
     def slot_words(self) -> frozenset[str]:
         """The slots of all n-grams."""
         return frozenset().union(*self.slots.values())
 
-    @property
+    @cached_property
     def ngram(self) -> str:
         """Name of the model whose vocabulary decides what counts as an unknown word."""
         return first_ngram(self.model_kinds)

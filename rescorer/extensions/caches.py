@@ -6,11 +6,11 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rescorer.options import RescoreOptions
 from rescorer.preparation.previous import collect_confidences, join_history
 from rescorer.score_combination import CACHE, NEURAL_CACHE
 from rescorer.scoring.batch import Batch
 from rescorer.scoring.components import (
+    AskedBy,
     Columns,
     Component,
     Interpolation,
@@ -32,10 +32,8 @@ class Caches(Component):
     """
 
     name = "caches"
+    asked_by = AskedBy(weights=("cache", "neural_cache"))
     columns = (CACHE, NEURAL_CACHE)
-
-    def bind(self, options: RescoreOptions, weights: Weights) -> Component | None:
-        return self if weights.cache or weights.neural_cache else None
 
     def prepare(self, prepared: PreparedList) -> PreparedList:
         history = prepared.history

@@ -13,7 +13,7 @@ import numpy as np
 from rescorer.extensions.phrases import expected_phrases
 from rescorer.options import RescoreOptions
 from rescorer.score_combination import GENERATED, SOUND_MATCH
-from rescorer.scoring.components import Columns, Component, Growth, Outline, PreparedList, ScoredList
+from rescorer.scoring.components import AskedBy, Columns, Component, Growth, Outline, PreparedList, ScoredList
 from rescorer.types import Weights
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ class Generation(Component):
     """
 
     name = "generation"
+    asked_by = AskedBy(options=("generate",), hypotheses=("generated",))
     columns = (GENERATED, SOUND_MATCH)
     dictionary: Path | None = None
     """File of pronunciations; None: the installed dictionary."""
@@ -40,7 +41,7 @@ class Generation(Component):
         return Generator(self.normalise, load_pronouncer(self.dictionary))
 
     def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        return self if not options.generate else _Generating(self)
+        return _Generating(self)
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         made = [hypothesis.generated for hypothesis in scored.prepared.nbest.hypotheses]

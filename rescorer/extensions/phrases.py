@@ -24,6 +24,7 @@ from rescorer.score_combination import MIXTURE, OOV, PHRASES
 from rescorer.scoring.batch import Batch, ScoreRequest
 from rescorer.scoring.components import (
     Asked,
+    AskedBy,
     Columns,
     Component,
     Interpolation,
@@ -46,6 +47,7 @@ class Phrases(Component):
     """The credits of the phrases of each hypothesis; only lists in which a phrase was found have them."""
 
     name = "phrases"
+    asked_by = AskedBy(options=("phrases", "phrase_lists"), lists=("phrases",))
     columns = (PHRASES,)
     expected: Sequence[PhraseSet] = ()
     """Sets of phrases that are expected in all lists, whatever a request says."""
@@ -67,23 +69,17 @@ class Phrases(Component):
             LimitExceeded: a phrase is invalid, or there are too many.
         """
         self.expected = self.finder.select(tuple(phrases), names)
+        self.always = bool(self.expected)
 
     def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        if not (options.phrases or options.phrase_lists or self.expected):
-            return self
-        finder = self.finder  # before it is copied
-        bound = copy(self)
+        finder, bound = self.finder, copy(self)  # the copies share the finder
         bound.shared = [*self.expected, *finder.select(options.phrases, options.phrase_lists)]
         return bound
 
     def steps_to_prepare(self, prepared: PreparedList) -> int:
-        if not (prepared.nbest.phrases or self.shared):
-            return 0
         return self.finder.estimate_steps(prepared.nbest, prepared.words, self.shared)
 
     def prepare(self, prepared: PreparedList) -> PreparedList:
-        if not (prepared.nbest.phrases or self.shared):
-            return prepared
         found = self.finder.find(prepared.nbest, prepared.words, self.shared)
         if not found or prepared.options.weights.phrases == 0:  # nor do unknown words count then
             return prepared
@@ -160,10 +156,9 @@ def expected_phrases(prepared: PreparedList) -> tuple[Phrase, ...]:
     Raises:
         InvalidList: a phrase of the list is invalid, or it has too many.
     """
-    component = next(one for one in prepared.options.components if isinstance(one, Phrases))
-    if not (prepared.nbest.phrases or component.shared):
-        return ()
-    return component.finder.collect(prepared.nbest, component.shared)
+    found = (one for one in prepared.components if isinstance(one, Phrases))
+    component = next(found, None)
+    return component.finder.collect(prepared.nbest, component.shared) if component else ()
 
 
 def _has_unknown(batch: Batch) -> bool:

@@ -13,7 +13,7 @@ from rescorer.preparation.previous import join_words
 from rescorer.reranking.reranker import Reranker, replace_by_base
 from rescorer.score_combination import COUNTED, MIXTURE
 from rescorer.scoring.batch import Batch
-from rescorer.scoring.components import Columns, Component, Outline, PreparedList, ScoredList
+from rescorer.scoring.components import AskedBy, Columns, Component, Outline, PreparedList, ScoredList
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
 from rescorer.word_encoder import WordEncoder
@@ -23,6 +23,7 @@ class Rerankers(Component):
     """The score of each reranker of the bundle to which weights give a weight."""
 
     name = "rerankers"
+    asked_by = AskedBy(weights=("rerankers",))
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         super().__init__(bundle, normalise)
@@ -41,12 +42,9 @@ class Rerankers(Component):
         unable = used if models is None else [one for one in used if set(one.models) - set(models)]
         return replace_by_base(weights, unable)
 
-    def bind(self, options: RescoreOptions, weights: Weights) -> Component | None:
-        used = used_rerankers(self.bundle, weights)
-        if not used:
-            return None
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
         bound = copy(self)
-        bound.columns = tuple(reranker.component for reranker in used)
+        bound.columns = tuple(one.component for one in used_rerankers(self.bundle, weights))
         return bound
 
     def prepare(self, prepared: PreparedList) -> PreparedList:

@@ -111,9 +111,7 @@ class Batch:
     def tokens_asked(self) -> int:
         """Upper bound of the number of tokens that are scored besides the trie."""
         return sum(
-            component.tokens(part.prepared)
-            for part in self.parts
-            for component in part.prepared.options.components
+            component.tokens(part.prepared) for part in self.parts for component in part.prepared.components
         )
 
     def advance(self, scores: EdgeScoresByModel | None = None) -> ScoreRequest | None:
@@ -145,8 +143,8 @@ class Batch:
 
     def _components(self) -> list[Component]:
         """The components of all lists, one of each name."""
-        options = {id(part.prepared.options): part.prepared.options for part in self.parts}.values()
-        return [*find_by_name([*chain.from_iterable(one.components for one in options)]).values()]
+        of_lists = {id(part.prepared.components): part.prepared.components for part in self.parts}
+        return [*find_by_name([*chain.from_iterable(of_lists.values())]).values()]
 
     def _find_encoders(self) -> dict[str, WordEncoder]:
         encoders = dict(self._encoders)
@@ -224,7 +222,7 @@ def split(prepared: PreparedList, max_words: int, *, backward: bool = False) -> 
     What components have scored besides is added to the costs afterwards, in proportion.
     """
     histories, n = [prepared.history] * len(prepared.words), len(prepared.words)
-    asked = sum(component.tokens(prepared) for component in prepared.options.components)
+    asked = sum(component.tokens(prepared) for component in prepared.components)
     for indices, cost in plan_batches(prepared.words, histories, max_words, backward=backward):
         yield Part(prepared, indices, cost + asked * len(indices) // n)
 

@@ -45,6 +45,19 @@ class Interpolation(Protocol):
         """Interpolate scores of some edges, (n,)."""
 
 
+class AskedBy(NamedTuple):
+    """Names of fields that ask for a component where they are not empty or 0."""
+
+    options: tuple[str, ...] = ()
+    """Of ``RescoreOptions``."""
+    weights: tuple[str, ...] = ()
+    """Of ``Weights``."""
+    lists: tuple[str, ...] = ()
+    """Of ``NBestList``; other lists of the same request do without the component."""
+    hypotheses: tuple[str, ...] = ()
+    """Of the last hypothesis of a list, likewise."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundOptions:
     """Options that fit a bundle: complete weights, and the components of a request."""
@@ -52,11 +65,23 @@ class BoundOptions:
     weights: Weights
     decision: DecisionRule
     components: tuple[Component, ...]
-    """In the order of their columns."""
+    """Those that lists may have, in the order of their columns."""
+    optional: frozenset[str] = frozenset()
+    """Names of those that only lists which ask for them have."""
     merge: bool = False
     drop_empty: bool = False
     keep_order: bool = False
     """Leave lists in input order, because they were not scored."""
+
+    def components_of(self, nbest: NBestList) -> tuple[Component, ...]:
+        """The components that a list has."""
+        if not self.optional:
+            return self.components
+        return tuple(
+            component
+            for component in self.components
+            if component.name not in self.optional or component.is_asked_by_list(nbest)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +94,8 @@ class PreparedList:
     context: Words
     """Words before the hypotheses in the same sentence."""
     options: BoundOptions
+    components: tuple[Component, ...]
+    """Those that the list has under these options."""
     spoken: tuple[SpokenWords, ...] = ()
     """Utterances before the sentence, oldest first."""
     history: Words = ()
@@ -146,13 +173,40 @@ class Component:
 
     name: ClassVar[str]
     """Under which lists keep its notes."""
+    asked_by: ClassVar[AskedBy | None] = None
+    """What asks for it; None: a weight of one of its columns in ``Weights.components`` does."""
     columns: tuple[str, ...] = ()
     """Names that its columns can have, which no stream may have."""
+    always: bool = False
+    """Whether all lists have it."""
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         self.bundle, self.normalise = bundle, normalise
 
     # For a request
+
+    def is_asked(self, options: RescoreOptions, weights: Weights) -> bool:
+        """Whether all lists of a request have it."""
+        return (
+            self.always
+            or self.is_weighted(weights)
+            or (self.asked_by is not None and any(getattr(options, name) for name in self.asked_by.options))
+        )
+
+    def is_weighted(self, weights: Weights) -> bool:
+        """Whether weights ask for it."""
+        if self.asked_by is None:
+            return any(weights.components.get(name) for name in self.columns)
+        return any(getattr(weights, name) for name in self.asked_by.weights)
+
+    def is_asked_by_list(self, nbest: NBestList) -> bool:
+        """Whether a list asks for it, if its request does not."""
+        if self.asked_by is None:
+            return False
+        last = nbest.hypotheses[-1] if nbest.hypotheses else None
+        return any(getattr(nbest, name) for name in self.asked_by.lists) or any(
+            getattr(last, name, None) for name in self.asked_by.hypotheses
+        )
 
     def complete(self, weights: Weights) -> Weights:
         """Fill in what weights leave open."""
@@ -166,15 +220,13 @@ class Component:
         """
         return weights
 
-    def bind(self, options: RescoreOptions, weights: Weights) -> Component | None:
-        """The component as a request uses it; None if it does not.
-
-        By default it is used if ``Weights.components`` gives one of its columns a weight.
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        """The component as a request that asks for it uses it.
 
         Raises:
             ConfigError, LimitExceeded: the options do not fit.
         """
-        return self if any(weights.components.get(name) for name in self.columns) else None
+        return self
 
     # For a list, before scoring
 
@@ -244,9 +296,8 @@ class Streams(Component):
     """The score streams of a list."""
 
     name = "streams"
-
-    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        return self
+    asked_by = AskedBy()
+    always = True
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         streams = scored.prepared.nbest.streams.items()
@@ -261,13 +312,12 @@ class LanguageModels(Component):
     """The log-probability of each hypothesis by each language model."""
 
     name = "models"
+    asked_by = AskedBy()
+    always = True
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         super().__init__(bundle, normalise)
         self.columns = tuple(bundle.model_kinds)
-
-    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        return self
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         columns |= scored.gather(lambda batch: batch.once("models", lambda: self._sum(batch)))
@@ -283,10 +333,9 @@ class Mixture(Component):
     """The log-probability of each hypothesis by the word-level mixture of the language models."""
 
     name = MIXTURE
+    asked_by = AskedBy()
+    always = True
     columns = (MIXTURE,)
-
-    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        return self
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         if found := scored.gather(lambda batch: sum_mixture(batch, scored.options)):
@@ -337,10 +386,9 @@ class UnknownWords(Component):
     """The number of words of each hypothesis that the bundle's n-gram does not know."""
 
     name = OOV
+    asked_by = AskedBy()
+    always = True
     columns = (OOV,)
-
-    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        return self
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         columns |= scored.gather(lambda batch: batch.once(OOV, lambda: self._count(batch)))
@@ -356,10 +404,9 @@ class WordCount(Component):
     """The number of canonical words of each hypothesis; whether there are none follows from it."""
 
     name = WORDS
+    asked_by = AskedBy()
+    always = True
     columns = (WORDS, EMPTY)
-
-    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        return self
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         words = scored.prepared.words
@@ -375,9 +422,9 @@ def reserved_names(components: Iterable[Component]) -> frozenset[str]:
 
 
 def weighted_columns(kinds: Iterable[type[Component]]) -> tuple[str, ...]:
-    """Names of the columns whose weights are in ``Weights.components``: those of classes that do not decide
-    by themselves when they are used."""
-    return tuple(name for kind in kinds if kind.bind is Component.bind for name in kind.columns)
+    """Names of the columns whose weights are in ``Weights.components``: those of classes that nothing
+    else asks for."""
+    return tuple(name for kind in kinds if kind.asked_by is None for name in kind.columns)
 
 
 def find_by_name(components: Collection[Component]) -> dict[str, Component]:

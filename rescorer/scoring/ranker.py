@@ -18,7 +18,7 @@ from rescorer.decision.rules import apply_rule
 from rescorer.errors import ConfigError, did_you_mean, quote
 from rescorer.options import RescoreOptions, Weighting
 from rescorer.preparation.list_checks import check_lengths, check_list, find_wrong_hypothesis
-from rescorer.preparation.previous import join_history, normalise_previous
+from rescorer.preparation.previous import SpokenWords, join_history, normalise_previous
 from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.runtime.profiling import Phase, phase
 from rescorer.score_combination import totals
@@ -69,7 +69,8 @@ class ListRanker:
         if isinstance(weights, str):
             weights = self._find_weights(weights)
         for component in self.components:
-            weights = component.complete(weights)
+            if component.is_weighted(weights):
+                weights = component.complete(weights)
         if not weights.mixture:
             weights = replace(weights, mixture=default.mixture)
         check_weights(
@@ -117,11 +118,18 @@ class ListRanker:
 
     def bind_weights(self, weights: Weights, options: RescoreOptions) -> BoundOptions:
         """Like ``bind``, with weights that are complete and in place of those of the options."""
-        bound = (component.bind(options, weights) for component in self.components)
+        bound, optional = list[Component](), set[str]()
+        for component in self.components:
+            if component.is_asked(options, weights):
+                bound.append(component.bind(options, weights))
+            elif component.asked_by and (component.asked_by.lists or component.asked_by.hypotheses):
+                bound.append(component)
+                optional.add(component.name)
         return BoundOptions(
             weights,
             options.decision or weights.decision,
-            tuple(component for component in bound if component is not None),
+            tuple(bound),
+            frozenset(optional),
             merge=options.merge,
             drop_empty=options.drop_empty,
         )
@@ -147,14 +155,17 @@ class ListRanker:
                 raise
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
-            spoken = normalise_previous(nbest.previous, self._normalise)
-            reads_previous = self.bundle.reads_previous
-            history = join_history((one.words for one in spoken), context) if reads_previous else context
-            prepared = PreparedList(nbest, words, context, options, spoken, history)
-            for component in options.components:
+            history, spoken = context, tuple[SpokenWords, ...]()
+            if nbest.previous:
+                spoken = normalise_previous(nbest.previous, self._normalise)
+                if self.bundle.reads_previous:
+                    history = join_history((one.words for one in spoken), context)
+            components = options.components_of(nbest)
+            prepared = PreparedList(nbest, words, context, options, components, spoken, history)
+            for component in components:
                 spend(component.steps_to_extend(prepared))
                 prepared = component.extend(prepared)
-            for component in options.components:
+            for component in components:
                 spend(component.steps_to_prepare(prepared))
                 prepared = component.prepare(prepared)
         return prepared
@@ -169,7 +180,7 @@ class ListRanker:
             words = self.normalise_texts([hypothesis.text for hypothesis in nbest.hypotheses])
             context = self._normalise(nbest.context)
             check_lengths(nbest.id, words, context)
-        return PreparedList(nbest, words, context, options, history=context)
+        return PreparedList(nbest, words, context, options, (), history=context)
 
     def normalise_texts(self, texts: Sequence[str]) -> tuple[Words, ...]:
         """Return the canonical words of each text; equal texts are normalised once and share their words."""
@@ -180,9 +191,12 @@ class ListRanker:
         self, prepared: PreparedList, parts: Sequence[ScoredPart], options: BoundOptions | None = None
     ) -> Columns:
         """The columns of a list from its scores; the arguments and errors are those of ``rank``."""
-        scored = ScoredList(prepared, parts, options or prepared.options)
-        columns = Columns()
-        for component in scored.options.components:
+        if options is None or options is prepared.options:
+            options, components = prepared.options, prepared.components
+        else:
+            components = options.components_of(prepared.nbest)
+        scored, columns = ScoredList(prepared, parts, options), Columns()
+        for component in components:
             component.add_columns(columns, scored)
         return columns
 
@@ -206,7 +220,8 @@ class ListRanker:
         ranked = ranking(prepared.nbest, columns, total, merge_by, dropped, keep_order=options.keep_order)
         if options.keep_order:
             return ranked
-        ranked = apply_rule(ranked, options.decision, prepared.words, self._normalise)
+        if options.decision.kind != "maximum":
+            ranked = apply_rule(ranked, options.decision, prepared.words, self._normalise)
         calibration = options.weights.calibration
         return ranked if calibration is None else self._add_confidence(ranked, prepared, total, calibration)
 

@@ -118,7 +118,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         component.tokens(prepared)
         for prepared in lists
         if isinstance(prepared, PreparedList)
-        for component in options.components
+        for component in prepared.components
     )
     lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN

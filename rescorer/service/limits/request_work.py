@@ -101,7 +101,7 @@ def limit_steps(
         steps = 0
         if isinstance(prepared, PreparedList):
             steps = rules.estimate_steps(decision, prepared.words)
-            for component in options.components:
+            for component in prepared.components:
                 if own_steps := component.steps_to_rank(prepared, options.weights):
                     steps, costly = steps + own_steps, [*costly, *component.columns]
         names = " and ".join(dict.fromkeys([decision.kind, *costly]))
