@@ -71,8 +71,9 @@ def test_truncated_gzip_gives_complete_lines_and_then_the_error():
 def test_names_compressions_that_it_does_not_read(name, data, monkeypatch):
     for chunk_bytes in (1, 1 << 16):
         monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
-        ((_, error),) = parse_lines(data)
-        assert str(error) == f"<stream>: is compressed with {name}; decompress it, or use gzip"
+        with pytest.raises(FormatError) as raised:
+            parse_lines(data)
+        assert str(raised.value) == f"<stream>: is compressed with {name}; decompress it, or use gzip"
         assert parse_lines(b"BZh9 is a word\n") == [(1, "BZh9 is a word")]
 
 

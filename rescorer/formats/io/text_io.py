@@ -57,7 +57,7 @@ def read_lines(
     never held in memory as a whole.
 
     Raises:
-        FormatError: If the source cannot be opened.
+        FormatError: If the source cannot be opened, or is not text, such as a table or another archive.
         ConfigError: ``MAX_LINE_VARIABLE`` is not a number of bytes.
     """
     name, limit = source_name(source), max_line_bytes()
@@ -67,8 +67,6 @@ def read_lines(
             for raw in _split_lines(read_chunks(stream, name), limit):
                 number += 1
                 yield number, _decode_line(raw, name, number, limit, encoding)
-        except FormatError as error:
-            yield number + 1, error
         except (EOFError, zlib.error) as error:
             yield number + 1, FormatError(f"damaged gzip data: {error}", file=name, line=number + 1)
         except OSError as error:
