@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,7 +14,6 @@ from rescorer.scoring.components import (
     Columns,
     Component,
     Interpolation,
-    Outline,
     PreparedList,
     ScoredList,
     sum_mixture,
@@ -63,7 +62,3 @@ class Caches(Component):
         if scored.prepared.history:
             changes = scored.gather(lambda batch: sum_mixture(batch, scored.options))
             columns |= {name: changes[name] for name in self.columns if name in changes}
-
-    def column_names(self, outline: Outline) -> Iterable[str]:
-        weights = outline.weights
-        return self.columns if weights.cache or weights.neural_cache else ()

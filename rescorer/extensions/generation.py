@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -50,11 +49,8 @@ class Generation(Component):
         columns[GENERATED] = np.array([0.0 if one is None else float(len(one.parts)) for one in made])
         columns[SOUND_MATCH] = np.array([0.0 if one is None else one.sound_match for one in made])
 
-    def column_names(self, outline: Outline) -> Iterable[str]:
-        return self.columns if outline.generate else ()
-
     def growth(self, outline: Outline) -> Growth | None:
-        if not outline.generate:
+        if not outline.options.generate:
             return None
         from rescorer.candidates.generation import DEFAULT, MAX_PHRASE_CHARS, MAX_REPLACED
 

@@ -8,7 +8,7 @@ it; n-grams that know slots read a phrase as its slot, too.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -28,7 +28,6 @@ from rescorer.scoring.components import (
     Columns,
     Component,
     Interpolation,
-    Outline,
     PreparedList,
     ScoredList,
     interpolate_mixture,
@@ -145,9 +144,6 @@ class Phrases(Component):
                     for name in gains.keys() & columns.keys():
                         columns[name][index] += gains[name]
         columns[PHRASES] = np.array([math.fsum(match.credit for match in matches) for matches in found])
-
-    def column_names(self, outline: Outline) -> Iterable[str]:
-        return self.columns if outline.has_phrases or outline.nbest.phrases else ()
 
 
 def expected_phrases(prepared: PreparedList) -> tuple[Phrase, ...]:

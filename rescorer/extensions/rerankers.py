@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from copy import copy
 from dataclasses import replace
 
@@ -13,7 +13,7 @@ from rescorer.preparation.previous import join_words
 from rescorer.reranking.reranker import Reranker, replace_by_base
 from rescorer.score_combination import COUNTED, MIXTURE
 from rescorer.scoring.batch import Batch
-from rescorer.scoring.components import AskedBy, Columns, Component, Outline, PreparedList, ScoredList
+from rescorer.scoring.components import AskedBy, Columns, Component, PreparedList, ScoredList
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
 from rescorer.word_encoder import WordEncoder
@@ -79,9 +79,6 @@ class Rerankers(Component):
                 )
             except LimitExceeded as error:
                 raise InvalidList(error.message, list_id=prepared.nbest.id, field=error.field) from None
-
-    def column_names(self, outline: Outline) -> Iterable[str]:
-        return self.columns
 
     def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
         from rescorer.reranking.work import estimate_steps

@@ -109,16 +109,13 @@ class PreparedList:
 
 
 class Outline(NamedTuple):
-    """What is known of a list before anything is made of it, for upper bounds."""
+    """What is known of a list before anything is made of it, for upper bounds: objects, or the messages of
+    these, whose fields have the same names."""
 
     nbest: Any
-    """The list, or the message of one."""
     weights: Any
-    """Its weights, or the message of these, which need not be complete."""
-    generate: bool
-    """Whether hypotheses are generated."""
-    has_phrases: bool
-    """Whether phrases are expected besides those of the list."""
+    """They need not be complete."""
+    options: Any
 
 
 class Growth(NamedTuple):
@@ -269,7 +266,8 @@ class Component:
 
     def column_names(self, outline: Outline) -> Iterable[str]:
         """Names of the columns that an answer to a list may have."""
-        return [name for name in self.columns if outline.weights.components.get(name)]
+        nbest, weights, options = outline
+        return self.columns if self.is_asked(options, weights) or self.is_asked_by_list(nbest) else ()
 
     def growth(self, outline: Outline) -> Growth | None:
         """The hypotheses that it may add to a list; None: it adds none."""
@@ -325,9 +323,6 @@ class LanguageModels(Component):
     def _sum(self, batch: Batch) -> Columns:
         return {name: part.sum_paths(batch.trie, batch.partial) for name, part in batch.scores.items()}
 
-    def column_names(self, outline: Outline) -> Iterable[str]:
-        return self.columns
-
 
 class Mixture(Component):
     """The log-probability of each hypothesis by the word-level mixture of the language models."""
@@ -340,9 +335,6 @@ class Mixture(Component):
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         if found := scored.gather(lambda batch: sum_mixture(batch, scored.options)):
             columns[MIXTURE] = found[MIXTURE]
-
-    def column_names(self, outline: Outline) -> Iterable[str]:
-        return self.columns
 
 
 def interpolate_mixture(batch: Batch, options: BoundOptions) -> Mapping[str, Interpolation]:
@@ -395,9 +387,6 @@ class UnknownWords(Component):
 
     def _count(self, batch: Batch) -> Columns:
         return {OOV: batch.scores[self.bundle.ngram].count_unknown(batch.trie)}
-
-    def column_names(self, outline: Outline) -> Iterable[str]:
-        return self.columns
 
 
 class WordCount(Component):

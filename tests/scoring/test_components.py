@@ -106,13 +106,14 @@ def test_bounds_name_every_column_of_an_answer(rescorer, options, previous):
     nbest = replace(NBEST, previous=tuple(map(Utterance, previous)))
     bound = rescorer.ranker.bind(options)
     (ranking,) = rescorer.rank_each([nbest], bound)
-    outline = Outline(nbest, bound.weights, options.generate, bool(options.phrases))
+    outline = Outline(nbest, bound.weights, options)
     named = {name for component in rescorer.ranker.components for name in component.column_names(outline)}
     assert ranking.components.keys() <= named
 
 
 def test_a_component_may_add_hypotheses_and_says_how_many(rescorer):
     assert not any(
-        component.growth(Outline(NBEST, Weights(), False, False)) for component in rescorer.ranker.components
+        component.growth(Outline(NBEST, Weights(), RescoreOptions()))
+        for component in rescorer.ranker.components
     )
     assert Growth(3, 100, "text").n_hypotheses == 3

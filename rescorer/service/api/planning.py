@@ -85,7 +85,6 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
             a phrase of the request is invalid.
     """
     options = ranker.bind(read_options(request))
-    has_phrases = bool(request.phrases or request.phrase_lists)
 
     budget = SearchBudget(len(request.lists), settings.max_search_steps)
 
@@ -93,14 +92,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         budget.begin_list()
         try:
             check_list(message, settings)
-            check_list_response_size(
-                message,
-                ranker,
-                options,
-                settings.max_response_bytes,
-                generate=request.generate,
-                has_phrases=has_phrases,
-            )
+            check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
             with phase(Phase.PARSE):
                 nbest = list_from_proto(message)
             return ranker.prepare(nbest, options, budget.spend)

@@ -50,10 +50,8 @@ def check_response_size(request: RescoreRequest, request_bytes: int, ranker: Lis
     """
     weights, parts = requested_parts(request, ranker.bundle)
     total = RESPONSE_BYTES + weights_bytes(request, ranker.bundle) + request_bytes
-    has_phrases = bool(request.phrases or request.phrase_lists)
     for index, nbest in enumerate(request.lists):
-        outline = Outline(nbest, weights, request.generate, has_phrases)
-        list_bytes = list_response_bytes(outline, ranker, parts, limit)
+        list_bytes = list_response_bytes(Outline(nbest, weights, request), ranker, parts, limit)
         total += LIST_STATUS_BYTES if list_bytes > limit else list_bytes
         if total > limit:
             raise LimitExceeded(
@@ -66,24 +64,14 @@ def check_response_size(request: RescoreRequest, request_bytes: int, ranker: Lis
 
 
 def check_list_response_size(
-    nbest: pb.NBestList,
-    ranker: ListRanker,
-    options: BoundOptions,
-    limit: int,
-    *,
-    generate: bool = False,
-    has_phrases: bool = False,
+    nbest: pb.NBestList, request: RescoreRequest, ranker: ListRanker, options: BoundOptions, limit: int
 ) -> None:
-    """Raise LimitExceeded if the answer to a list by these options could exceed the limit.
-
-    Args:
-        generate: whether hypotheses are generated.
-        has_phrases: whether phrases are expected besides those of the list.
-    """
-    weights, calibration = options.weights, options.weights.calibration
+    """Raise LimitExceeded if the answer to a list of a request, whose options are bound, could exceed the
+    limit."""
+    calibration = options.weights.calibration
     is_calibrated = calibration is not None and calibration.word is not None
     parts = AnswerParts(is_calibrated, options.decision.kind == "confusion_network")
-    outline = Outline(nbest, weights, generate, has_phrases)
+    outline = Outline(nbest, options.weights, request)
     if (size := list_response_bytes(outline, ranker, parts, limit)) > limit:
         raise LimitExceeded(
             f"the answer to {len(nbest.hypotheses)} hypotheses with {len(nbest.streams)} streams could have "

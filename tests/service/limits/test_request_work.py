@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from rescorer.bundle import read_bundle
 from rescorer.conversation import Phrase
 from rescorer.errors import LimitExceeded
-from rescorer.extensions import make_ranker
+from rescorer.extensions import Phrases, make_ranker
 from rescorer.phrases.matching import PhraseSearch, fill_slots
 from rescorer.phrases.phrase_set import compile_phrases
 from rescorer.phrases.slots import read_slots
-from rescorer.prepared_list import PreparedList
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.scoring.components import PreparedList
 from rescorer.service.api.planning import prepare_lists
-from rescorer.service.limits.request_work import SearchBudget, count_reading_tokens
+from rescorer.service.limits.request_work import SearchBudget
 from rescorer.service.preflight import load_settings
 from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList
@@ -110,16 +111,20 @@ def test_readings_of_slots_are_charged():
         found[text] = fill_slots(phrases, words[text], PhraseSearch(phrases).find(words[text]), {})
     nbest = NBestList("u", tuple(map(Hypothesis, texts)))
     history = split("well then")
-    in_order = tuple(words[text] for text in texts), tuple(found[text] for text in texts)
-    prepared = PreparedList(nbest, in_order[0], history, history, history, in_order[1])
-    counted = count_reading_tokens(prepared)
+    component = Phrases(SimpleNamespace(slots={"ngram": frozenset(slots)}), split)
+    matches = tuple(found[text] for text in texts)
+    in_order = tuple(words[text] for text in texts)
+    prepared = PreparedList(
+        nbest, in_order, history, None, (component,), history=history, notes={"phrases": matches}
+    )
+    counted = component.tokens(prepared)
     assert counted == 2 * (3 + 1 + 2) + 5 * (4 + 1 + 2)
     read = [
         len(reading.words) + 1 + len(history)
-        for part in read_slots(prepared.words, [history] * 4, prepared.matches, [False] * 4)
+        for part in read_slots(prepared.words, [history] * 4, matches, [False] * 4)
         for hypothesis in part.hypotheses
         for reading in hypothesis.readings[1:]
     ]
     assert len(read) == 2 + 5
     assert counted - 2 * len(read) <= sum(read) <= counted
-    assert count_reading_tokens(replace(prepared, matches=())) == 0
+    assert component.tokens(replace(prepared, notes={})) == 0
