@@ -216,6 +216,6 @@ def test_text_scores_are_never_larger_than_their_bound(server, texts):
         score = TextScore(text, tuple(words), log_probs, (True,) * len(words))
         response.scores.append(text_score_to_proto(score))
     nbest = NBestList("", tuple(map(Hypothesis, request.texts)))
-    prepared = PreparedList(nbest, tuple(map(tuple, texts)), (), make_ranker(bundle).bind())
+    prepared = PreparedList(nbest, tuple(map(tuple, texts)), (), make_ranker(bundle).bind(), ())
     bound = check_text_response_size(request, [prepared] if texts else [], bundle, HUGE)
     assert response.ByteSize() <= bound
