@@ -210,7 +210,7 @@ class Component:
         return weights
 
     def without_models(self, weights: Weights, models: Collection[str] | None) -> Weights:
-        """Weights that do without this component if it needs scores that are missing.
+        """Weights that do without this component, if its column needs scores that are missing.
 
         Args:
             models: names of the models that have scored a list; None: it was not scored at all.

@@ -14,7 +14,6 @@ from rescorer.scoring.components import (
     Component,
     Growth,
     Outline,
-    PreparedList,
     ScoredList,
     weighted_columns,
 )
@@ -24,16 +23,13 @@ from rescorer.scoring.ranker import ListRanker
 class LongestWord(Component):
     """The number of letters of the longest word of each hypothesis."""
 
-    name = "longest_word"
-    columns = ("longest_word",)
+    name = "toy_longest_word"
+    columns = ("toy_longest_word",)
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
-        columns["longest_word"] = np.array(
+        columns["toy_longest_word"] = np.array(
             [float(max(map(len, words), default=0)) for words in scored.prepared.words]
         )
-
-    def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
-        return sum(map(len, prepared.words))
 
 
 NBEST = NBestList(
@@ -50,35 +46,37 @@ def rescorer(ngram_bundle):
 
 
 def test_a_component_adds_a_column_that_weights_name(rescorer):
-    weights = Weights("w", {"acoustic": 1.0}, {"mixture": 0.0}, components={"longest_word": 0.5})
+    weights = Weights("w", {"acoustic": 1.0}, {"mixture": 0.0}, components={"toy_longest_word": 0.5})
     (answer,) = rescorer.rescore(NBEST, weights)
     assert answer.best.text == "the catamaran sat"
-    assert [h.components["longest_word"] for h in answer.hypotheses] == [9.0, 3.0]
+    assert [h.components["toy_longest_word"] for h in answer.hypotheses] == [9.0, 3.0]
     assert [h.total for h in answer.hypotheses] == pytest.approx([3.5, 0.5])
 
 
 def test_a_component_without_weight_is_not_computed(rescorer):
     (answer,) = rescorer.rescore(NBEST, WITHOUT_MODELS)
-    assert "longest_word" not in answer.best.components
+    assert "toy_longest_word" not in answer.best.components
     names = [component.name for component in rescorer.ranker.bind(WITHOUT_MODELS).components]
-    assert "longest_word" not in names
+    assert "toy_longest_word" not in names
 
 
 def test_weights_of_unknown_components_are_refused(rescorer):
-    weights = Weights("w", components={"longest_wrod": 1.0})
-    with pytest.raises(ConfigError, match="did you mean 'longest_word'"):
+    weights = Weights("w", components={"toy_longest_wrod": 1.0})
+    with pytest.raises(ConfigError, match="did you mean 'toy_longest_word'"):
         rescorer.rescore(NBEST, weights)
 
 
 def test_streams_may_not_have_the_name_of_a_column(rescorer):
-    for name in ("longest_word", "words", "mixture", "generated", "cache", "ngram"):
+    for name in ("toy_longest_word", "words", "mixture", "generated", "cache", "ngram"):
         nbest = NBestList("u1", NBEST.hypotheses, {"acoustic": (0.0, 0.0), name: (0.0, 0.0)})
         with pytest.raises(InvalidList, match=f"'{name}' is reserved"):
             rescorer.rescore(nbest, WITHOUT_MODELS)
 
 
 def test_only_components_that_do_not_decide_by_themselves_are_weighted_by_name():
-    assert weighted_columns((*COMPONENTS, LongestWord)) == ("longest_word",)
+    added = set(weighted_columns((*COMPONENTS, LongestWord))) - set(weighted_columns(COMPONENTS))
+    assert added == {"toy_longest_word"}
+    assert not {"words", "mixture", "phrases", "cache", "generated"} & set(weighted_columns(COMPONENTS))
 
 
 def test_names_of_columns_are_unique(ngram_bundle):
@@ -92,7 +90,7 @@ OPTIONS = [
     RescoreOptions(),
     RescoreOptions(Weights("w", {"acoustic": 1.0}, cache=0.1)),
     RescoreOptions(phrases=("the cat",)),
-    RescoreOptions(Weights("w", {"acoustic": 1.0}, components={"longest_word": 1.0})),
+    RescoreOptions(Weights("w", {"acoustic": 1.0}, components={"toy_longest_word": 1.0})),
 ]
 
 

@@ -237,12 +237,17 @@ def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
     weight, known = weights.streams[name], given.streams
     if name in {"mixture", *weights.lm, *weights.mixture}:
         return f"; did you mean `-w lm:{name}={weight:g}`?"
-    similar = did_you_mean(name, [*known, *OWN_WEIGHTS])
+    components = weighted_columns(COMPONENTS)
+    if name in components:
+        return f'; it is a component: write `-w {name}={weight:g}`, or put it under "components" in the file'
+    similar = did_you_mean(name, [*known, *OWN_WEIGHTS, *components])
     if weights.name == FIRST_PASS:
         return similar or f"; leave it out{advise_field(given, name)}"
     if name in TABLES:
         whole, meant = WEIGHTS_BY_PREFIX[name]
         return f"; for {meant} write `-w {whole}={weight:g}`; `-w {name}=0` leaves it out"
+    if similar and did_you_mean(name, components):
+        return similar
     if not any(weights.streams.get(stream) for stream in known):
         return f"; {advise_start(given, weights, name)}"
     return similar or f"; `-w {name}=0` leaves it out{advise_field(given, name)}"

@@ -201,7 +201,7 @@ class Tuning:
 
 def find_streams(components: Iterable[str], weights: Weights) -> list[str]:
     """Names of the components that are streams of a list."""
-    others = {*weights.lm, *weights.mixture, MIXTURE, *COUNTED}
+    others = {*weights.lm, *weights.mixture, *weights.components, MIXTURE, *COUNTED}
     return [name for name in components if name not in others and not name.startswith(RERANKER)]
 
 

@@ -108,7 +108,9 @@ def score_first_pass(nbest: NBestList, words: Sequence[Words], weights: Weights)
         raise InvalidList("no such stream in this list", list_id=nbest.id, field=f'streams["{missing[0]}"]')
     components = {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
     n_words = np.array([len(hypothesis) for hypothesis in words], dtype=np.float64)
-    total = totals({**components, WORDS: n_words}, replace(weights, lm={}, oov=0.0, rerankers={}))
+    total = totals(
+        {**components, WORDS: n_words}, replace(weights, lm={}, oov=0.0, rerankers={}, components={})
+    )
     if not np.isfinite(total).all():
         message = "the total is not finite; the scores or weights are too large"
         raise InvalidList(message, list_id=nbest.id, field="streams")

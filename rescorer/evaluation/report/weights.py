@@ -33,7 +33,7 @@ def list_weights(weights: Weights) -> dict[str, float]:
     models = {f"lm:{name}": value for name, value in weights.lm.items()}
     counts = {"word": weights.word, "oov": weights.oov, "empty": weights.empty}
     rerankers = {f"{RERANKER}{name}": value for name, value in weights.rerankers.items()}
-    return {**weights.streams, **models, **counts, **rerankers}
+    return {**weights.streams, **models, **counts, **rerankers, **weights.components}
 
 
 @dataclass(frozen=True)
@@ -85,12 +85,15 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     fixed = used if any(item.selection.merge for item in scored) else used[:1]
     streams = {name: weights.streams[name] for name in fixed}
     stated = state_defaults(weights)  # of phrases, which follow from the models otherwise
-    base_weights = replace(stated, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={})
+    base_weights = replace(
+        stated, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={}, components={}
+    )
     unused = [] if any(item.selection.merge for item in scored) else find_common_streams(scored, weights)
     names = {name: name for name in (*used, *unused) if name not in fixed}
     names |= {f"lm:{name}": name for name in weights.lm if name in scored[0].components}
     names |= {"word": WORDS, "oov": OOV, "empty": EMPTY}
     names |= {f"{RERANKER}{name}": f"{RERANKER}{name}" for name, value in weights.rerankers.items() if value}
+    names |= {name: name for name, value in weights.components.items() if value}
     rows: dict[str, list[np.ndarray]] = {name: [] for name in ("", "errors", *names)}
     longest = max(len(item.words) for item in scored)
     for item in scored:

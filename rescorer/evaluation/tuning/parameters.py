@@ -99,12 +99,12 @@ class Parameters:
         model_names = [f"lm:{name}" for name in {**start.mixture, **start.lm} if name != MIXTURE]
         lm_names = [*model_names, f"lm:{MIXTURE}"]
         own = ("word", OOV, EMPTY, MIX, PHRASES, CACHE, NEURAL_CACHE)
-        known = [*known_streams, *lm_names, *own, *rerankers]
+        known = [*known_streams, *lm_names, *own, *rerankers, *start.components]
         chosen: set[str] = set()
         for name in free:
             if name == ALL:
                 lms = (f"lm:{lm}" for lm in start.lm)
-                chosen |= {*known_streams, *lms, *own, *rerankers}
+                chosen |= {*known_streams, *lms, *own, *rerankers, *start.components}
             elif name == STREAMS:
                 chosen |= {stream for stream, weight in start.streams.items() if weight}
             elif name == LMS:
@@ -120,6 +120,7 @@ class Parameters:
         chosen -= {PHRASES, CACHE, NEURAL_CACHE} - set(occasional)
         lm_weights = {f"lm:{name}": weight for name, weight in start.lm.items()}
         weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lm_weights, **rerankers}
+        weighted |= start.components
         scale = next((name for name, weight in weighted.items() if weight), "")
         names = dict.fromkeys(
             [*weighted, *(n for n in sorted(chosen - {MIX, CACHE, NEURAL_CACHE})), "word", OOV, EMPTY]
@@ -176,6 +177,7 @@ class Parameters:
             PHRASES: phrase_weight(weights),
             **generation_weights(weights),
             **{f"{RERANKER}{name}": value for name, value in weights.rerankers.items()},
+            **weights.components,
         }
         return np.array([table.get(name, 0.0) for name in self.names])
 
@@ -204,6 +206,7 @@ class Parameters:
             neural_cache=mixed.neural_cache if mixed else start.neural_cache,
             flatness=mixed.flatness if mixed else start.flatness,
             rerankers=rerankers,
+            components={name: tuned.get(name, value) for name, value in start.components.items()},
         )
 
     def bounds(self) -> list[tuple[float, float]]:

@@ -182,3 +182,21 @@ def test_no_weight_is_tried_far_from_the_start():
     assert problem.bounds[k].tolist() == pytest.approx(
         [START.word - MAX_UNITS * problem.units[k], START.word + MAX_UNITS * problem.units[k]]
     )
+
+
+def test_columns_of_further_components_count_whether_they_are_free_or_not():
+    start = Weights("w", {"acoustic": 1.0}, {"mixture": 2.0}, word=0.5, components={"syllables": -3.0})
+    lists = [make_list(seed) for seed in range(3)]
+    lists = [
+        replace(item, components={**item.components, "syllables": np.arange(len(item.errors), dtype=float)})
+        for item in lists
+    ]
+    expected = np.concatenate([totals(item.components, start) for item in lists])
+    for free in (DEFAULT_FREE, ("syllables",), ("all",)):
+        parameters = Parameters.choose(start, free, ["acoustic"])
+        problem = build_problem(lists, parameters)
+        np.testing.assert_allclose(problem.totals(problem.start), expected)
+        moved = np.where(np.array(parameters.names) == "syllables", 7.0, problem.start)
+        tuned = parameters.apply(Solution(moved))
+        assert tuned.components == {"syllables": -3.0 if free == DEFAULT_FREE else 7.0}
+        assert "syllables" not in tuned.streams
