@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class ModelOptions:
+class MeasuredModels:
     """Models to measure, and their sizes."""
 
     models: Annotated[
@@ -72,7 +72,7 @@ def bench(
         typer.Option(help="Text to train on, one sentence per line. Default: random Zipf-distributed words."),
     ] = None,
     *,
-    models: ModelOptions,
+    models: MeasuredModels,
     batches: BatchOptions,
     clock: ClockOptions,
     normaliser: NormaliserOption = None,

@@ -20,7 +20,7 @@ from rescorer_training.data.normalisation import choose_normaliser
 
 
 @dataclass(frozen=True, slots=True)
-class MixtureOptions:
+class BundledModels:
     """Models of the bundle, and how they are interpolated."""
 
     validation: Annotated[
@@ -112,7 +112,7 @@ def bundle(
         Path, typer.Argument(help="Folder to write, NAME/VERSION with a numeric version: models/starter/1.")
     ],
     *,
-    models: MixtureOptions,
+    models: BundledModels,
     test: Annotated[
         list[Path] | None,
         typer.Option(help="Text on which to measure perplexities for the manifest; repeat for more."),

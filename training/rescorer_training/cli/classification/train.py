@@ -21,7 +21,7 @@ from rescorer_training.neural.options import RunOptions
 
 
 @dataclass(frozen=True, slots=True)
-class PreparationOptions:
+class LabelledTextOptions:
     """How texts are prepared: what is held out, which words are known, and the normaliser."""
 
     validation: Annotated[
@@ -56,7 +56,7 @@ def train_command(
         Path, typer.Option("-o", "--output", help="Folder of the run: model, log and state.")
     ],
     *,
-    preparation: PreparationOptions,
+    preparation: LabelledTextOptions,
     run: RunOptions,
     as_json: JsonOption = False,
     network: ClassifierOptions,

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class SentenceOptions:
+class SampleOptions:
     """How many sentences to sample, and how."""
 
     number: Annotated[int, typer.Option("-n", "--number", help="Number of sentences.", min=1)] = 5
@@ -48,7 +48,7 @@ class SentenceOptions:
 def sample_command(
     *,
     mixture: MixtureOptions,
-    sentences: SentenceOptions,
+    sentences: SampleOptions,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sentence.")] = False,

@@ -11,7 +11,7 @@ import typer
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer_training.cli.options import JsonOption
-from rescorer_training.cli.vectors.options import ReadingOptions, VectorsArgument
+from rescorer_training.cli.vectors.options import VectorReadingOptions, VectorsArgument
 from rescorer_training.vectors.evaluation.analogy import Answers, Method, answer_analogies, summarise
 from rescorer_training.vectors.evaluation.questions import read_analogies
 
@@ -27,7 +27,7 @@ def analogy_command(
         ),
     ],
     *,
-    reading: ReadingOptions,
+    reading: VectorReadingOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Answer analogies, "Athens is to Greece as Oslo is to …", by category, with 3CosAdd and 3CosMul.

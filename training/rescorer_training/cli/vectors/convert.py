@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer_training.cli.vectors.options import ReadingOptions, VectorsArgument
+from rescorer_training.cli.vectors.options import VectorReadingOptions, VectorsArgument
 from rescorer_training.cli.vectors.outputs import prepare_output
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
@@ -22,7 +22,7 @@ def convert_command(
     ],
     to: Annotated[VectorFormat, typer.Option(help="Format to write.")],
     *,
-    reading: ReadingOptions,
+    reading: VectorReadingOptions,
 ) -> None:
     """Convert a file of word vectors to another format; every value stays the same float32.
 

@@ -9,7 +9,7 @@ import typer
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.output import print_results_apart
 from rescorer_training.cli.options import NormaliserOption, SeedOption, TextsArgument
-from rescorer_training.cli.vectors.options import DimensionsOption, MinCountOption, OutputOptions
+from rescorer_training.cli.vectors.options import DimensionsOption, MinCountOption, VectorsTarget
 from rescorer_training.cli.vectors.outputs import open_temporary_folder, prepare_output
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
@@ -18,7 +18,7 @@ from rescorer_training.vectors.files import write_vectors
 @expand_options
 def lsa_command(
     texts: TextsArgument,
-    target: OutputOptions,
+    target: VectorsTarget,
     *,
     dimensions: DimensionsOption = 300,
     document_sentences: Annotated[

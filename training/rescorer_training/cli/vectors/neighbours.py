@@ -11,7 +11,7 @@ import typer
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer_training.cli.options import JsonOption
-from rescorer_training.cli.vectors.options import ReadingOptions, VectorsArgument
+from rescorer_training.cli.vectors.options import VectorReadingOptions, VectorsArgument
 from rescorer_training.vectors.evaluation.neighbours import find_neighbours, parse_sum
 
 
@@ -24,7 +24,7 @@ def neighbours_command(
     ],
     number: Annotated[int, typer.Option("-n", "--number", min=1, help="Number of neighbours to show.")] = 10,
     *,
-    reading: ReadingOptions,
+    reading: VectorReadingOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Show the words whose vectors are nearest, by the cosine, to that of a word or a sum of words.

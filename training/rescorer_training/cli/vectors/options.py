@@ -43,7 +43,7 @@ OutputFormatOption = Annotated[VectorFormat, typer.Option("--to", help="Format o
 
 
 @dataclass(frozen=True, slots=True)
-class ReadingOptions:
+class VectorReadingOptions:
     """How a file of word vectors is read."""
 
     format: Annotated[
@@ -68,7 +68,7 @@ class ReadingOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class OutputOptions:
+class VectorsTarget:
     """The file of vectors to write."""
 
     output: VectorsOutputOption

@@ -11,7 +11,7 @@ import typer
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.errors import ConfigError
 from rescorer.formats.io import text_io
-from rescorer_training.cli.vectors.options import ReadingOptions, VectorsArgument
+from rescorer_training.cli.vectors.options import VectorReadingOptions, VectorsArgument
 from rescorer_training.cli.vectors.outputs import prepare_output
 from rescorer_training.vectors.plots.image import draw_png
 from rescorer_training.vectors.plots.page import render_page
@@ -72,7 +72,7 @@ def plot_command(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of t-SNE.")] = 0,
     title: Annotated[str | None, typer.Option(help="Title. Default: the name of VECTORS.")] = None,
-    reading: ReadingOptions,
+    reading: VectorReadingOptions,
 ) -> None:
     """Draw words as points of a plane, those with similar vectors close together.
 

@@ -14,7 +14,7 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer_training.cli.options import JsonOption
-from rescorer_training.cli.vectors.options import ReadingOptions, VectorsArgument
+from rescorer_training.cli.vectors.options import VectorReadingOptions, VectorsArgument
 from rescorer_training.vectors.evaluation.questions import SimilaritySet, read_similarities
 from rescorer_training.vectors.evaluation.similarity import Similarities, measure_similarity
 
@@ -31,7 +31,7 @@ def similarity_command(
         ),
     ],
     *,
-    reading: ReadingOptions,
+    reading: VectorReadingOptions,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
     as_json: JsonOption = False,
 ) -> None:

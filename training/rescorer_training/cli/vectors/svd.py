@@ -14,7 +14,7 @@ from rescorer_training.cli.vectors.options import (
     DimensionsOption,
     MemoryOption,
     MinCountOption,
-    OutputOptions,
+    VectorsTarget,
     WindowOption,
 )
 from rescorer_training.cli.vectors.outputs import open_temporary_folder, prepare_output
@@ -45,7 +45,7 @@ class MatrixOptions:
 @expand_options
 def svd_command(
     texts: TextsArgument,
-    target: OutputOptions,
+    target: VectorsTarget,
     *,
     matrix: MatrixOptions,
     normaliser: NormaliserOption = None,
