@@ -14,10 +14,13 @@ from rescorer.cli.options.dataclass_options import expand_options
 
 @dataclass(frozen=True)
 class SizeOptions:
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Names of pictures.")]
+    unit: Annotated[str, typer.Option(help="Unit of length.")]
     width: Annotated[int, typer.Option("--width", "-w", help="Width in pixels.")] = 640
     is_square: bool = field(
         default=False, metadata={"help": "Ignore the height.", "flags": ("--square/--any",), "metavar": None}
     )
+    copies: int = field(default=1, metadata={"help": "Number of copies.", "min": 1})
 
 
 @pytest.fixture
@@ -42,12 +45,29 @@ def app():
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ([], f"a.png 1 {SizeOptions()} 2"),
-        (["-w", "8", "--square", "--last", "3"], f"a.png 1 {SizeOptions(8, True)} 3"),
+        (["b", "--unit", "mm"], f"a.png 1 {SizeOptions(['b'], 'mm')} 2"),
+        (
+            ["b", "c", "-w", "8", "--square", "--unit", "mm", "--last", "3"],
+            f"a.png 1 {SizeOptions(['b', 'c'], 'mm', 8, True)} 3",
+        ),
     ],
 )
-def test_builds_the_dataclass_from_options(app, arguments, expected):
+def test_builds_the_dataclass_from_options_and_arguments(app, arguments, expected):
     assert CliRunner().invoke(app, ["a.png", *arguments]).stdout == expected + "\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["b"], "Missing option '--unit'"),
+        (["--unit", "mm"], "Missing argument 'NAME...'"),
+        (["b", "--unit", "mm", "--copies", "0"], "Invalid value for '--copies'"),
+    ],
+)
+def test_fields_without_a_default_are_required_and_bounds_hold(app, arguments, message):
+    result = CliRunner().invoke(app, ["a.png", *arguments])
+    assert result.exit_code == 2
+    assert message in result.output
 
 
 def test_help_lists_fields_at_the_place_of_their_dataclass(app):

@@ -11,7 +11,7 @@ import torch
 from rescorer_training.neural.distributed import ProcessGroup
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import load_prepared
-from rescorer_training.neural.trainer import Trainer
+from rescorer_training.neural.trainer import Trainer, TrainingRun
 from rescorer_training.process_end import end_without_finalisation
 from tests.support.toy_training import make_model, reports_without_seconds
 
@@ -30,7 +30,8 @@ def main(folder: Path) -> None:
     def make_trainer(name: str, carried: bool, epochs: int, dropout: float) -> Trainer:
         model = make_model(text, carried=carried, dropout=dropout)
         options = replace(OPTIONS, epochs=epochs)
-        return Trainer(folder / name, model, text.vocabulary, options, processes=processes)
+        run = TrainingRun(folder / name, processes=processes)
+        return Trainer(run, model, text.vocabulary, options)
 
     for name, carried in RUNS.items():
         make_trainer(name, carried, 2, 0.0).train(text.train, text.validation)

@@ -11,8 +11,8 @@ from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.text import Normaliser
 from rescorer_training.classes.partition import bin_by_frequency
 from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.prepare import PreparedText, prepare_text
-from rescorer_training.neural.trainer import Trainer
+from rescorer_training.neural.prepare import PreparedText, RunInputs, prepare_text
+from rescorer_training.neural.trainer import Trainer, TrainingRun
 
 WORDS_BY_POSITION = (
     ["a", "the", "one"],
@@ -35,7 +35,7 @@ def write_text(folder: Path) -> tuple[Path, Path]:
 def make_text(folder: Path) -> PreparedText:
     """Write and prepare the toy text."""
     train, validation = write_text(folder)
-    return prepare_text(folder, [train], validation, Normaliser(), size=100, longest=50)
+    return prepare_text(RunInputs([train], validation, folder, Normaliser(), longest=50), size=100)
 
 
 def make_model(text: PreparedText, **settings) -> NeuralModel:
@@ -51,7 +51,7 @@ def make_trainer(
 ) -> Trainer:
     """Make a trainer of a new network; ``settings`` override the network's configuration."""
     folder.mkdir(exist_ok=True)
-    return Trainer(folder, make_model(text, **settings).to(device), text.vocabulary, options)
+    return Trainer(TrainingRun(folder), make_model(text, **settings).to(device), text.vocabulary, options)
 
 
 def reports_without_seconds(trainer: Trainer) -> list[dict]:

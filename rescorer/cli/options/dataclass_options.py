@@ -1,16 +1,16 @@
 """Declare command-line options once, as dataclass fields, and share them between commands.
 
 A field is declared like a parameter of a typer command: with an ``Annotated`` type, whose ``typer.Option``
-holds the flags and the help, and with a default. Fields of dataclasses in a library, which must not import
-typer, carry ``help``, ``flags`` and ``metavar`` as metadata instead. A field may itself be such a dataclass.
-A command takes the dataclass as a parameter.
+or ``typer.Argument`` holds the flags and the help, and with a default unless it is required. Fields of
+dataclasses in a library, which must not import typer, carry ``help``, ``flags``, ``metavar`` and ``min`` as
+metadata instead. A field may itself be such a dataclass. A command takes the dataclass as a parameter.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -71,9 +71,10 @@ def _field_parameters(group: Any) -> Iterator[inspect.Parameter]:
             yield from _field_parameters(annotation)
             continue
         if "help" in field.metadata:
-            flags, metavar = field.metadata.get("flags", ()), field.metadata.get("metavar")
-            option = typer.Option(*flags, help=field.metadata["help"], metavar=metavar)
-            annotation = Annotated[annotation, option]
+            flags = field.metadata.get("flags", ())
+            settings: dict[str, Any] = {name: field.metadata.get(name) for name in ("help", "metavar", "min")}
+            annotation = Annotated[annotation, typer.Option(*flags, **settings)]
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
         yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )

@@ -18,8 +18,8 @@ from rescorer_training.classification.predict import predict, predict_lines
 from rescorer_training.classification.prepare import load_prepared, prepare_text, read_labelled
 from rescorer_training.classification.train import RunInputs, make_classifier, start_folder, train
 from rescorer_training.data.labelled_sentences import TaggedSentences, label, tag
-from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.trainer import Trainer
+from rescorer_training.neural.options import RunOptions, TrainingOptions
+from rescorer_training.neural.trainer import Trainer, TrainingRun
 from rescorer_training.neural.validation import perplexity
 from tests.support.toy_classifiers import WORDS, make_config, write_texts
 
@@ -135,8 +135,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, texts, run, monkeyp
             run_training(tmp_path / "run", texts)
     inputs, prepared = make_inputs(tmp_path / "run", texts), load_prepared(tmp_path / "run")
     with pytest.raises(ConfigError, match="hidden_size was 8, is 9"):
-        train(inputs, prepared, replace(NETWORK, hidden_size=9), OPTIONS, resume=True)
-    train(inputs, prepared, NETWORK, OPTIONS, resume=True)
+        train(inputs, prepared, replace(NETWORK, hidden_size=9), OPTIONS, RunOptions(resume=True))
+    train(inputs, prepared, NETWORK, OPTIONS, RunOptions(resume=True))
     (model, _), (expected, _) = load_classifier(tmp_path / "run" / "best"), load_classifier(run / "best")
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], value, rtol=0, atol=0)
@@ -210,7 +210,8 @@ def test_labels_of_words_need_both_directions(tmp_path):
     for bidirectional in (False, True):
         torch.manual_seed(1)
         config = make_config(7, pooling="none", labels=("no", "yes"), bidirectional=bidirectional)
-        trainer = Trainer(tmp_path / str(bidirectional), Classifier(config), TAG_WORDS, options)
+        training_run = TrainingRun(tmp_path / str(bidirectional))
+        trainer = Trainer(training_run, Classifier(config), TAG_WORDS, options)
         progress = trainer.train(train_text, valid)
         found[bidirectional] = progress.best_perplexity
         model, _ = load_classifier(tmp_path / str(bidirectional) / "best")

@@ -16,13 +16,14 @@ from rescorer.text import Normaliser
 from rescorer_training.cli import app
 from rescorer_training.cli.models.neural import parse_weighted_text
 from rescorer_training.data.corpus import read_encoded
-from rescorer_training.neural.options import NetworkOptions, TrainingOptions
-from rescorer_training.neural.prepare import load_prepared, prepare_text
-from rescorer_training.neural.train import RunInputs, prepare_run, train
+from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
+from rescorer_training.neural.prepare import RunInputs, load_prepared, prepare_text
+from rescorer_training.neural.train import prepare_run, train
 from tests.support.toy_training import make_text, make_trainer, write_text
 
 TINY = NetworkOptions(embedding_size=8, hidden_size=8)
 OPTIONS = TrainingOptions(epochs=1, batch_words=64, batch_rows=4, bptt=8)
+ONE_THREAD, RESUMED = RunOptions(1), RunOptions(1, resume=True)
 
 
 def make_inputs(folder, name="run", line="", weights=()):
@@ -47,7 +48,7 @@ def test_rejects_text_without_two_words(tmp_path, text, message):
     (tmp_path / "t.txt").write_bytes(text)
     (tmp_path / "v.txt").write_text("some words\n")
     with pytest.raises(FormatError, match=message):
-        prepare_text(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser())
+        prepare_text(RunInputs([tmp_path / "t.txt"], tmp_path / "v.txt", tmp_path, Normaliser()))
 
 
 @pytest.mark.parametrize("name", ["t.txt", "v.txt"])
@@ -56,10 +57,11 @@ def test_rejects_a_vocabulary_without_words_of_the_text(tmp_path, name):
     (tmp_path / "v.txt").write_text("the dog sat\n")
     (tmp_path / name).write_text("un chien dort\n")
     (tmp_path / "words.txt").write_text("the\ncat\ndog\n")
+    inputs = RunInputs([tmp_path / "t.txt"], tmp_path / "v.txt", tmp_path, Normaliser())
     with pytest.raises(
         FormatError, match=rf"{name}: the vocabulary has none of the text's 3 distinct words, such as 'un'"
     ):
-        prepare_text(tmp_path, [tmp_path / "t.txt"], tmp_path / "v.txt", Normaliser(), tmp_path / "words.txt")
+        prepare_text(inputs, tmp_path / "words.txt")
 
 
 @pytest.mark.slow
@@ -69,7 +71,7 @@ def test_truncates_a_line_of_a_hundred_thousand_words(tmp_path, carried):
     text = prepare_run(run, None, 100)
     assert text.train.n_truncated == 1
     network = NetworkOptions(embedding_size=8, hidden_size=8, carried=carried)
-    facts = train(run, text, network, TrainingOptions(epochs=1), threads=1)
+    facts = train(run, text, network, TrainingOptions(epochs=1), ONE_THREAD)
     assert np.isfinite(facts["validation_perplexity"])
     words = len(text.train.ids) if carried else text.train.n_words
     assert facts["words"] == words
@@ -80,19 +82,19 @@ def test_rejects_more_classes_than_words(tmp_path):
     text = prepare_run(run, None, 100)
     network = NetworkOptions(n_classes=1000)
     with pytest.raises(ConfigError, match=r"1000 classes for \d+ words"):
-        train(run, text, network, OPTIONS, threads=1)
+        train(run, text, network, OPTIONS, ONE_THREAD)
     with pytest.raises(ConfigError, match=r"1000 classes for \d+ words"):
         prepare_run(run, None, 100, NetworkOptions(n_classes=1000, class_by="brown"))
 
 
 def test_rejects_a_checkpoint_of_another_vocabulary(tmp_path):
     run = make_inputs(tmp_path)
-    train(run, prepare_run(run, None, 100), TINY, OPTIONS, threads=1)
+    train(run, prepare_run(run, None, 100), TINY, OPTIONS, ONE_THREAD)
     words = (tmp_path / "run" / "vocabulary.txt").read_text().split("\n")
     words[2:4] = words[3:1:-1]  # the same number of words, in another order
     (tmp_path / "run" / "vocabulary.txt").write_text("\n".join(words))
     with pytest.raises(ConfigError, match="other options: vocabulary was"):
-        train(run, load_prepared(tmp_path / "run", 50), TINY, OPTIONS, threads=1, resume=True)
+        train(run, load_prepared(tmp_path / "run", 50), TINY, OPTIONS, RESUMED)
     other = make_text(tmp_path)
     make_trainer(tmp_path / "small", other, OPTIONS).train(other.train, other.validation)
     with pytest.raises(BundleError, match="does not fit the network"):
@@ -103,11 +105,11 @@ def test_rejects_carried_state_with_weights_or_short_texts(tmp_path):
     carried = NetworkOptions(embedding_size=8, hidden_size=8, carried=True)
     run = make_inputs(tmp_path, weights=(0.5,))
     with pytest.raises(ConfigError, match="texts cannot have weights"):
-        train(run, prepare_run(run, None, 100), carried, OPTIONS, threads=1)
+        train(run, prepare_run(run, None, 100), carried, OPTIONS, ONE_THREAD)
     run = make_inputs(tmp_path, "rows")
     many = TrainingOptions(epochs=1, batch_rows=5000)
     with pytest.raises(ConfigError, match="too few for 5000 rows"):
-        train(run, prepare_run(run, None, 100), carried, many, threads=1)
+        train(run, prepare_run(run, None, 100), carried, many, ONE_THREAD)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +126,7 @@ def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors, overlap, tied):
     (tmp_path / "words.vec").write_text("cat 1 0 .5\nking .9 0 .4\nsat 0 1 0\nslept 0 1 .1\n")
     if vectors == "first":
         first = make_inputs(tmp_path, "first")
-        train(first, prepare_run(first, None, 100), TINY, OPTIONS, threads=1)
+        train(first, prepare_run(first, None, 100), TINY, OPTIONS, ONE_THREAD)
     network = replace(
         TINY,
         output="tree",
@@ -134,12 +136,12 @@ def test_resumed_run_keeps_the_tree(tmp_path, tree, vectors, overlap, tied):
         tied=tied,
     )
     run = make_inputs(tmp_path)
-    facts = train(run, prepare_run(run, None, 100, network), network, OPTIONS, threads=1)
+    facts = train(run, prepare_run(run, None, 100, network), network, OPTIONS, ONE_THREAD)
     assert facts["network"]["tied"] == (tied is None)
     assert (facts["network"]["leaves"] > 0) == (overlap is not None)
     before = load_model(tmp_path / "run" / "best")[0].output
     longer = replace(OPTIONS, epochs=2)
-    train(run, load_prepared(tmp_path / "run", 50), network, longer, threads=1, resume=True)
+    train(run, load_prepared(tmp_path / "run", 50), network, longer, RESUMED)
     after = load_model(tmp_path / "run" / "best")[0].output
     assert torch.equal(after.tree, before.tree)
     assert torch.equal(after.places, before.places)
@@ -152,9 +154,9 @@ def test_resumed_run_keeps_the_embedding_frozen_or_tuned(tmp_path, frozen):
         TINY, embeddings=str(tmp_path / "words.vec"), freeze_embeddings=frozen, tied=False, embedding_size=8
     )
     run = make_inputs(tmp_path)
-    train(run, prepare_run(run, None, 100, network), network, OPTIONS, threads=1)
+    train(run, prepare_run(run, None, 100, network), network, OPTIONS, ONE_THREAD)
     text = load_prepared(tmp_path / "run", 50)
-    train(run, text, network, replace(OPTIONS, epochs=2), threads=1, resume=True)
+    train(run, text, network, replace(OPTIONS, epochs=2), RESUMED)
     weight = load_model(tmp_path / "run" / "best")[0].network.embedding.weight
     cat, king = (weight[text.vocabulary.ids[word]] for word in ("cat", "king"))
     assert torch.equal(cat, -king) == frozen
@@ -185,7 +187,7 @@ def test_learned_class_order_keeps_the_text(tmp_path, class_by):
     plain = prepare_run(make_inputs(tmp_path, "plain"), None, 100)
     vectors = None
     if class_by == "kmeans":
-        train(make_inputs(tmp_path, "plain"), plain, TINY, OPTIONS, threads=1)
+        train(make_inputs(tmp_path, "plain"), plain, TINY, OPTIONS, ONE_THREAD)
         vectors = str(tmp_path / "plain")
     run = make_inputs(tmp_path)
     network = NetworkOptions(embedding_size=8, hidden_size=8, n_classes=4, class_by=class_by, vectors=vectors)
@@ -197,10 +199,10 @@ def test_learned_class_order_keeps_the_text(tmp_path, class_by):
             for text, folder in ((plain, "plain"), (ordered, "run"))
         )
         assert before == after
-    facts = train(run, ordered, network, OPTIONS, threads=1)
+    facts = train(run, ordered, network, OPTIONS, ONE_THREAD)
     assert facts["network"]["class_sizes"] == 4
     assert np.isfinite(facts["validation_perplexity"])
-    train(run, load_prepared(tmp_path / "run", 50), network, OPTIONS, threads=1, resume=True)
+    train(run, load_prepared(tmp_path / "run", 50), network, OPTIONS, RESUMED)
 
 
 def test_parses_the_weight_after_a_text_name(tmp_path):

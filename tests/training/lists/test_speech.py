@@ -15,7 +15,7 @@ from rescorer.errors import ConfigError
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.types import NBestList
 from rescorer_training.cli import app
-from rescorer_training.cli.reranking.lists.common import read_excluded
+from rescorer_training.cli.reranking.lists.common import ReadingOptions
 from rescorer_training.lists.speech import SpeechSettings, make_speech_lists
 from rescorer_training.lists.texts import Sentence
 from tests.support.fake_speech import CALLS, FakeRecogniser, install_flite
@@ -120,5 +120,6 @@ def test_says_how_many_lists_cannot_be_excluded(tmp_path: Path, capsys: pytest.C
     path.write_text(
         '{"id": "1", "hypotheses": ["one"], "reference": "one"}\n{"id": "2", "hypotheses": ["two"]}\n'
     )
-    assert len(read_excluded([str(path)], None, ListInputOptions())) == 2
+    reading = ReadingOptions(list_options=ListInputOptions())
+    assert len(reading.read_excluded([str(path)])) == 2
     assert "1 of the 2 lists of --exclude have no reference" in capsys.readouterr().err

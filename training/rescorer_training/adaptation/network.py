@@ -11,9 +11,10 @@ from rescorer.lm.checkpoint import load_model
 from rescorer.lm.files.network_files import NETWORK_FILES
 from rescorer.text import Normaliser
 from rescorer_training.adaptation.text import DomainText
-from rescorer_training.neural.options import NetworkOptions, TrainingOptions
+from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.postprocess import find_precision, quantise
-from rescorer_training.neural.train import RunInputs, prepare_run, train
+from rescorer_training.neural.prepare import RunInputs
+from rescorer_training.neural.train import prepare_run, train
 from rescorer_training.neural.validation import perplexity
 
 LONGEST_SENTENCE = 200
@@ -85,7 +86,7 @@ def adapt_network(
     model, vocabulary = load_model(start)
     before = perplexity(model, prepared.validation)
     network = NetworkOptions(dropout=model.config.dropout)
-    facts = train(inputs, prepared, network, options, device=device, threads=threads)
+    facts = train(inputs, prepared, network, options, RunOptions(threads, device))
     after = facts["validation_perplexity"]
     adapted = source
     if after < before:

@@ -26,9 +26,10 @@ from rescorer_training.data.labelled_sentences import LabelledSentences
 from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.data.pipes import find_size
 from rescorer_training.neural.checkpoint import STATE_FILE
+from rescorer_training.neural.options import RunOptions
 from rescorer_training.neural.progress import Monitor, print_status
 from rescorer_training.neural.train import compute_fingerprint, format_validation
-from rescorer_training.neural.trainer import Trainer
+from rescorer_training.neural.trainer import Trainer, TrainingRun
 from rescorer_training.vectors.embeddings import initialise_embedding
 
 
@@ -85,10 +86,7 @@ def train(
     text: LabelledText,
     network: ClassifierOptions,
     options: ClassifierTraining,
-    *,
-    device: str = "cpu",
-    threads: int | None = None,
-    resume: bool = False,
+    run: RunOptions = RunOptions(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Train a classifier, report each validation on stderr, and return the facts saved with the best model.
 
@@ -96,8 +94,8 @@ def train(
         ConfigError: the device is not available, or the run does not match the one to resume.
         ScoringError: training diverged, or a checkpoint cannot be written.
     """
-    target_device = torch_device(device)
-    use_threads(threads or 0)
+    target_device = torch_device(run.device)
+    use_threads(run.threads or 0)
     if target_device.type == "cpu":
         keep_freed_memory()
     torch.manual_seed(options.seed)
@@ -107,11 +105,10 @@ def train(
         "vocabulary": compute_fingerprint(text.vocabulary),
         "split": text.split,
     }
-    trainer = Trainer(
-        inputs.folder, model, text.vocabulary, options.complete(), inputs=identity,
-        monitor=Monitor(inputs.folder, unit="sentences"),
-    )  # fmt: skip
-    if resume:
+    monitor = Monitor(inputs.folder, unit="sentences")
+    training_run = TrainingRun(inputs.folder, identity, monitor=monitor)
+    trainer = Trainer(training_run, model, text.vocabulary, options.complete())
+    if run.resume:
         trainer.resume()
     print_status(describe_run(model, text))
     trainer.train(text.train, text.validation, lambda entry: print_status(format_validation(entry)))

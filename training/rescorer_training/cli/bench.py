@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer_training.cli.options import JsonOption, NormaliserOption, ThreadsOption
 from rescorer_training.data.normalisation import choose_normaliser
@@ -17,40 +18,63 @@ if TYPE_CHECKING:
     from rescorer_training.bench.run import Speed
 
 
-def bench(
-    text: Annotated[
-        Path | None,
-        typer.Option(help="Text to train on, one sentence per line. Default: random Zipf-distributed words."),
-    ] = None,
+@dataclass(frozen=True, slots=True)
+class MeasuredModels:
+    """Models to measure, and their sizes."""
+
     models: Annotated[
         list[str] | None, typer.Option("--model", help="Model to measure; repeat for more. Default: all.")
-    ] = None,
+    ] = None
     vocabulary_size: Annotated[
         int, typer.Option(help="Number of words in the vocabulary, the most frequent ones.")
-    ] = 10_000,
-    size: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200,
-    classes: Annotated[int, typer.Option(help="Number of output classes.")] = 100,
+    ] = 10_000
+    size: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200
+    classes: Annotated[int, typer.Option(help="Number of output classes.")] = 100
     window: Annotated[
         int, typer.Option(help="Number of context words of feed-forward and log-bilinear models.")
-    ] = 4,
+    ] = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOptions:
+    """Words and noise of each training step."""
+
     noise_samples: Annotated[
         int, typer.Option(help="Noise words per batch for noise-contrastive estimation.")
-    ] = 512,
+    ] = 512
     batch_words: Annotated[
         int, typer.Option(help="Words per batch, including padding; the plain PyTorch loop ignores it.")
-    ] = 4096,
-    seconds: Annotated[float, typer.Option(help="Seconds to measure each model in each round.")] = 5.0,
+    ] = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ClockOptions:
+    """How speed is measured."""
+
+    seconds: Annotated[float, typer.Option(help="Seconds to measure each model in each round.")] = 5.0
     rounds: Annotated[
         int, typer.Option(help="Number of rounds; each measures every model, and the median is reported.")
-    ] = 3,
-    threads: ThreadsOption = None,
+    ] = 3
+    threads: ThreadsOption = None
     processor_time: Annotated[
         bool,
         typer.Option(
             "--processor-time",
             help="Measure processor time instead of elapsed time, for busy machines; needs --threads 1.",
         ),
-    ] = False,
+    ] = False
+
+
+@expand_options
+def bench(
+    text: Annotated[
+        Path | None,
+        typer.Option(help="Text to train on, one sentence per line. Default: random Zipf-distributed words."),
+    ] = None,
+    *,
+    models: MeasuredModels,
+    batches: BatchOptions,
+    clock: ClockOptions,
     normaliser: NormaliserOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -65,16 +89,16 @@ def bench(
     from rescorer.lm.threads import use_threads
     from rescorer_training.bench import run
 
-    use_threads(threads or 0)
+    use_threads(clock.threads or 0)
     keep_freed_memory()  # as in training; the plain loop benefits too
-    chosen = tuple(models) if models else tuple(run.MODELS)
     options = run.BenchmarkOptions(
-        chosen, size, classes, window, noise_samples, batch_words, seconds, rounds, processor_time
-    )
+        tuple(models.models or run.MODELS), models.size, models.classes, models.window,
+        batches.noise_samples, batches.batch_words, clock.seconds, clock.rounds, clock.processor_time,
+    )  # fmt: skip
     encoded, n_words = (
-        run.read_text(text, choose_normaliser(normaliser), vocabulary_size)
+        run.read_text(text, choose_normaliser(normaliser), models.vocabulary_size)
         if text
-        else run.make_zipf_text(vocabulary_size)
+        else run.make_zipf_text(models.vocabulary_size)
     )
     speeds = run.run_benchmark(encoded, n_words, options)
     machine = {"threads": torch.get_num_threads(), "torch": torch.__version__, "vocabulary_size": n_words}

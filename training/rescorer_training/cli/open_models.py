@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from rescorer.errors import FormatError
 from rescorer.trie import Words
@@ -13,26 +18,55 @@ from rescorer_training.evaluation.model_set import ModelSet, load_models, resolv
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
 
 
-def open_models(
-    bundle: Path | None,
-    ngrams: list[Path] | None,
-    neurals: list[Path] | None,
-    *,
-    normaliser: str | None,
-    device: str,
-    share: list[str] | None = None,
-) -> ModelSet:
-    """Load the models of the options ``--bundle``, ``--ngram`` and ``--neural``.
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Language models to open."""
 
-    Args:
-        normaliser: value of ``--normaliser``; None for the one recorded with the models.
-        share: values of ``--share``.
-    """
-    given = [*(ngrams or []), *map(resolve_model_folder, neurals or [])]
-    chosen = choose_normaliser(normaliser, given) if normaliser else None
-    return load_models(
-        bundle, ngrams or (), neurals or (), normaliser=chosen, shares=parse_shares(share), device=device
-    )
+    bundle: Annotated[
+        Path | None, typer.Option(help="Bundle folder: NAME/VERSION, or NAME for its newest version.")
+    ] = None
+    ngram: Annotated[
+        list[Path] | None,
+        typer.Option(help="ARPA file, n-gram table or KenLM binary; repeat for more models."),
+    ] = None
+    neural: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of a trained network or of its run; repeat for more models."),
+    ] = None
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The given interpolation weights λ, by model name."""
+        return {}
+
+    def open(self, normaliser: str | None, device: str) -> ModelSet:
+        """Load the models.
+
+        Args:
+            normaliser: value of ``--normaliser``; None for the one recorded with the models.
+        """
+        ngrams, neurals = self.ngram or [], self.neural or []
+        given = [*ngrams, *map(resolve_model_folder, neurals)]
+        chosen = choose_normaliser(normaliser, given) if normaliser else None
+        return load_models(self.bundle, ngrams, neurals, normaliser=chosen, shares=self.shares, device=device)
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOptions(ModelOptions):
+    """Language models to open, and their interpolation weights λ."""
+
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHT",
+            help="Interpolation weight λ of a model in the mixture, such as ngram=0.4; repeat for each "
+            "model. Default: the bundle's weights, or equal ones.",
+        ),
+    ] = None
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        return parse_shares(self.share)
 
 
 def score_file(models: ModelSet, path: Path) -> TokenScores:

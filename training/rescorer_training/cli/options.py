@@ -18,25 +18,6 @@ NormaliserOption = Annotated[
         "one recorded with the given models; without one, lower case, no punctuation, no fillers.",
     ),
 ]
-BundleOption = Annotated[
-    Path | None, typer.Option(help="Bundle folder: NAME/VERSION, or NAME for its newest version.")
-]
-NGramsOption = Annotated[
-    list[Path] | None,
-    typer.Option("--ngram", help="ARPA file, n-gram table or KenLM binary; repeat for more models."),
-]
-NeuralsOption = Annotated[
-    list[Path] | None,
-    typer.Option("--neural", help="Folder of a trained network or of its run; repeat for more models."),
-]
-ShareOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME=WEIGHT",
-        help="Interpolation weight λ of a model in the mixture, such as ngram=0.4; repeat for each model. "
-        "Default: the bundle's weights, or equal ones.",
-    ),
-]
 TextsArgument = Annotated[
     list[Path], typer.Argument(help="Training texts, one sentence per line; gzip or plain; - for a pipe.")
 ]

@@ -20,7 +20,7 @@ from rescorer_training.data.pipes import open_text
 from rescorer_training.progress import track
 
 MAX_BUFFERED_IDS = 4_000_000
-"""Number of word ids to collect in memory before they are written to disk (16 MB)."""
+"""Number of word ids to collect in a list before they go to disk or into an array (16 MB)."""
 SENTENCE_END = 0
 """Number with which ``number_words`` closes every sentence."""
 LINES_PER_REPORT = 10_000
@@ -79,16 +79,12 @@ def encode_text(
     *,
     unknown_id: int,
     end_id: int,
-    output: Path | None = None,
-    progress: str = "encoding",
     backward: bool = False,
 ) -> np.ndarray:
     """Encode texts as one flat array of word ids, every sentence closed by ``end_id``.
 
     Args:
         ids: id of each known word; other words become ``unknown_id``.
-        output: file to which the int32 ids are written and from which they are mapped into memory; None
-            keeps them in memory.
         backward: see ``read_sentences``.
 
     Returns:
@@ -99,28 +95,14 @@ def encode_text(
     """
     chunks: list[np.ndarray] = []
     buffer: list[int] = []
-    stream = open(output, "wb") if output is not None else None  # noqa: SIM115 (closed below)
     look_up = ids.get
-
-    def flush() -> None:
-        block = np.array(buffer, dtype=np.int32)
-        buffer.clear()
-        if stream is None:
-            chunks.append(block)
-        else:
-            stream.write(block.tobytes())
-
-    try:
-        for words in read_sentences(paths, normaliser, progress, backward=backward):
-            buffer.extend([look_up(word, unknown_id) for word in words])
-            buffer.append(end_id)
-            if len(buffer) >= MAX_BUFFERED_IDS:
-                flush()
-        flush()
-    finally:
-        if stream is not None:
-            stream.close()
-    encoded = np.concatenate(chunks) if output is None else read_encoded(output)
+    for words in read_sentences(paths, normaliser, "encoding", backward=backward):
+        buffer.extend([look_up(word, unknown_id) for word in words])
+        buffer.append(end_id)
+        if len(buffer) >= MAX_BUFFERED_IDS:
+            chunks.append(np.array(buffer, dtype=np.int32))
+            buffer.clear()
+    encoded = np.concatenate([*chunks, np.array(buffer, dtype=np.int32)])
     if not len(encoded):
         raise FormatError("no words in the text", file=", ".join(str(path) for path in paths))
     return encoded
@@ -193,7 +175,7 @@ def renumber(path: Path, new_ids: np.ndarray) -> None:
 
 
 def read_encoded(path: Path) -> np.ndarray:
-    """Map the ids that ``encode_text`` or ``number_words`` wrote into memory, read-only."""
+    """Map the ids that ``number_words`` wrote into memory, read-only."""
     if path.stat().st_size == 0:
         return np.empty(0, dtype=np.int32)
     return np.memmap(path, dtype=np.int32, mode="r")

@@ -240,3 +240,12 @@ class NetworkOptions:
     embedding_dropout: float | None = option(
         None, "Probability that a word's input embedding is set to zero wherever it occurs in a batch."
     )
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """How a training run is carried out. When the run is resumed, these options may differ."""
+
+    threads: int | None = option(None, "Number of CPU threads. Default: all.", min=1)
+    device: str = option("cpu", "Device to compute on: cpu, cuda, cuda:1, …")
+    resume: bool = option(False, "Continue an interrupted run where it stopped.")

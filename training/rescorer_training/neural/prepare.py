@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.classes.partition import order_vocabulary
 from rescorer_training.data.corpus import count_ids, number_words, read_encoded, read_lines, renumber
+from rescorer_training.data.pipes import find_size
 from rescorer_training.data.sentence_batches import Sentences
 
 NO_LIMIT = 1 << 30
@@ -24,6 +26,33 @@ TRAIN_TOPICS_FILE, VALIDATION_TOPICS_FILE = "train.topics.npy", "validation.topi
 """Files of the topic features of each sentence, if the network of the run reads them."""
 CORPORA_FILE = "corpora.json"
 """File with the sentence count and weight of each training text; written unless all weights are 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class RunInputs:
+    """Inputs of a training run and the folder of its results."""
+
+    texts: list[Path]
+    validation: Path
+    folder: Path
+    normaliser: Normaliser
+    longest: int = 200
+    """Maximum number of words per training sentence; longer sentences are truncated."""
+    start_from: Path | None = None
+    """Folder of another run; training starts from its best model and its vocabulary."""
+    weights: tuple[float, ...] = ()
+    """For each text, the mean number of times per epoch that a sentence is drawn; empty: once each."""
+
+    def identity(self) -> dict[str, Any]:
+        """Return the inputs that must not change when the run is resumed, as plain data."""
+        return {
+            "texts": [[path.name, find_size(path)] for path in self.texts],
+            "text_weights": list(self.weights),
+            "validation_text": [self.validation.name, find_size(self.validation)],
+            "normaliser": json.loads(self.normaliser.settings.to_json()),
+            "longest": self.longest,
+            "start_from": str(self.start_from) if self.start_from else None,
+        }
 
 
 @dataclass(frozen=True)
@@ -60,47 +89,40 @@ def choose_vocabulary(counts: Mapping[str, int], file: Path | None, size: int) -
 
 
 def prepare_text(
-    folder: Path,
-    texts: Sequence[Path],
-    validation: Path,
-    normaliser: Normaliser,
+    inputs: RunInputs,
     vocabulary: Vocabulary | Path | None = None,
     *,
     size: int = 50_000,
-    longest: int = 200,
-    weights: Sequence[float] = (),
     backward: bool = False,
 ) -> PreparedText:
-    """Encode texts into ``folder``, reading and normalising each one once.
+    """Encode the texts of a run into its folder, reading and normalising each one once.
 
     Args:
         vocabulary: vocabulary of another model, or a file of words. None uses the ``size`` most frequent
             words.
-        longest: maximum number of words per training sentence; longer sentences are truncated.
-        weights: for each text, the mean number of times per epoch that a sentence is drawn. Empty: once
-            each.
         backward: reverse the words of each sentence, for a backward network.
 
     Raises:
         FormatError: a text cannot be read, has fewer than two distinct words, or has none of the
             vocabulary's words.
     """
-    read = partial(number_words, normaliser=normaliser, backward=backward)
-    words, n_sentences = read(texts, output=folder / TRAIN_FILE, progress="reading training text")
+    folder, texts = inputs.folder, ", ".join(map(str, inputs.texts))
+    read = partial(number_words, normaliser=inputs.normaliser, backward=backward)
+    words, n_sentences = read(inputs.texts, output=folder / TRAIN_FILE, progress="reading training text")
     if len(words) < 2:
-        names = ", ".join(map(str, texts))
-        raise FormatError(f"the only word is {words[0]!r}; expected at least two distinct words", file=names)
+        raise FormatError(f"the only word is {words[0]!r}; expected at least two distinct words", file=texts)
     if not isinstance(vocabulary, Vocabulary):
         counts = count_ids(read_encoded(folder / TRAIN_FILE), len(words) + 1)[1:].tolist()
         vocabulary = choose_vocabulary(dict(zip(words, counts, strict=True)), vocabulary, size)
     vocabulary.save(folder / VOCABULARY_FILE)
-    encode_numbered(folder / TRAIN_FILE, words, vocabulary, ", ".join(map(str, texts)))
+    encode_numbered(folder / TRAIN_FILE, words, vocabulary, texts)
     (folder / CORPORA_FILE).unlink(missing_ok=True)
-    if set(weights) - {1.0}:
-        (folder / CORPORA_FILE).write_text(json.dumps(list(zip(n_sentences, weights, strict=True))))
-    words, _ = read([validation], output=folder / VALIDATION_FILE, progress="reading validation text")
-    encode_numbered(folder / VALIDATION_FILE, words, vocabulary, str(validation))
-    return load_prepared(folder, longest)
+    if set(inputs.weights) - {1.0}:
+        corpora = list(zip(n_sentences, inputs.weights, strict=True))
+        (folder / CORPORA_FILE).write_text(json.dumps(corpora))
+    words, _ = read([inputs.validation], output=folder / VALIDATION_FILE, progress="reading validation text")
+    encode_numbered(folder / VALIDATION_FILE, words, vocabulary, str(inputs.validation))
+    return load_prepared(folder, inputs.longest)
 
 
 def encode_numbered(path: Path, words: Sequence[str], vocabulary: Vocabulary, text: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,50 +21,21 @@ from rescorer.lm.malloc import keep_freed_memory
 from rescorer.lm.networks import NetworkConfig, NeuralModel
 from rescorer.lm.threads import use_threads
 from rescorer.safe_input.files import Folder
-from rescorer.text import Normaliser
 from rescorer.vocabulary import Vocabulary
 from rescorer_training.data.normalisation import record_normaliser
-from rescorer_training.data.pipes import find_size
 from rescorer_training.neural.build import make_network, make_objective, order_by_classes
 from rescorer_training.neural.checkpoint import STATE_FILE, Progress
 from rescorer_training.neural.distributed import ProcessGroup
 from rescorer_training.neural.feature_files import prepare_class_inputs, prepare_tags, prepare_topics
 from rescorer_training.neural.optimisation.objectives import measure_normaliser_error
-from rescorer_training.neural.options import NetworkOptions, TrainingOptions
-from rescorer_training.neural.prepare import PreparedText, load_prepared, prepare_text
+from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
+from rescorer_training.neural.prepare import PreparedText, RunInputs, load_prepared, prepare_text
 from rescorer_training.neural.progress import Monitor, print_status
-from rescorer_training.neural.trainer import Trainer
+from rescorer_training.neural.trainer import Trainer, TrainingRun
 
 LEARNT_SHARE = 0.99
 """A network has learnt something if its perplexity is below this share of that of word frequencies."""
 STATE_DESCRIPTIONS = {False: "reset at every sentence", True: "carried over sentence ends"}
-
-
-@dataclass(frozen=True, slots=True)
-class RunInputs:
-    """Inputs of a training run and the folder of its results."""
-
-    texts: list[Path]
-    validation: Path
-    folder: Path
-    normaliser: Normaliser
-    longest: int
-    """Maximum number of words per training sentence; longer sentences are truncated."""
-    start_from: Path | None
-    """Folder of another run; training starts from its best model and its vocabulary."""
-    weights: tuple[float, ...] = ()
-    """For each text, the mean number of times per epoch that a sentence is drawn; empty: once each."""
-
-    def identity(self) -> dict[str, Any]:
-        """Return the inputs that must not change when the run is resumed, as plain data."""
-        return {
-            "texts": [[path.name, find_size(path)] for path in self.texts],
-            "text_weights": list(self.weights),
-            "validation_text": [self.validation.name, find_size(self.validation)],
-            "normaliser": json.loads(self.normaliser.settings.to_json()),
-            "longest": self.longest,
-            "start_from": str(self.start_from) if self.start_from else None,
-        }
 
 
 def prepare_run(
@@ -91,10 +62,7 @@ def prepare_run(
         inherited, backward = read_vocabulary(start, config), config.backward
         if config.topics:
             topics = TopicReader(load_model(start)[0].topic_words, config.topic_decay)
-    text = prepare_text(
-        folder, inputs.texts, inputs.validation, inputs.normaliser, inherited or vocabulary,
-        size=vocabulary_size, longest=inputs.longest, weights=inputs.weights, backward=backward,
-    )  # fmt: skip
+    text = prepare_text(inputs, inherited or vocabulary, size=vocabulary_size, backward=backward)
     order_by_classes(folder, text, network)
     text = load_prepared(folder, inputs.longest)
     prepare_class_inputs(folder, text, network)
@@ -108,10 +76,8 @@ def train(
     text: PreparedText,
     network: NetworkOptions,
     options: TrainingOptions,
+    run: RunOptions = RunOptions(),  # noqa: B008 (frozen)
     *,
-    device: str = "cpu",
-    threads: int | None = None,
-    resume: bool = False,
     tensorboard: bool = False,
     processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
@@ -122,25 +88,27 @@ def train(
     Raises:
         ConfigError: the device is not available, or the run does not match the one to resume.
     """
-    target_device = processes.choose_device(torch_device(device))
-    use_threads(threads or 0)
+    target_device = processes.choose_device(torch_device(run.device))
+    use_threads(run.threads or 0)
     if target_device.type == "cpu":
         keep_freed_memory()
     torch.manual_seed(options.seed)
-    model = make_network(inputs.folder, inputs.start_from, text, network, options.objective, resumed=resume)
+    model = make_network(
+        inputs.folder, inputs.start_from, text, network, options.objective, resumed=run.resume
+    )
     model.to(target_device)
     identity = inputs.identity() | {
         "network": asdict(network),
         "vocabulary": compute_fingerprint(text.vocabulary),
     }
+    monitor = Monitor(inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard)
     trainer = Trainer(
-        inputs.folder, model, text.vocabulary, options, inputs=identity, processes=processes,
-        objective=make_objective(options, text.counts(), target_device),
-        monitor=Monitor(inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard),
+        TrainingRun(inputs.folder, identity, processes, monitor), model, text.vocabulary, options,
+        make_objective(options, text.counts(), target_device),
     )  # fmt: skip
     fingerprint = zlib.crc32(json.dumps(trainer.identity, sort_keys=True).encode())
     processes.check_same(fingerprint, "checksum of the options", "start all processes with the same ones")
-    if resume:
+    if run.resume:
         trainer.resume()
     if not processes.is_first:
         trainer.train(text.train, text.validation)

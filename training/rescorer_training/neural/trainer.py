@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -50,41 +50,48 @@ LOSS_CHECK_STEPS = 20
 """Number of steps between checks of the loss and of the time since the last checkpoint.
 
 Each check of the loss makes the CPU wait for a GPU."""
+CHECKPOINT_EVERY_S = 300.0
+"""Maximum time between two checkpoints; each validation also writes one."""
 
 ValidationCallback = Callable[[dict[str, Any]], None]
 
 
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A run, in which one network is trained."""
+
+    folder: Path
+    inputs: Mapping[str, Any] = field(default_factory=dict)
+    """Further plain data that identifies the run, such as its texts. It is saved with the options and, like
+    the options, compared when the run is resumed."""
+    processes: ProcessGroup = field(default_factory=ProcessGroup)
+    """Group of processes that share the run."""
+    monitor: Monitor | None = None
+    """Receiver of progress reports; None shows a bar and writes ``log.jsonl``."""
+
+
 class Trainer:
-    """Train one network in the folder of its run.
+    """Train the network of a run.
 
     Args:
-        inputs: further plain data that identifies the run, such as its texts. It is saved with the options
-            and, like the options, compared when the run is resumed.
         objective: the loss function.
-        processes: group of processes that share the run.
-        monitor: receiver of progress reports; None shows a bar and writes ``log.jsonl``.
-        checkpoint_every_s: maximum time between two checkpoints; each validation also writes one.
     """
 
     def __init__(
         self,
-        folder: Path,
+        run: TrainingRun,
         model: SequenceModel,
         vocabulary: Vocabulary,
         options: TrainingOptions,
-        *,
-        inputs: Mapping[str, Any] | None = None,
         objective: Objective = MaximumLikelihood(),  # noqa: B008 (has no state)
-        processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
-        monitor: Monitor | None = None,
-        checkpoint_every_s: float = 300.0,
     ) -> None:
         check_penalties(options, model.config)
-        self.folder, self.model, self.vocabulary, self.options = folder, model, vocabulary, options
-        self.objective, self.processes = objective, processes
-        self.monitor = monitor or Monitor(folder, quiet=not processes.is_first)
-        self.checkpoint_every_s = checkpoint_every_s
-        self.identity = {**asdict(options), **(inputs or {})}
+        self.folder, self.processes = run.folder, run.processes
+        self.model, self.vocabulary, self.options = model, vocabulary, options
+        self.objective = objective
+        self.monitor = run.monitor or Monitor(run.folder, quiet=not run.processes.is_first)
+        self.checkpoint_every_s = CHECKPOINT_EVERY_S
+        self.identity = {**asdict(options), **run.inputs}
         self.device = next(model.parameters()).device
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.optimiser = make_optimiser(options, self.parameters)
@@ -96,7 +103,7 @@ class Trainer:
         """When training would have started without interruptions."""
         self.losses: list[tuple[Tensor, int]] = []
         """For each step since the last check, the summed objective (on the device) and number of words."""
-        torch.manual_seed(options.seed + processes.rank)
+        torch.manual_seed(options.seed + run.processes.rank)
 
     def resume(self) -> None:
         """Restore the last checkpoint; raises ConfigError if there is none or if it is another run's."""

@@ -18,9 +18,9 @@ from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.neural import train
 from rescorer_training.neural.build import check_network
 from rescorer_training.neural.checkpoint import STATE_FILE
-from rescorer_training.neural.options import NetworkOptions, TrainingOptions
+from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.postprocess import quantise
-from rescorer_training.neural.prepare import choose_vocabulary, load_prepared
+from rescorer_training.neural.prepare import RunInputs, choose_vocabulary, load_prepared
 from rescorer_training.ngram.backoff_model import load_backoff_model
 from rescorer_training.ngram.output import atomic_output
 from rescorer_training.ngram.prune import compute_stationary_history, prune
@@ -81,7 +81,7 @@ def check_networks(run: RecipeRun) -> None:
 def train_network(run: RecipeRun, name: str, recipe: NetworkRecipe) -> None:
     """Train a network or resume its training, unless it is finished."""
     folder, settings = run.network_folder(name), recipe.run
-    inputs = train.RunInputs(
+    inputs = RunInputs(
         texts=[run.training_text(text) for text in settings.train] or list(run.train),
         validation=run.validation,
         folder=folder,
@@ -102,10 +102,10 @@ def train_network(run: RecipeRun, name: str, recipe: NetworkRecipe) -> None:
         text = load_prepared(folder, settings.longest)
     else:
         text = train.prepare_run(inputs, write_vocabulary(run), run.recipe.vocabulary.size, network)
-    train.train(inputs, text, network, recipe.training, device=run.device, threads=run.threads, resume=resume)
+    train.train(inputs, text, network, recipe.training, RunOptions(run.threads, run.device, resume))
 
 
-def check_unchanged(inputs: train.RunInputs, network: NetworkOptions, options: TrainingOptions) -> None:
+def check_unchanged(inputs: RunInputs, network: NetworkOptions, options: TrainingOptions) -> None:
     """Raise ConfigError if a finished network was trained with other options or on other texts."""
     state = inputs.folder / STATE_FILE
     if not state.exists():

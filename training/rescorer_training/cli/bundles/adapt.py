@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescorer.bundle import read_bundle
+from rescorer.bundle import Bundle, read_bundle
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation.scoring import ReferenceOption, collect_lists, make_list_reader
-from rescorer.cli.options.lists import ListInputOptions, Lists
+from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.weights import WeightOptions, check_streams
 from rescorer.cli.output import Rejections
 from rescorer.cli.render.tables import print_out
@@ -32,6 +32,103 @@ BATCH_WORDS, WARMUP_STEPS, PATIENCE = 1024, 20, 2
 """Small batches and a short warm-up, because the text of a domain is small."""
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuringTexts:
+    """Texts that models are not trained on."""
+
+    valid: Annotated[
+        Path | None,
+        typer.Option(
+            help="Held-out text of the domain: half of it chooses λ and when training stops, half judges. "
+            "Default: a tenth of the text, blocks of consecutive sentences chosen by --seed."
+        ),
+    ] = None
+    general: Annotated[
+        Path | None,
+        typer.Option(help="Text of another kind, to measure what the models forget of what they knew."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class FurtherTraining:
+    """How the networks are trained further."""
+
+    epochs: Annotated[int, typer.Option(help="Largest number of passes of the network over the text.")] = 12
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the network.")] = 1e-3
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed of the held-out part and of the training.")
+    ] = 1
+    device: DeviceOption = "cpu"
+    threads: ThreadsOption = None
+
+    def to_options(self) -> TrainingOptions:
+        """Raises ConfigError if a value is out of range."""
+        return TrainingOptions(
+            self.epochs, batch_words=BATCH_WORDS, learning_rate=self.learning_rate, warmup_steps=WARMUP_STEPS,
+            patience=PATIENCE, schedule="plateau", seed=self.seed,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ListsToRank:
+    """Lists to rank by both bundles, and the weights to do it by."""
+
+    lists: Sequence[NBestList]
+    weights: Weights
+    rejected: Rejections
+
+    def compare(self, inputs: AdaptationInputs) -> ListComparison:
+        """Rank the lists by the bundle and by the adapted one; report rejected lists on stderr."""
+        from rescorer.pipeline import Rescorer
+        from rescorer_training.adaptation.lists import compare_bundles
+
+        before, after = (Rescorer.load(folder, inputs.device) for folder in (inputs.bundle, inputs.output))
+        compared = compare_bundles(before, after, self.lists, self.weights)
+        for error in compared.rejected:
+            self.rejected.add(error)
+        self.rejected.report()
+        return compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingOptions:
+    """Lists to rank by both bundles, and the weights to do it by."""
+
+    lists: Annotated[
+        str | None,
+        typer.Option(help="N-best lists with references, to measure error rates before and after."),
+    ] = None
+    reference: ReferenceOption = None
+    list_options: ListInputOptions
+    weight_options: WeightOptions
+
+    def read(self, bundle: Bundle) -> ListsToRank | None:
+        """Read the lists; None without any.
+
+        Raises:
+            ConfigError: the lists do not have the streams of the weights, or the weights use rerankers.
+            FormatError: no list has a reference.
+        """
+        if not self.lists:
+            return None
+        weights = self.weight_options.resolve(bundle.weights)
+        if weights.rerankers:
+            names = ", ".join(weights.rerankers)
+            raise ConfigError(
+                f"weights {weights.name!r} use the reranker {names}, which an adapted bundle does not have; "
+                "choose others with --weights"
+            )
+        rejected = Rejections()
+        lists = collect_lists(make_list_reader(self.reference, self.list_options)(self.lists), rejected)
+        if not any(nbest.reference for nbest in lists):
+            rejected.report()
+            raise FormatError(
+                "no list has a reference; give the references with --reference", file=self.lists
+            )
+        check_streams(lists, weights, self.list_options, self.lists)
+        return ListsToRank(lists, weights, rejected)
+
+
 @expand_options
 def adapt(
     bundle: Annotated[
@@ -48,31 +145,9 @@ def adapt(
             "version 1, in the current folder: starter-domain/1.",
         ),
     ] = None,
-    valid: Annotated[
-        Path | None,
-        typer.Option(
-            help="Held-out text of the domain: half of it chooses λ and when training stops, half judges. "
-            "Default: a tenth of the text, blocks of consecutive sentences chosen by --seed."
-        ),
-    ] = None,
-    general: Annotated[
-        Path | None,
-        typer.Option(help="Text of another kind, to measure what the models forget of what they knew."),
-    ] = None,
-    lists: Annotated[
-        str | None,
-        typer.Option(help="N-best lists with references, to measure error rates before and after."),
-    ] = None,
-    reference: ReferenceOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
-    epochs: Annotated[int, typer.Option(help="Largest number of passes of the network over the text.")] = 12,
-    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the network.")] = 1e-3,
-    seed: Annotated[
-        int, typer.Option(min=0, help="Random seed of the held-out part and of the training.")
-    ] = 1,
-    device: DeviceOption = "cpu",
-    threads: ThreadsOption = None,
+    measuring: MeasuringTexts,
+    ranking: RankingOptions,
+    training: FurtherTraining,
     as_json: JsonOption = False,
 ) -> None:
     """Adapt a bundle to a domain by text alone, and measure what that changes.
@@ -86,23 +161,17 @@ def adapt(
     # deferred, because importing torch takes seconds
     from rescorer_training.adaptation.run import AdaptationInputs, adapt_bundle, check_output
 
-    for path in (text, valid, general):
+    for path in (text, measuring.valid, measuring.general):
         if path is not None and not path.is_file() and not is_pipe(path):
             raise ConfigError(f"{path}: no such text; expected a file with one sentence per line")
     source = read_bundle(bundle)
     target = output or Path(f"{source.name}-{text.name.split('.')[0]}") / "1"
     check_output(target)
-    scorable = None
-    if lists:
-        weights = weight_options.resolve(source.weights)
-        reader = make_list_reader(reference, list_options)
-        scorable = ListsToRank.read(lists, reader(lists), weights, list_options)
-    options = TrainingOptions(
-        epochs, batch_words=BATCH_WORDS, learning_rate=learning_rate, warmup_steps=WARMUP_STEPS,
-        patience=PATIENCE, schedule="plateau", seed=seed,
-    )  # fmt: skip
-    inputs = AdaptationInputs(source.folder, text, target, valid, general, device, threads)
-    report = adapt_bundle(inputs, options)
+    scorable = ranking.read(source)
+    inputs = AdaptationInputs(
+        source.folder, text, target, measuring.valid, measuring.general, training.device, training.threads
+    )
+    report = adapt_bundle(inputs, training.to_options())
     compared = scorable.compare(inputs) if scorable else None
     if as_json:
         facts = {"bundle": str(target), **report.to_dict()}
@@ -112,46 +181,3 @@ def adapt(
     print_report(report, target)
     if compared and scorable:
         print_out("", *describe_lists(compared, scorable.weights.name))
-
-
-@dataclass(frozen=True)
-class ListsToRank:
-    """Lists to rank by both bundles, and the weights to do it by."""
-
-    lists: Sequence[NBestList]
-    weights: Weights
-    rejected: Rejections
-
-    @classmethod
-    def read(cls, file: str, lists: Lists, weights: Weights, options: ListInputOptions) -> ListsToRank:
-        """Read the lists of a file.
-
-        Raises:
-            ConfigError: the lists do not have the streams of the weights, or the weights use rerankers.
-            FormatError: no list has a reference.
-        """
-        if weights.rerankers:
-            names = ", ".join(weights.rerankers)
-            raise ConfigError(
-                f"weights {weights.name!r} use the reranker {names}, which an adapted bundle does not have; "
-                "choose others with --weights"
-            )
-        rejected = Rejections()
-        good = collect_lists(lists, rejected)
-        if not any(nbest.reference for nbest in good):
-            rejected.report()
-            raise FormatError("no list has a reference; give the references with --reference", file=file)
-        check_streams(good, weights, options, file)
-        return cls(good, weights, rejected)
-
-    def compare(self, inputs: AdaptationInputs) -> ListComparison:
-        """Rank the lists by the bundle and by the adapted one; report rejected lists on stderr."""
-        from rescorer.pipeline import Rescorer
-        from rescorer_training.adaptation.lists import compare_bundles
-
-        before, after = (Rescorer.load(folder, inputs.device) for folder in (inputs.bundle, inputs.output))
-        compared = compare_bundles(before, after, self.lists, self.weights)
-        for error in compared.rejected:
-            self.rejected.add(error)
-        self.rejected.report()
-        return compared

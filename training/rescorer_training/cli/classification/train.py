@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +14,34 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.errors import ConfigError
 from rescorer_training.classification.config import ClassifierOptions, ClassifierTraining
 from rescorer_training.cli.classification.texts import parse_texts
-from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption, ThreadsOption
+from rescorer_training.cli.options import JsonOption, NormaliserOption
 from rescorer_training.cli.outputs import check_run_output
 from rescorer_training.data.normalisation import choose_normaliser
+from rescorer_training.neural.options import RunOptions
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTextOptions:
+    """How texts are prepared: what is held out, which words are known, and the normaliser."""
+
+    validation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Held-out text of a class for early stopping; repeat for each class. Default: the last "
+            "sentences of each text, which are then not trained on.",
+        ),
+    ] = None
+    validation_share: Annotated[
+        float, typer.Option(help="Share of each text that is held out if there is no --validation.")
+    ] = 0.1
+    vocabulary_size: Annotated[
+        int,
+        typer.Option(
+            help="Number of words to know, the most frequent ones; words that occur only once are unknown."
+        ),
+    ] = 50_000
+    normaliser: NormaliserOption = None
 
 
 @expand_options
@@ -30,27 +56,8 @@ def train_command(
         Path, typer.Option("-o", "--output", help="Folder of the run: model, log and state.")
     ],
     *,
-    validation: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE",
-            help="Held-out text of a class for early stopping; repeat for each class. Default: the last "
-            "sentences of each text, which are then not trained on.",
-        ),
-    ] = None,
-    validation_share: Annotated[
-        float, typer.Option(help="Share of each text that is held out if there is no --validation.")
-    ] = 0.1,
-    vocabulary_size: Annotated[
-        int,
-        typer.Option(
-            help="Number of words to know, the most frequent ones; words that occur only once are unknown."
-        ),
-    ] = 50_000,
-    normaliser: NormaliserOption = None,
-    threads: ThreadsOption = None,
-    device: DeviceOption = "cpu",
-    resume: Annotated[bool, typer.Option(help="Continue an interrupted run where it stopped.")] = False,
+    preparation: LabelledTextOptions,
+    run: RunOptions,
     as_json: JsonOption = False,
     network: ClassifierOptions,
     options: ClassifierTraining,
@@ -65,20 +72,19 @@ def train_command(
     by_class = parse_texts(texts)
     if len(by_class) < 2:
         raise ConfigError("there is one class; expected two or more texts, each as NAME=FILE")
-    inputs = train.RunInputs(
-        output_folder, by_class, parse_texts(validation or []), choose_normaliser(normaliser)
-    )
-    if resume:
+    validation = parse_texts(preparation.validation or [])
+    inputs = train.RunInputs(output_folder, by_class, validation, choose_normaliser(preparation.normaliser))
+    if run.resume:
         text = prepare.load_prepared(output_folder)
     else:
         files = (TEXT, prepare.VOCABULARY_FILE, prepare.TEXT_FILE, prepare.SPLIT_FILE)
         check_run_output("-o", output_folder, files)
         train.start_folder(inputs)
         text = prepare.prepare_text(
-            output_folder, by_class, inputs.validation, inputs.normaliser,
-            vocabulary_size=vocabulary_size, validation_share=validation_share,
+            output_folder, by_class, validation, inputs.normaliser,
+            vocabulary_size=preparation.vocabulary_size, validation_share=preparation.validation_share,
         )  # fmt: skip
-    facts = train.train(inputs, text, network, options, device=device, threads=threads, resume=resume)
+    facts = train.train(inputs, text, network, options, run)
     if as_json:
         typer.echo(json.dumps(facts))
     else:

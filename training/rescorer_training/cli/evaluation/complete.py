@@ -4,41 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
-from rescorer_training.cli.open_models import open_models
-from rescorer_training.cli.options import (
-    BundleOption,
-    DeviceOption,
-    JsonOption,
-    NeuralsOption,
-    NGramsOption,
-    NormaliserOption,
-    SeedOption,
-    ShareOption,
-)
+from rescorer_training.cli.open_models import MixtureOptions
+from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption, SeedOption
 from rescorer_training.completion.answers import Answers, answer, combine, score_vectors
 from rescorer_training.completion.language_models import score_sentences
 from rescorer_training.completion.questions import CandidateScores, read_questions
 from rescorer_training.data.normalisation import choose_normaliser
 
 
-def complete_command(
-    questions: Annotated[
-        Path,
-        typer.Argument(
-            help="CSV file with the columns question, a, b, c, d, e and answer; _____ marks the blank."
-        ),
-    ],
-    bundle: BundleOption = None,
-    ngram: NGramsOption = None,
-    neural: NeuralsOption = None,
-    share: ShareOption = None,
+@dataclass(frozen=True, slots=True)
+class AnsweringModels(MixtureOptions):
+    """Models that answer questions: language models, and word vectors."""
+
     vectors: Annotated[
         list[str] | None,
         typer.Option(
@@ -46,7 +31,24 @@ def complete_command(
             help="Folder of a run of vectors train, or a file of word vectors, whose cosines are taken; "
             "repeat for more. The name is that of the row.",
         ),
-    ] = None,
+    ] = None
+
+    @property
+    def has_language_models(self) -> bool:
+        """Whether to load language models; without any models it is so too, and loading reports the lack."""
+        return bool(self.bundle or self.ngram or self.neural or not self.vectors)
+
+
+@expand_options
+def complete_command(
+    questions: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV file with the columns question, a, b, c, d, e and answer; _____ marks the blank."
+        ),
+    ],
+    *,
+    models: AnsweringModels,
     learn: Annotated[
         bool,
         typer.Option(
@@ -71,10 +73,10 @@ def complete_command(
     scores: dict[str, CandidateScores] = {}
     shares: Mapping[str, float] = {}
     chosen = choose_normaliser(normaliser)
-    if bundle or ngram or neural or not vectors:
-        models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device, share=share)
-        scores, shares, chosen = score_sentences(models, asked), models.shares, models.normaliser
-    scores |= score_vectors(vectors or [], asked, chosen, taken=scores)
+    if models.has_language_models:
+        opened = models.open(normaliser, device)
+        scores, shares, chosen = score_sentences(opened, asked), opened.shares, opened.normaliser
+    scores |= score_vectors(models.vectors or [], asked, chosen, taken=scores)
     combination = combine(scores, asked, seed) if learn else None
     answers = answer(scores, asked, combination)
     if as_json:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
-from rescorer_training.cli.open_models import open_models, read_words, score_file
-from rescorer_training.cli.options import (
-    BundleOption,
-    DeviceOption,
-    JsonOption,
-    NeuralsOption,
-    NGramsOption,
-    NormaliserOption,
-    ShareOption,
-)
+from rescorer_training.cli.open_models import MixtureOptions, read_words, score_file
+from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption
 from rescorer_training.evaluation.em_weights import fit_mixture
 from rescorer_training.evaluation.model_set import ModelSet
 from rescorer_training.evaluation.perplexity import TextPerplexity, measure
@@ -34,18 +27,18 @@ from rescorer_training.evaluation.session_words import (
 from rescorer_training.evaluation.token_scores import TokenScores
 
 
-def perplexity_command(
-    texts: Annotated[
-        list[Path], typer.Argument(help="Texts to measure, one sentence per line; gzip or plain.")
-    ],
-    bundle: BundleOption = None,
-    ngram: NGramsOption = None,
-    neural: NeuralsOption = None,
-    share: ShareOption = None,
+@dataclass(frozen=True, slots=True)
+class FittingOptions:
+    """Held-out text, and what is fitted on it besides λ.
+
+    Raises:
+        ConfigError: something is to be fitted, but there is no held-out text.
+    """
+
     validation: Annotated[
         Path | None,
         typer.Option(help="Held-out text on which to fit the interpolation weights λ; overrides --share."),
-    ] = None,
+    ] = None
     cache_words: Annotated[
         int,
         typer.Option(
@@ -53,7 +46,7 @@ def perplexity_command(
             help="Also report a neural cache of so many past words, fitted on --validation; 500 to 4,000 are "
             "usual.",
         ),
-    ] = 0,
+    ] = 0
     dynamic: Annotated[
         bool,
         typer.Option(
@@ -61,7 +54,7 @@ def perplexity_command(
             help="Also report dynamic evaluation, which goes on training on the past of the text, fitted on "
             "--validation.",
         ),
-    ] = False,
+    ] = False
     session: Annotated[
         bool,
         typer.Option(
@@ -69,7 +62,23 @@ def perplexity_command(
             help="Also report the mixture with a cache of the lines before each line, as weights.cache adds "
             "it in rescoring; its λ is fitted on --validation.",
         ),
-    ] = False,
+    ] = False
+
+    def __post_init__(self) -> None:
+        if (self.cache_words or self.dynamic or self.session) and not self.validation:
+            raise ConfigError(
+                "--cache-words, --dynamic and --session need --validation, on which they are fitted"
+            )
+
+
+@expand_options
+def perplexity_command(
+    texts: Annotated[
+        list[Path], typer.Argument(help="Texts to measure, one sentence per line; gzip or plain.")
+    ],
+    *,
+    mixture: MixtureOptions,
+    fitting: FittingOptions,
     normaliser: NormaliserOption = None,
     device: DeviceOption = "cpu",
     as_json: JsonOption = False,
@@ -91,21 +100,18 @@ def perplexity_command(
 
     Example: rescorer-train perplexity test.txt --ngram kn5.arpa.gz --neural runs/lstm --validation valid.txt
     """
-    if (cache_words or dynamic or session) and not validation:
-        raise ConfigError(
-            "--cache-words, --dynamic and --session need --validation, on which they are fitted"
-        )
-    models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device, share=share)
+    validation = fitting.validation
+    models = mixture.open(normaliser, device)
     scores = {path: score_file(models, path) for path in dict.fromkeys((*texts, *filter(None, [validation])))}
     shares = models.shares
     if validation and shares:
         shares = fit_mixture(scores[validation].log_probs)
     measured = {str(path): measure(scores[path], shares) for path in texts}
     past = {}
-    if validation and (cache_words or dynamic):
-        past = measure_past_text(models, scores, validation, cache_words, dynamic=dynamic)
+    if validation and (fitting.cache_words or fitting.dynamic):
+        past = measure_past_text(models, scores, validation, fitting.cache_words, dynamic=fitting.dynamic)
     sessions = None
-    if validation and session:
+    if validation and fitting.session:
         sessions = measure_text_sessions(models, scores, validation, shares, texts)
     show(measured, past, sessions, shares, as_json=as_json)
 

@@ -9,20 +9,14 @@ from typing import Annotated, Any
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.output import print_results_apart
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer.lm.ngrams import NgramModel
 from rescorer.lm.ngrams.reading import contains_words
-from rescorer_training.cli.open_models import open_models, score_file
-from rescorer_training.cli.options import (
-    BundleOption,
-    DeviceOption,
-    JsonOption,
-    NeuralsOption,
-    NGramsOption,
-    NormaliserOption,
-)
+from rescorer_training.cli.open_models import ModelOptions, score_file
+from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption
 from rescorer_training.cli.outputs import check_model_output
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.data.direction import record_direction
@@ -37,13 +31,13 @@ from rescorer_training.ngram.interpolate import interpolate_files
 from rescorer_training.ngram.output import atomic_output, staged_output, write_word_list
 
 
+@expand_options
 def interpolate_command(
     validation: Annotated[
         Path, typer.Argument(help="Held-out text on which to fit the weights, one sentence per line.")
     ],
-    bundle: BundleOption = None,
-    ngram: NGramsOption = None,
-    neural: NeuralsOption = None,
+    *,
+    given: ModelOptions,
     test: Annotated[
         Path | None, typer.Option(help="Another text on which to measure the perplexity of the mixture.")
     ] = None,
@@ -67,8 +61,8 @@ def interpolate_command(
     """
     if write:
         check_model_output("--write", write)
-    check_write(write, ngram or [])
-    models = open_models(bundle, ngram, neural, normaliser=normaliser, device=device)
+    check_write(write, given.ngram or [])
+    models = given.open(normaliser, device)
     if len({model.backward for model in models.models.values()}) > 1:
         raise ConfigError(
             "forward and backward models cannot be mixed word by word; give those of one direction"
@@ -84,7 +78,7 @@ def interpolate_command(
         facts["test"] = {"text": str(test), "perplexity": perplexity(score_file(models, test).mix(shares))}
     if write:
         with staged_output(write) as file:
-            written = write_mixture(models, ngram or [], scores, file, validation)
+            written = write_mixture(models, given.ngram or [], scores, file, validation)
         facts["written"] = {**written, "file": str(write)}
     with print_results_apart(write or ""):
         if as_json:

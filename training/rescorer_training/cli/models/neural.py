@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,57 +12,75 @@ import typer
 from rescorer.bundle import TEXT
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.errors import ConfigError
-from rescorer_training.cli.options import (
-    DeviceOption,
-    JsonOption,
-    NormaliserOption,
-    ResumeOption,
-    ThreadsOption,
-    parse_number,
-)
+from rescorer_training.cli.options import JsonOption, NormaliserOption, parse_number
 from rescorer_training.cli.outputs import check_run_output
 from rescorer_training.data.normalisation import choose_normaliser
-from rescorer_training.neural.options import NetworkOptions, TrainingOptions
-from rescorer_training.neural.prepare import TRAIN_FILE, VALIDATION_FILE, VOCABULARY_FILE, load_prepared
+from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
+from rescorer_training.neural.prepare import (
+    TRAIN_FILE,
+    VALIDATION_FILE,
+    VOCABULARY_FILE,
+    RunInputs,
+    load_prepared,
+)
 
 
-@expand_options
-def neural(
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """Texts to train on, and the text that says when to stop."""
+
     texts: Annotated[
         list[str],
         typer.Argument(
             help="Training texts, one sentence per line; gzip or plain. TEXT:0.5 draws half of a text's "
             "sentences per epoch, different ones each time; TEXT:2 draws each sentence twice."
         ),
-    ],
-    validation: Annotated[Path, typer.Option(help="Held-out text for early stopping.")],
-    output_folder: Annotated[
-        Path, typer.Option("-o", "--output", help="Folder of the run: models, log and state.")
-    ],
-    *,
-    vocabulary: Annotated[Path | None, typer.Option(help="File of the words to model, one per line.")] = None,
+    ]
+    validation: Annotated[Path, typer.Option(help="Held-out text for early stopping.")]
+
+
+@dataclass(frozen=True, slots=True)
+class PreparationOptions:
+    """How texts are prepared: their words, their normaliser, and how long sentences may be."""
+
+    vocabulary: Annotated[Path | None, typer.Option(help="File of the words to model, one per line.")] = None
     vocabulary_size: Annotated[
         int, typer.Option(help="Number of words to model without --vocabulary, the most frequent ones.")
-    ] = 50_000,
-    normaliser: NormaliserOption = None,
+    ] = 50_000
+    normaliser: NormaliserOption = None
     start_from: Annotated[
         Path | None,
         typer.Option(
             help="Folder of a run whose best model and vocabulary to start from. To adapt a model to a "
             "domain, train it on all text, then start from it on the text of the domain."
         ),
-    ] = None,
+    ] = None
     longest: Annotated[
         int,
         typer.Option(help="Maximum number of words per training sentence; longer sentences are truncated."),
-    ] = 200,
-    threads: ThreadsOption = None,
-    device: DeviceOption = "cpu",
-    resume: ResumeOption = False,
+    ] = 200
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """What is reported of a run."""
+
     tensorboard: Annotated[
         bool, typer.Option(help="Write TensorBoard scalars into the folder of the run.")
-    ] = False,
-    as_json: JsonOption = False,
+    ] = False
+    as_json: JsonOption = False
+
+
+@expand_options
+def neural(
+    data: TextOptions,
+    output_folder: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the run: models, log and state.")
+    ],
+    *,
+    preparation: PreparationOptions,
+    run: RunOptions,
+    reports: ReportOptions,
     network: NetworkOptions,
     options: TrainingOptions,
 ) -> None:
@@ -78,24 +97,24 @@ def neural(
     from rescorer_training.neural.distributed import ProcessGroup
 
     processes = ProcessGroup.join()
-    paths, weights = zip(*map(parse_weighted_text, texts), strict=True)
-    chosen = choose_normaliser(normaliser, [start_from] if start_from else [])
-    inputs = train.RunInputs(list(paths), validation, output_folder, chosen, longest, start_from, weights)
-    resume = processes.choose_resumption(resume, output_folder / STATE_FILE)
-    if processes.is_first and not resume:
+    paths, weights = zip(*map(parse_weighted_text, data.texts), strict=True)
+    start_from, longest = preparation.start_from, preparation.longest
+    chosen = choose_normaliser(preparation.normaliser, [start_from] if start_from else [])
+    inputs = RunInputs(list(paths), data.validation, output_folder, chosen, longest, start_from, weights)
+    run = replace(run, resume=processes.choose_resumption(run.resume, output_folder / STATE_FILE))
+    if processes.is_first and not run.resume:
         check_run_output("-o", output_folder, (TEXT, VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE))
-        train.prepare_run(inputs, vocabulary, vocabulary_size, network)
+        train.prepare_run(inputs, preparation.vocabulary, preparation.vocabulary_size, network)
     processes.wait_for(output_folder / VALIDATION_FILE)
     text = load_prepared(output_folder, longest)
     processes.check_same(text.train.n_words, "words of training text")
     facts = train.train(
-        inputs, text, network, options,
-        device=device, threads=threads, resume=resume, tensorboard=tensorboard, processes=processes,
-    )  # fmt: skip
+        inputs, text, network, options, run, tensorboard=reports.tensorboard, processes=processes
+    )
     processes.leave()
     if processes.is_first:
         best = facts["validation_perplexity"]
-        typer.echo(json.dumps(facts) if as_json else f"best validation perplexity {best:.2f}")
+        typer.echo(json.dumps(facts) if reports.as_json else f"best validation perplexity {best:.2f}")
 
 
 def parse_weighted_text(text: str) -> tuple[Path, float]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import typer
 from typer.core import TyperCommand
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.output import print_results_apart
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
@@ -46,86 +47,111 @@ OutputOption = Annotated[
         "or a KenLM binary if it ends in .bin.",
     ),
 ]
-SmoothingOption = Annotated[
-    str,
-    typer.Option(
-        metavar="kneser-ney|katz|witten-bell",
-        help="kneser-ney: interpolated, with modified discounts, the best for most texts. katz: "
-        "back-off with Good-Turing discounts. witten-bell: interpolated, by counts of distinct words.",
-    ),
-]
-ClassesOption = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        help="Learn so many classes of words (Brown clusters) from the text, and estimate n-grams of "
-        "classes: P(class | classes before) · P(word | class). For mixtures with an n-gram of words. "
-        "Writes an n-gram table.",
-    ),
-]
-SkipOption = Annotated[
-    int,
-    typer.Option(
-        metavar="N",
-        help="Leave out the N words right before each word: with 1, P(word | the words before the last "
-        "one). For mixtures. Writes an n-gram table.",
-    ),
-]
-PruneOption = Annotated[
-    str,
-    typer.Option(
-        metavar="K K …",
-        help="Count cut-offs: prune n-grams of order 1, 2, … that occur at most K times, such as "
-        "0 0 1 1. The first must be 0; the last one repeats for higher orders.",
-    ),
-]
-CountUnkOption = Annotated[
-    bool,
-    typer.Option(
-        "--count-unk",
-        help="Count <unk>, in the text or for out-of-vocabulary words, like any other word. Otherwise "
-        "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
-    ),
-]
-BackwardOption = Annotated[
-    bool,
-    typer.Option(
-        "--backward/--forward",
-        help="Count the n-grams of reversed sentences, to predict each word from the words after it.",
-    ),
-]
 
 
-def ngram(
-    texts: TextsArgument,
-    output: OutputOption,
-    order: Annotated[int, typer.Option(help="Length of the longest n-grams, 2 to 6 words.")] = 4,
-    smoothing: SmoothingOption = "kneser-ney",
-    classes: ClassesOption = 0,
+@dataclass(frozen=True, slots=True)
+class EstimatedModel:
+    """The model to estimate: its n-grams, their units and their smoothing."""
+
+    order: Annotated[int, typer.Option(help="Length of the longest n-grams, 2 to 6 words.")] = 4
+    smoothing: Annotated[
+        str,
+        typer.Option(
+            metavar="kneser-ney|katz|witten-bell",
+            help="kneser-ney: interpolated, with modified discounts, the best for most texts. katz: "
+            "back-off with Good-Turing discounts. witten-bell: interpolated, by counts of distinct words.",
+        ),
+    ] = "kneser-ney"
+    classes: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Learn so many classes of words (Brown clusters) from the text, and estimate n-grams of "
+            "classes: P(class | classes before) · P(word | class). For mixtures with an n-gram of words. "
+            "Writes an n-gram table.",
+        ),
+    ] = 0
     class_file: Annotated[
         Path | None,
         typer.Option(help="Take classes from a file instead, one 'WORD CLASS' per line, as mkcls writes."),
-    ] = None,
-    skip: SkipOption = 0,
-    prune: PruneOption = "0",
+    ] = None
+    skip: Annotated[
+        int,
+        typer.Option(
+            metavar="N",
+            help="Leave out the N words right before each word: with 1, P(word | the words before the last "
+            "one). For mixtures. Writes an n-gram table.",
+        ),
+    ] = 0
+    prune: Annotated[
+        str,
+        typer.Option(
+            metavar="K K …",
+            help="Count cut-offs: prune n-grams of order 1, 2, … that occur at most K times, such as "
+            "0 0 1 1. The first must be 0; the last one repeats for higher orders.",
+        ),
+    ] = "0"
     vocabulary: Annotated[
         Path | None, typer.Option(help="File of the words to predict, one per line. Default: all words.")
-    ] = None,
+    ] = None
     vocabulary_size: Annotated[
         int | None,
         typer.Option(help="Number of words to predict, the most frequent ones. Default: all words."),
-    ] = None,
-    count_unk: CountUnkOption = False,
-    backward: BackwardOption = False,
-    normaliser: NormaliserOption = None,
-    validation: Annotated[Path | None, typer.Option(help="Text on which to measure the perplexity.")] = None,
+    ] = None
+    count_unk: Annotated[
+        bool,
+        typer.Option(
+            "--count-unk",
+            help="Count <unk>, in the text or for out-of-vocabulary words, like any other word. Otherwise "
+            "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
+        ),
+    ] = False
+    backward: Annotated[
+        bool,
+        typer.Option(
+            "--backward/--forward",
+            help="Count the n-grams of reversed sentences, to predict each word from the words after it.",
+        ),
+    ] = False
+
+    def to_options(self) -> NGramOptions:
+        """Raises ConfigError if a value is out of range, or options contradict one another."""
+        return NGramOptions(
+            order=self.order,
+            cutoffs=parse_cutoffs(self.prune),
+            vocabulary=self.vocabulary,
+            vocabulary_size=self.vocabulary_size,
+            count_unknown=self.count_unk,
+            smoothing=cast(Any, self.smoothing),
+            classes=self.classes,
+            class_file=self.class_file,
+            skip=self.skip,
+            backward=self.backward,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorOptions:
+    """What estimates the model."""
+
     engine: Annotated[
         str,
         typer.Option(metavar="ours|lmplz", help="Estimator: 'ours', in memory; or KenLM's 'lmplz', on disk."),
-    ] = "ours",
+    ] = "ours"
     memory: Annotated[
         str, typer.Option(help="Memory that lmplz may use for sorting (its option -S), such as 80% or 4G.")
-    ] = "80%",
+    ] = "80%"
+
+
+@expand_options
+def ngram(
+    texts: TextsArgument,
+    output: OutputOption,
+    *,
+    model: EstimatedModel,
+    normaliser: NormaliserOption = None,
+    validation: Annotated[Path | None, typer.Option(help="Text on which to measure the perplexity.")] = None,
+    estimator: EstimatorOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Estimate an n-gram model of words or of classes of words, by default with Kneser-Ney smoothing.
@@ -134,20 +160,9 @@ def ngram(
     """
     check_model_output("-o", output)
     chosen = choose_normaliser(normaliser)
-    options = NGramOptions(
-        order,
-        parse_cutoffs(prune),
-        vocabulary,
-        vocabulary_size,
-        count_unk,
-        cast(Any, smoothing),
-        classes,
-        class_file,
-        skip,
-        backward,
-    )
+    options = model.to_options()
     with staged_output(output) as file:
-        summary = train_ngram(texts, chosen, file, options, engine=engine, memory=memory)
+        summary = train_ngram(texts, chosen, file, options, engine=estimator.engine, memory=estimator.memory)
         summary, measured = replace(summary, output=str(output)), None
         if validation:
             words = list(read_sentences([validation], chosen))

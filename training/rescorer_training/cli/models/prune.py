@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.output import print_results_apart
 from rescorer.errors import ConfigError
 from rescorer.lm.ngrams.reading import contains_words
@@ -35,6 +36,54 @@ from rescorer_training.ngram.prune import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class CriterionOptions:
+    """How many n-grams are pruned, and what tells how often their histories occur.
+
+    Raises:
+        ConfigError: options contradict one another.
+    """
+
+    threshold: Annotated[
+        float | None,
+        typer.Option(help="Relative rise of the perplexity below which an n-gram is pruned: 1e-8, 1e-7, …"),
+    ] = None
+    keep: Annotated[
+        int | None, typer.Option(help="Maximum number of n-grams to keep; use instead of --threshold.")
+    ] = None
+    history: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(HISTORIES),
+            help="Source of the probability of a history: 'counts' of --text; 'stationary', an endless text "
+            "that the model generates; or 'model', the product of the model's probabilities, which is wrong "
+            "for Kneser-Ney models. Default: counts with --text, otherwise stationary.",
+        ),
+    ] = None
+    text: Annotated[
+        list[Path] | None, typer.Option(help="Training text for --history counts; repeat for more.")
+    ] = None
+
+    @property
+    def source(self) -> str:
+        """The source of the probability of a history."""
+        return self.history or ("counts" if self.text else "stationary")
+
+    def __post_init__(self) -> None:
+        source, threshold = self.source, self.threshold
+        if source not in HISTORIES:
+            raise ConfigError(f"history is {source!r}; expected one of {', '.join(HISTORIES)}")
+        if source == "counts" and not self.text:
+            raise ConfigError("--history counts needs the training text; give it with --text")
+        if source != "counts" and self.text:
+            raise ConfigError(f"--text can only be used with --history counts, got --history {source}")
+        if (threshold is None) == (self.keep is None):
+            raise ConfigError("give either --threshold or --keep")
+        if threshold is not None and not threshold > 0:
+            raise ConfigError(f"threshold is {threshold}; expected a positive number, such as 1e-8")
+
+
+@expand_options
 def prune_command(
     model: Annotated[Path, typer.Argument(help="ARPA file to prune, gzip or plain, or n-gram table.")],
     output: Annotated[
@@ -45,25 +94,8 @@ def prune_command(
             help="ARPA file to write, gzip if the name ends in .gz; or a KenLM binary if it ends in .bin.",
         ),
     ],
-    threshold: Annotated[
-        float | None,
-        typer.Option(help="Relative rise of the perplexity below which an n-gram is pruned: 1e-8, 1e-7, …"),
-    ] = None,
-    keep: Annotated[
-        int | None, typer.Option(help="Maximum number of n-grams to keep; use instead of --threshold.")
-    ] = None,
-    history: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join(HISTORIES),
-            help="Source of the probability of a history: 'counts' of --text; 'stationary', an endless text "
-            "that the model generates; or 'model', the product of the model's probabilities, which is wrong "
-            "for Kneser-Ney models. Default: counts with --text, otherwise stationary.",
-        ),
-    ] = None,
-    text: Annotated[
-        list[Path] | None, typer.Option(help="Training text for --history counts; repeat for more.")
-    ] = None,
+    *,
+    criterion: CriterionOptions,
     test: Annotated[
         Path | None, typer.Option(help="Text on which to measure the perplexity before and after.")
     ] = None,
@@ -77,8 +109,6 @@ def prune_command(
 
     Example: rescorer-train prune books4.arpa.gz -o small.arpa.gz --keep 1000000 --test test.txt
     """
-    history = history or ("counts" if text else "stationary")
-    check_options(history, text, threshold, keep)
     check_model_output("-o", output)
     check_no_pipe(model)
     if not model.exists() or not contains_words(model):
@@ -86,8 +116,8 @@ def prune_command(
     chosen = choose_normaliser(normaliser, [model])
     whole = load_backoff_model(model, "reading")
     backward = is_backward(model)
-    probs = compute_history(whole, history, text or [], chosen, backward=backward)
-    small, result = prune(whole, probs, threshold=threshold, keep=keep)
+    probs = compute_history(whole, criterion, chosen, backward=backward)
+    small, result = prune(whole, probs, threshold=criterion.threshold, keep=criterion.keep)
     with staged_output(output) as file:
         with atomic_output(file) as partial:
             small.save(partial)
@@ -95,7 +125,7 @@ def prune_command(
         record_normaliser(file, chosen)
         record_direction(file, backward=backward)
         facts: dict[str, Any] = {
-            "history": history,
+            "history": criterion.source,
             **asdict(result),
             "before": [int(n) for n in np.diff(whole.trie.bounds)],
             "bytes_before": model.stat().st_size,
@@ -107,30 +137,19 @@ def prune_command(
         typer.echo(json.dumps(facts) if as_json else format_summary(facts))
 
 
-def check_options(history: str, text: list[Path] | None, threshold: float | None, keep: int | None) -> None:
-    """Raise ConfigError if options contradict one another; called before a large model is read."""
-    if history not in HISTORIES:
-        raise ConfigError(f"history is {history!r}; expected one of {', '.join(HISTORIES)}")
-    if history == "counts" and not text:
-        raise ConfigError("--history counts needs the training text; give it with --text")
-    if history != "counts" and text:
-        raise ConfigError(f"--text can only be used with --history counts, got --history {history}")
-    if (threshold is None) == (keep is None):
-        raise ConfigError("give either --threshold or --keep")
-    if threshold is not None and not threshold > 0:
-        raise ConfigError(f"threshold is {threshold}; expected a positive number, such as 1e-8")
-
-
 def compute_history(
-    model: BackoffModel, history: str, texts: list[Path], normaliser: Normaliser, *, backward: bool = False
+    model: BackoffModel, criterion: CriterionOptions, normaliser: Normaliser, *, backward: bool = False
 ) -> np.ndarray:
     """Compute the probability of every history by the chosen method, (R,)."""
-    if history == "stationary":
+    if criterion.source == "stationary":
         return compute_stationary_history(model, "history")
-    if history == "model":
+    if criterion.source == "model":
         return compute_model_history(model)
     ids = {word: i for i, word in enumerate(model.trie.words)}
-    encoded = encode_text(texts, normaliser, ids, unknown_id=ids[UNKNOWN], end_id=ids[END], backward=backward)
+    encoded = encode_text(
+        criterion.text or [], normaliser, ids,
+        unknown_id=ids[UNKNOWN], end_id=ids[END], backward=backward,
+    )  # fmt: skip
     return compute_count_history(model, encoded)
 
 

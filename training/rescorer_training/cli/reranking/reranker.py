@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -30,36 +30,11 @@ from rescorer_training.cli.reranking.render_reranker import make_page, make_tabl
 if TYPE_CHECKING:
     from rescorer_training.reranker.training import TrainingLists
 
-NameOption = Annotated[
-    str, typer.Option("--name", help="Name of the reranker, and of the weights set that uses it.")
-]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Write the reranker even if its gain may be chance.")
-]
-ShareReferencesOption = Annotated[
-    bool,
-    typer.Option(
-        "--share-references",
-        help="Divide the lists by group alone: also train on lists whose reference the held-out lists have "
-        "too, as where everybody says the same few sentences.",
-    ),
-]
-PriorListsOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--prior-lists",
-        metavar="FILE",
-        help="Lists of another kind, with references: made ones, or without some stream; repeat for more. "
-        "A first reranker is trained on them, and its weights are a further start to choose from. --map, "
-        "--stream, --groups and --format are not for them: apply these by `rescorer convert`.",
-    ),
-]
 
+@dataclass(frozen=True, slots=True)
+class RerankerOptions:
+    """The reranker to train: where it is written, and what it learns from."""
 
-@expand_options
-def reranker_command(
-    files: Annotated[list[str], typer.Argument(metavar="LISTS…", help="N-best lists with references.")],
-    bundle: BundleOption,
     output: Annotated[
         Path,
         typer.Option(
@@ -68,13 +43,39 @@ def reranker_command(
             metavar="NAME/VERSION",
             help="Folder of the bundle to write: a copy of --bundle with the reranker.",
         ),
-    ],
+    ]
+    name: Annotated[str, typer.Option(help="Name of the reranker, and of the weights set that uses it.")] = (
+        "reranker"
+    )
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the reranker even if its gain may be chance.")
+    ] = False
+    share_references: Annotated[
+        bool,
+        typer.Option(
+            "--share-references",
+            help="Divide the lists by group alone: also train on lists whose reference the held-out lists "
+            "have too, as where everybody says the same few sentences.",
+        ),
+    ] = False
+    prior_lists: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Lists of another kind, with references: made ones, or without some stream; repeat for "
+            "more. A first reranker is trained on them, and its weights are a further start to choose from. "
+            "--map, --stream, --groups and --format are not for them: apply these by `rescorer convert`.",
+        ),
+    ] = None
+    seed: SeedOption = 0
+
+
+@expand_options
+def reranker_command(
+    files: Annotated[list[str], typer.Argument(metavar="LISTS…", help="N-best lists with references.")],
+    bundle: BundleOption,
     *,
-    name: NameOption = "reranker",
-    force: ForceOption = False,
-    share_references: ShareReferencesOption = False,
-    prior_lists: PriorListsOption = None,
-    seed: SeedOption = 0,
+    wanted: RerankerOptions,
     options: RankedListOptions,
     cache: CacheOptions,
     device: DeviceOption = "cpu",
@@ -96,8 +97,8 @@ def reranker_command(
 
     counting = options.counting.settings()
     rescorer = cache.load_rescorer(bundle, device)
-    check_output(output, rescorer.bundle, name)
-    page_file = output.with_suffix(".md")
+    check_output(wanted.output, rescorer.bundle, wanted.name)
+    page_file = wanted.output.with_suffix(".md")
     check_page_path(page_file)
     base = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     first_pass = options.parse_first_pass()
@@ -105,27 +106,36 @@ def reranker_command(
     lists = read_files(files, options.reference, options.lists, rejected)
     options.check_streams(lists, base, files[0])
     training_lists = score_files(files, lists, rescorer, base, first_pass, counting, rejected)
-    prior = read_prior_lists(prior_lists, rescorer, base, counting, rejected) if prior_lists else None
+    prior = None
+    if wanted.prior_lists:
+        prior = read_prior_lists(wanted.prior_lists, rescorer, base, counting, rejected)
     rejected.report()
     training_lists.check()
     if prior:
         check_prior_lists(prior)
-    rules = compare_rules(training_lists, rescorer, first_pass, share_references=share_references)
+    share = wanted.share_references
+    rules = compare_rules(training_lists, rescorer, first_pass, share_references=share)
     words = encode_lists(rescorer, [item.nbest for item in training_lists.scored])
     training = train_reranker(
-        training_lists, rules, name, seed=seed, share_references=share_references, prior=prior, encoded=words
+        training_lists,
+        rules,
+        wanted.name,
+        seed=wanted.seed,
+        share_references=share,
+        prior=prior,
+        encoded=words,
     )
     report = training.report
-    is_written = report.is_better or force
-    page = make_page(report, f"Reranker {name!r}: {', '.join(Path(file).name for file in files)}")
+    is_written = report.is_better or wanted.force
+    page = make_page(report, f"Reranker {wanted.name!r}: {', '.join(Path(file).name for file in files)}")
     if is_written:
-        publish_with_reranker(rescorer.bundle, training.reranker, page, output)
+        publish_with_reranker(rescorer.bundle, training.reranker, page, wanted.output)
     write_text(page_file, page)
     if as_json:
         facts = {**report.to_dict(), "written": is_written, "rejected": len(rejected)}
         typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
     else:
-        use = f"written to {output}: use it with --weights {name}"
+        use = f"written to {wanted.output}: use it with --weights {wanted.name}"
         what = use if is_written else "not written (see --force)"
         outcome = f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected"
         print_out(*make_tables(report), outcome)

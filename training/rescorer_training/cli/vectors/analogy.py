@@ -8,15 +8,15 @@ from typing import Annotated, Any
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer_training.cli.options import JsonOption
-from rescorer_training.cli.vectors.options import EncodingOption, FormatOption, LimitOption, VectorsArgument
+from rescorer_training.cli.vectors.options import VectorReadingOptions, VectorsArgument
 from rescorer_training.vectors.evaluation.analogy import Answers, Method, answer_analogies, summarise
 from rescorer_training.vectors.evaluation.questions import read_analogies
-from rescorer_training.vectors.files import read_vectors
-from rescorer_training.vectors.files.formats import Encoding
 
 
+@expand_options
 def analogy_command(
     vectors: VectorsArgument,
     questions: Annotated[
@@ -26,9 +26,8 @@ def analogy_command(
             help="Questions in the format of Google's: ': category', then four words per line.",
         ),
     ],
-    format: FormatOption = None,
-    limit: LimitOption = None,
-    encoding: EncodingOption = Encoding.UTF_8,
+    *,
+    reading: VectorReadingOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Answer analogies, "Athens is to Greece as Oslo is to …", by category, with 3CosAdd and 3CosMul.
@@ -41,7 +40,7 @@ def analogy_command(
     Example: rescorer-train vectors analogy vectors.bin questions-words.txt
     """
     categories = read_analogies(questions)
-    answers = answer_analogies(read_vectors(vectors, format, limit=limit, encoding=encoding), categories)
+    answers = answer_analogies(reading.read(vectors), categories)
     sums = summarise(categories, answers)
     if as_json:
         facts = {

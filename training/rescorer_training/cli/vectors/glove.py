@@ -7,29 +7,21 @@ from typing import Annotated
 
 import typer
 
-from rescorer.bundle import TEXT
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.output import print_results_apart
 from rescorer.runtime.cpu_count import count_cpus
-from rescorer_training.cli.options import (
-    NormaliserOption,
-    ResumeOption,
-    TextsArgument,
-    ThreadsOption,
-)
-from rescorer_training.cli.outputs import check_run_output
+from rescorer_training.cli.options import TextsArgument
 from rescorer_training.cli.vectors.options import (
     MemoryOption,
     OutputFormatOption,
+    VectorRunOptions,
     VectorsOutputOption,
 )
 from rescorer_training.cli.vectors.outputs import prepare_output
 from rescorer_training.data.normalisation import choose_normaliser
-from rescorer_training.vectors.encoded_text import IDS_FILE, VOCABULARY_FILE
 from rescorer_training.vectors.files import write_vectors
 from rescorer_training.vectors.files.formats import VectorFormat
 from rescorer_training.vectors.glove.options import GloveOptions
-from rescorer_training.vectors.sources import SOURCES_FILE, check_sources
 
 
 @expand_options
@@ -42,9 +34,7 @@ def glove_command(
     *,
     to: OutputFormatOption = VectorFormat.WORD2VEC,
     memory_mb: MemoryOption = 1024,
-    normaliser: NormaliserOption = None,
-    threads: ThreadsOption = None,
-    resume: ResumeOption = False,
+    settings: VectorRunOptions,
     options: GloveOptions,
 ) -> None:
     """Train GloVe vectors, whose products approximate the logarithms of co-occurrences.
@@ -57,12 +47,10 @@ def glove_command(
     from rescorer_training.vectors.glove import run  # deferred, because importing torch takes seconds
 
     prepare_output(output)
-    if resume:
-        check_sources(folder, texts, choose_normaliser(normaliser) if normaliser else None)
-    else:
-        check_run_output("--run", folder, (TEXT, SOURCES_FILE, IDS_FILE, VOCABULARY_FILE))
-        run.start_run(texts, choose_normaliser(normaliser), folder, options, memory_mb=memory_mb)
-    vectors, state = run.run(folder, options, threads or count_cpus())
+    settings.check_folder(folder, texts)
+    if not settings.resume:
+        run.start_run(texts, choose_normaliser(settings.normaliser), folder, options, memory_mb=memory_mb)
+    vectors, state = run.run(folder, options, settings.threads or count_cpus())
     write_vectors(output, vectors, to)
     with print_results_apart(output):
         typer.echo(

@@ -6,24 +6,20 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.output import print_results_apart
 from rescorer_training.cli.options import NormaliserOption, SeedOption, TextsArgument
-from rescorer_training.cli.vectors.options import (
-    DimensionsOption,
-    MinCountOption,
-    OutputFormatOption,
-    VectorsOutputOption,
-)
+from rescorer_training.cli.vectors.options import DimensionsOption, MinCountOption, VectorsTarget
 from rescorer_training.cli.vectors.outputs import open_temporary_folder, prepare_output
 from rescorer_training.data.normalisation import choose_normaliser
 from rescorer_training.vectors.files import write_vectors
-from rescorer_training.vectors.files.formats import VectorFormat
 
 
+@expand_options
 def lsa_command(
     texts: TextsArgument,
-    output: VectorsOutputOption,
-    to: OutputFormatOption = VectorFormat.WORD2VEC,
+    target: VectorsTarget,
+    *,
     dimensions: DimensionsOption = 300,
     document_sentences: Annotated[
         int, typer.Option(help="Number of consecutive sentences that are one document.")
@@ -43,10 +39,10 @@ def lsa_command(
     from rescorer_training.vectors.lsa import analyse
 
     chosen = choose_normaliser(normaliser)
-    prepare_output(output)
-    with open_temporary_folder(output) as folder:
+    prepare_output(target.output)
+    with open_temporary_folder(target.output) as folder:
         text = prepare_text(texts, chosen, folder, min_count)
         vectors = analyse(text, dimensions, document_sentences, seed)
-    write_vectors(output, vectors, to)
-    with print_results_apart(output):
-        typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+    write_vectors(target.output, vectors, target.to)
+    with print_results_apart(target.output):
+        typer.echo(f"{target.output}: {len(vectors):,} words, {vectors.dimensions} dimensions")

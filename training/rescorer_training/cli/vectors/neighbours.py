@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer_training.cli.options import JsonOption
-from rescorer_training.cli.vectors.options import EncodingOption, FormatOption, LimitOption, VectorsArgument
+from rescorer_training.cli.vectors.options import VectorReadingOptions, VectorsArgument
 from rescorer_training.vectors.evaluation.neighbours import find_neighbours, parse_sum
-from rescorer_training.vectors.files import read_vectors
-from rescorer_training.vectors.files.formats import Encoding
 
 
+@expand_options
 def neighbours_command(
     vectors: VectorsArgument,
     words: Annotated[
@@ -23,9 +23,8 @@ def neighbours_command(
         typer.Argument(metavar="WORD…", help="Words, or sums of words in quotes: 'king - man + woman'."),
     ],
     number: Annotated[int, typer.Option("-n", "--number", min=1, help="Number of neighbours to show.")] = 10,
-    format: FormatOption = None,
-    limit: LimitOption = None,
-    encoding: EncodingOption = Encoding.UTF_8,
+    *,
+    reading: VectorReadingOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Show the words whose vectors are nearest, by the cosine, to that of a word or a sum of words.
@@ -35,7 +34,7 @@ def neighbours_command(
 
     Example: rescorer-train vectors neighbours vectors.bin house 'king - man + woman'
     """
-    content = read_vectors(vectors, format, limit=limit, encoding=encoding)
+    content = reading.read(vectors)
     terms = [parse_sum(text, content) for text in words]
     found = {text: find_neighbours(content, sum_, number) for text, sum_ in zip(words, terms, strict=True)}
     if as_json:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.errors import ConfigError
 from rescorer.formats.io import text_io
-from rescorer_training.cli.vectors.options import EncodingOption, FormatOption, LimitOption, VectorsArgument
+from rescorer_training.cli.vectors.options import VectorReadingOptions, VectorsArgument
 from rescorer_training.cli.vectors.outputs import prepare_output
-from rescorer_training.vectors.files import read_vectors
-from rescorer_training.vectors.files.formats import Encoding
 from rescorer_training.vectors.plots.image import draw_png
 from rescorer_training.vectors.plots.page import render_page
 from rescorer_training.vectors.plots.picture import make_picture
@@ -20,32 +20,49 @@ from rescorer_training.vectors.plots.projection import Projection, check_librari
 from rescorer_training.vectors.plots.selection import (
     MAX_WORDS,
     MIN_WORDS,
+    Selection,
     select_from_file,
     select_most_frequent,
 )
+from rescorer_training.vectors.word_vectors import WordVectors
 
 MAX_SHOWN = 5
 
 
-def plot_command(
-    vectors: VectorsArgument,
-    output: Annotated[
-        Path,
-        typer.Option("-o", "--output", help="File to write: a picture (.png), or a page to explore (.html)."),
-    ],
+@dataclass(frozen=True, slots=True)
+class DrawnWords:
+    """Which words to draw."""
+
     number: Annotated[
         int,
         typer.Option(
             "-n", "--number", min=MIN_WORDS, max=MAX_WORDS, help="Number of words, the most frequent."
         ),
-    ] = 500,
+    ] = 500
     words: Annotated[
         Path | None,
         typer.Option(
             help="File of the words to draw instead: one per line, and after a tab, optionally, the name of "
             "its group, which chooses the colour."
         ),
-    ] = None,
+    ] = None
+
+    def select(self, vectors: WordVectors) -> Selection:
+        """Select the words; raises FormatError if their file cannot be read."""
+        if self.words:
+            return select_from_file(vectors, self.words)
+        return select_most_frequent(vectors, self.number)
+
+
+@expand_options
+def plot_command(
+    vectors: VectorsArgument,
+    output: Annotated[
+        Path,
+        typer.Option("-o", "--output", help="File to write: a picture (.png), or a page to explore (.html)."),
+    ],
+    *,
+    drawn: DrawnWords,
     projection: Annotated[
         list[Projection] | None,
         typer.Option(
@@ -55,9 +72,7 @@ def plot_command(
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of t-SNE.")] = 0,
     title: Annotated[str | None, typer.Option(help="Title. Default: the name of VECTORS.")] = None,
-    format: FormatOption = None,
-    limit: LimitOption = None,
-    encoding: EncodingOption = Encoding.UTF_8,
+    reading: VectorReadingOptions,
 ) -> None:
     """Draw words as points of a plane, those with similar vectors close together.
 
@@ -74,8 +89,8 @@ def plot_command(
     if len(chosen) > 1 and not is_page:
         raise ConfigError(f"a picture shows one projection, got {len(chosen)}; write a page (.html) for more")
     prepare_output(output)
-    content = read_vectors(vectors, format, limit=limit, encoding=encoding)
-    selection = select_from_file(content, words) if words else select_most_frequent(content, number)
+    content = reading.read(vectors)
+    selection = drawn.select(content)
     picture = make_picture(content, selection, chosen, seed, vectors.name if title is None else title)
     if is_page:
         text_io.write_text(output, render_page(picture))

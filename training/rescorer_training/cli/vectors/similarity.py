@@ -10,16 +10,16 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
 from rescorer_training.cli.options import JsonOption
-from rescorer_training.cli.vectors.options import EncodingOption, FormatOption, LimitOption, VectorsArgument
+from rescorer_training.cli.vectors.options import VectorReadingOptions, VectorsArgument
 from rescorer_training.vectors.evaluation.questions import SimilaritySet, read_similarities
 from rescorer_training.vectors.evaluation.similarity import Similarities, measure_similarity
-from rescorer_training.vectors.files import read_vectors
-from rescorer_training.vectors.files.formats import Encoding
 
 
+@expand_options
 def similarity_command(
     vectors: VectorsArgument,
     sets: Annotated[
@@ -30,9 +30,8 @@ def similarity_command(
             "folder, all files that end in .txt or .txt.gz.",
         ),
     ],
-    format: FormatOption = None,
-    limit: LimitOption = None,
-    encoding: EncodingOption = Encoding.UTF_8,
+    *,
+    reading: VectorReadingOptions,
     seed: Annotated[int, typer.Option(min=0, help="Random seed of the bootstrap.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
@@ -45,7 +44,7 @@ def similarity_command(
     Example: rescorer-train vectors similarity vectors.bin similarity/
     """
     read = read_sets(sets)
-    result = measure_similarity(read_vectors(vectors, format, limit=limit, encoding=encoding), read, seed)
+    result = measure_similarity(reading.read(vectors), read, seed)
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rescorer.cli.options.evaluation.scoring import make_list_reader
+from rescorer.cli.options.evaluation.scoring import ReferenceOption, make_list_reader
 from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.output import check_output_path
 from rescorer.errors import ConfigError
 from rescorer.formats.io.targets import is_stream
 from rescorer.types import NBestList
-from rescorer_training.cli.options import SeedOption
+from rescorer_training.cli.options import NormaliserOption, SeedOption
 
 if TYPE_CHECKING:
     from rescorer_training.lists.texts import Choice
@@ -26,13 +26,6 @@ TextsArgument = Annotated[
 OutputOption = Annotated[
     Path, typer.Option("-o", "--output", help="JSON-lines file of lists to write; .gz compresses it.")
 ]
-ExcludeOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="LISTS",
-        help="Lists whose references must not be used, compared after normalisation; repeat for more files.",
-    ),
-]
 MAX_WORDS = 20
 """Longer sentences take long to recognise."""
 
@@ -41,6 +34,14 @@ MAX_WORDS = 20
 class SentenceOptions:
     """Which sentences of the texts to use."""
 
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LISTS",
+            help="Lists whose references must not be used, compared after normalisation; repeat for more "
+            "files.",
+        ),
+    ] = None
     number: Annotated[
         int, typer.Option("-n", "--number", min=1, help="Number of sentences; each gives one list.")
     ] = 1000
@@ -60,36 +61,43 @@ class SentenceOptions:
         return Choice(self.number, self.seed, self.min_words, self.max_words)
 
 
-def read_lists(files: Sequence[str], reference: str | None, options: ListInputOptions) -> list[NBestList]:
-    """Read the lists of files, which must all have references.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """How lists and texts are read."""
 
-    Raises:
-        InputError: a list cannot be read.
-        ConfigError: a file has no references.
-    """
-    lists: list[NBestList] = []
-    read = make_list_reader(reference, options)
-    for file in files:
-        before = len(lists)
-        for item in read(file):
-            if not isinstance(item, NBestList):
-                raise item
-            lists.append(item)
-        if all(nbest.reference is None for nbest in lists[before:]):
-            raise ConfigError(
-                f"{file}: no list has a reference; name their field with --map reference=FIELD, or give "
-                "a file with --reference"
-            )
-    return lists
+    reference: ReferenceOption = None
+    list_options: ListInputOptions
+    normaliser: NormaliserOption = None
 
+    def read_lists(self, files: Sequence[str]) -> list[NBestList]:
+        """Read the lists of files, which must all have references.
 
-def read_excluded(files: Sequence[str], reference: str | None, options: ListInputOptions) -> list[NBestList]:
-    """Read lists whose references must not be used; a note on stderr says how many have none."""
-    lists = read_lists(files, reference, options)
-    if missing := sum(nbest.reference is None for nbest in lists):
-        without = f"{missing:,} of the {len(lists):,} lists of --exclude have no reference"
-        typer.echo(f"note: {without}; what was said in them may be in the result", err=True)
-    return lists
+        Raises:
+            InputError: a list cannot be read.
+            ConfigError: a file has no references.
+        """
+        lists: list[NBestList] = []
+        read = make_list_reader(self.reference, self.list_options)
+        for file in files:
+            before = len(lists)
+            for item in read(file):
+                if not isinstance(item, NBestList):
+                    raise item
+                lists.append(item)
+            if all(nbest.reference is None for nbest in lists[before:]):
+                raise ConfigError(
+                    f"{file}: no list has a reference; name their field with --map reference=FIELD, or give "
+                    "a file with --reference"
+                )
+        return lists
+
+    def read_excluded(self, files: Sequence[str]) -> list[NBestList]:
+        """Read lists whose references must not be used; a note on stderr says how many have none."""
+        lists = self.read_lists(files)
+        if missing := sum(nbest.reference is None for nbest in lists):
+            without = f"{missing:,} of the {len(lists):,} lists of --exclude have no reference"
+            typer.echo(f"note: {without}; what was said in them may be in the result", err=True)
+        return lists
 
 
 def check_paths(output: Path) -> None:

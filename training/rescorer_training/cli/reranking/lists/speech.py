@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation.scoring import ReferenceOption
-from rescorer.cli.options.lists import ListInputOptions
 from rescorer.errors import ConfigError
-from rescorer_training.cli.options import JsonOption, NormaliserOption
+from rescorer_training.cli.options import JsonOption
 from rescorer_training.cli.reranking.lists.common import (
-    ExcludeOption,
     OutputOption,
+    ReadingOptions,
     SentenceOptions,
     TextsArgument,
     check_paths,
     count,
-    read_excluded,
     report_few,
 )
 
@@ -51,13 +48,10 @@ class NoiseOptions:
         return self.min_snr, self.max_snr
 
 
-@expand_options
-def speech_command(
-    texts: TextsArgument,
-    output: OutputOption,
-    *,
-    exclude: ExcludeOption = None,
-    sentences: SentenceOptions,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechOptions:
+    """How sentences are spoken and recognised."""
+
     voice: Annotated[
         list[str] | None,
         typer.Option(
@@ -65,17 +59,24 @@ def speech_command(
             help="Voice to use, such as flite:slt, festival:ked_diphone or espeak-ng:en-us+m3; repeat for "
             "more. Default: 5 of flite and 3 of festival.",
         ),
-    ] = None,
-    depth: Annotated[int, typer.Option(min=1, help="Maximum number of hypotheses per list.")] = 100,
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1,
-    noise: NoiseOptions,
+    ] = None
+    depth: Annotated[int, typer.Option(min=1, help="Maximum number of hypotheses per list.")] = 100
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1
+    noise: NoiseOptions
     timeout: Annotated[
         float,
         typer.Option(min=1, metavar="SECONDS", help="Time for one sentence, after which it is rejected."),
-    ] = 120.0,
-    reference: ReferenceOption = None,
-    list_options: ListInputOptions,
-    normaliser: NormaliserOption = None,
+    ] = 120.0
+
+
+@expand_options
+def speech_command(
+    texts: TextsArgument,
+    output: OutputOption,
+    *,
+    sentences: SentenceOptions,
+    speech: SpeechOptions,
+    reading: ReadingOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Speak sentences by synthetic voices, and recognise them with PocketSphinx.
@@ -97,19 +98,18 @@ def speech_command(
 
     check_paths(output)
     choice = sentences.to_choice()
-    snr_range_db = noise.to_range()
-    voices = tuple(dict.fromkeys(voice or DEFAULT_VOICES))
+    snr_range_db = speech.noise.to_range()
+    voices = tuple(dict.fromkeys(speech.voice or DEFAULT_VOICES))
     check_voices(voices)
     import_pocketsphinx()
-    chosen_normaliser = choose_normaliser(normaliser)
-    others = read_excluded(exclude or [], reference, list_options)
-    excluded = reference_words(others, chosen_normaliser)
-    chosen = choose_sentences(texts, chosen_normaliser, choice, excluded)
-    settings = SpeechSettings(sentences.seed, depth, voices, snr_range_db)
+    normaliser = choose_normaliser(reading.normaliser)
+    excluded = reference_words(reading.read_excluded(sentences.exclude or []), normaliser)
+    chosen = choose_sentences(texts, normaliser, choice, excluded)
+    settings = SpeechSettings(sentences.seed, speech.depth, voices, snr_range_db)
     folder = unfinished_folder(output)
     try:
         summary = make_speech_lists(
-            chosen, output, settings, PocketSphinx, n_processes=processes, timeout_s=timeout
+            chosen, output, settings, PocketSphinx, n_processes=speech.processes, timeout_s=speech.timeout
         )
     except (KeyboardInterrupt, SystemExit):
         typer.echo(f"note: finished lists are kept in {folder}; start the command again to go on", err=True)

@@ -4,27 +4,44 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation.scoring import ReferenceOption
-from rescorer.cli.options.lists import ListInputOptions
 from rescorer.errors import ConfigError
-from rescorer_training.cli.options import JsonOption, NormaliserOption
+from rescorer_training.cli.options import JsonOption
 from rescorer_training.cli.reranking.lists.common import (
-    ExcludeOption,
     OutputOption,
+    ReadingOptions,
     SentenceOptions,
     TextsArgument,
     check_paths,
     count,
-    read_excluded,
-    read_lists,
     report_few,
 )
+
+
+@dataclass(frozen=True, slots=True)
+class WrongWordOptions:
+    """What wrong words sound like, and in which contexts they occur."""
+
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(
+            help="Pronunciation dictionary in the form of the CMU dictionary. Default: that of the Python "
+            "package pocketsphinx."
+        ),
+    ] = None
+    ngram: Annotated[
+        Path | None,
+        typer.Option(
+            help="ARPA file or KenLM binary: wrong words fit their context, and scores follow it. Default: "
+            "counts of words in the texts."
+        ),
+    ] = None
 
 
 @expand_options
@@ -33,25 +50,9 @@ def text_command(
     output: OutputOption,
     like: Annotated[str, typer.Option(metavar="LISTS", help="Real lists with references to imitate.")],
     *,
-    exclude: ExcludeOption = None,
     sentences: SentenceOptions,
-    dictionary: Annotated[
-        Path | None,
-        typer.Option(
-            help="Pronunciation dictionary in the form of the CMU dictionary. Default: that of the Python "
-            "package pocketsphinx."
-        ),
-    ] = None,
-    ngram: Annotated[
-        Path | None,
-        typer.Option(
-            help="ARPA file or KenLM binary: wrong words fit their context, and scores follow it. Default: "
-            "counts of words in the texts."
-        ),
-    ] = None,
-    reference: ReferenceOption = None,
-    list_options: ListInputOptions,
-    normaliser: NormaliserOption = None,
+    wrong_words: WrongWordOptions,
+    reading: ReadingOptions,
     as_json: JsonOption = False,
 ) -> None:
     """Make lists from text alone, in imitation of real lists.
@@ -76,15 +77,16 @@ def text_command(
     check_paths(output)
     check_read_twice(texts)
     choice = sentences.to_choice()
-    pronunciations = Pronunciations.read(dictionary or dictionary_path())
-    chosen_normaliser = choose_normaliser(normaliser, [ngram] if ngram else [])
-    real = read_lists([like], reference, list_options)
-    counts = count_words(texts, chosen_normaliser)
+    pronunciations = Pronunciations.read(wrong_words.dictionary or dictionary_path())
+    ngram = wrong_words.ngram
+    normaliser = choose_normaliser(reading.normaliser, [ngram] if ngram else [])
+    real = reading.read_lists([like])
+    counts = count_words(texts, normaliser)
     model = NGramContext(ngram) if ngram else CountModel(counts)
-    imitator = ListImitator(real, chosen_normaliser, pronunciations, counts, model)
-    others = read_excluded(exclude or [], reference, list_options)
-    excluded = reference_words([*real, *others], chosen_normaliser)
-    chosen = choose_sentences(texts, chosen_normaliser, choice, excluded)
+    imitator = ListImitator(real, normaliser, pronunciations, counts, model)
+    others = reading.read_excluded(sentences.exclude or [])
+    excluded = reference_words([*real, *others], normaliser)
+    chosen = choose_sentences(texts, normaliser, choice, excluded)
     with writer(output) as write, track("making lists", "lists", len(chosen)) as task:
         for nbest in imitator.make_all(chosen):
             write(nbest)
