@@ -1,4 +1,4 @@
-"""From lists to ranked lists, whoever runs the models.
+"""From lists to ranked lists; the models run elsewhere.
 
 Lists and options come in, prepared lists, batches with requests for scores, columns and rankings go out.
 ``batch`` cuts, builds and sums, ``components`` says what a number of a hypothesis is, ``ranker`` prepares and

@@ -1,6 +1,6 @@
 """The only place that plans batches, builds their tries, and turns edge scores into numbers of hypotheses.
 
-Whoever drives a batch decides where the models run:
+The driver of a batch decides where the models run:
 
     batch = Batch(parts)
     request = batch.advance()

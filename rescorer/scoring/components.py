@@ -49,13 +49,13 @@ class AskedBy(NamedTuple):
     """Names of fields that ask for a component where they are not empty or 0."""
 
     options: tuple[str, ...] = ()
-    """Of ``RescoreOptions``."""
+    """Fields of ``RescoreOptions``."""
     weights: tuple[str, ...] = ()
-    """Of ``Weights``."""
+    """Fields of ``Weights``."""
     lists: tuple[str, ...] = ()
-    """Of ``NBestList``; other lists of the same request do without the component."""
+    """Fields of ``NBestList``; other lists of the same request do without the component."""
     hypotheses: tuple[str, ...] = ()
-    """Of the last hypothesis of a list, likewise."""
+    """Fields of the last hypothesis of a list, likewise."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -123,7 +123,7 @@ class Growth(NamedTuple):
 
     n_hypotheses: int
     bytes_each: int
-    """Of each in an answer, besides its columns."""
+    """Largest size of each in an answer, besides its columns."""
     text: str
     """A text as long as the longest of them can become."""
 

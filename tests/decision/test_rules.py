@@ -52,11 +52,13 @@ def test_minimum_bayes_risk_orders_by_expected_errors(library):
 def test_the_rule_of_the_weights_applies_unless_the_call_says_otherwise(library):
     weights = Weights("stream", {"s": 1.0}, {}, decision=MBR)
     assert library.rescore([VOTES], weights)[0].decision == MBR
-    assert library.rescore([VOTES], weights, DecisionRule())[0].best.text == "the cat sat"
+    assert library.rescore([VOTES], weights, decision=DecisionRule())[0].best.text == "the cat sat"
 
 
 def test_low_temperature_is_the_maximum(library):
-    (answer,) = library.rescore([VOTES], STREAM_ONLY, DecisionRule("minimum_bayes_risk", temperature=0.01))
+    (answer,) = library.rescore(
+        [VOTES], STREAM_ONLY, decision=DecisionRule("minimum_bayes_risk", temperature=0.01)
+    )
     assert answer.best.text == "the cat sat"
 
 
@@ -73,7 +75,7 @@ def test_posteriors_of_merged_hypotheses_are_added_and_dropped_ones_do_not_count
 def test_characters_differ_from_words(library):
     nbest = make_list(("aaaaaaaa x", 0.0), ("aaaaaaab x", 0.0), ("aaaaaaaa yyyyyyyyy", 0.0))
     by_word, by_character = (
-        library.rescore([nbest], STREAM_ONLY, DecisionRule("minimum_bayes_risk", unit))[0]
+        library.rescore([nbest], STREAM_ONLY, decision=DecisionRule("minimum_bayes_risk", unit))[0]
         for unit in ("word", "character")
     )
     assert [h.expected_errors for h in by_word.hypotheses] == pytest.approx([2 / 3, 1, 1])
@@ -171,7 +173,7 @@ def test_rejects_temperatures_that_are_not_finite_and_positive(temperature):
 @pytest.mark.parametrize("temperature", [5e-324, 1e-300, 1e300, 1.7e308])
 @pytest.mark.parametrize("kind", ["minimum_bayes_risk", "confusion_network"])
 def test_extreme_temperatures_give_finite_answers(library, kind, temperature):
-    (answer,) = library.rescore([VOTES], STREAM_ONLY, DecisionRule(kind, temperature=temperature))
+    (answer,) = library.rescore([VOTES], STREAM_ONLY, decision=DecisionRule(kind, temperature=temperature))
     if kind == "minimum_bayes_risk":
         assert np.isfinite([h.expected_errors for h in answer.hypotheses]).all()
     elif temperature < 1:

@@ -1,4 +1,4 @@
-"""Batches: however lists are cut and whoever drives, each list gets the same columns."""
+"""Batches: each list gets the same columns, however lists are cut and combined."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def test_absent_values_have_the_defaults_of_the_library():
 
 @pytest.mark.parametrize("rule", [None, MAXIMUM, MBR, NETWORK])
 def test_clients_decide_like_the_library(library, server, client, rule):
-    expected_answers = library.rescore(LISTS, STREAM_ONLY, rule)
+    expected_answers = library.rescore(LISTS, STREAM_ONLY, decision=rule)
     for answers in (
         client.rescore(LISTS, STREAM_ONLY, decision=rule),
         list(client.rescore_stream(LISTS, STREAM_ONLY, decision=rule)),
