@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from typing import Any
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
 from rescorer.types import (
@@ -21,6 +20,9 @@ from rescorer.types import (
     DecisionRule,
     Weights,
 )
+
+if TYPE_CHECKING:
+    import numpy as np
 
 WORDS, OOV = "words", "oov"
 """Component names of the two counts of a hypothesis: its words, and its out-of-vocabulary words."""
@@ -45,7 +47,7 @@ COUNTED = (WORDS, OOV, EMPTY, CACHE, NEURAL_CACHE, PHRASES, GENERATED, SOUND_MAT
 """Components that are neither streams of a list nor scores of models."""
 MIXTURE = "mixture"
 """Component name of the word-level mixture of the language models."""
-NUMBERS: tuple[type[Any], ...] = (int, float, np.integer, np.floating)
+NUMBERS: tuple[type[Any], ...] = (int, float, numbers.Real)
 """Types of numbers in weights."""
 
 
@@ -63,6 +65,8 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
     Returns:
         (H,) float64; not finite if scores or weights are too large.
     """
+    import numpy as np  # only here: what reads weights, such as a client, needs no arrays
+
     total = np.zeros(len(components[WORDS]))
     with np.errstate(over="ignore", invalid="ignore"):
         for name, weight in weights_by_component(weights, components).items():
@@ -113,7 +117,7 @@ def state_defaults(weights: Weights) -> Weights:
 def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:
     """A component of a list, (H,) float64; 1 for hypotheses without words if it is ``empty``."""
     if name == EMPTY and name not in components:
-        return (components[WORDS] == 0).astype(np.float64)
+        return (components[WORDS] == 0).astype("float64")
     return components[name]
 
 

@@ -110,7 +110,9 @@ class AsyncClient:
         **changes: Any,
     ) -> list[Answer]:
         """Like ``Client.rescore_each``."""
-        items, request = self._requests.rescore(lists, RescoreOptions.make(options, **changes), fallback)
+        items, request = self._requests.rescore(
+            lists, RescoreOptions.make(options, **changes), decision=fallback
+        )
         return read_answers(await self._call(self._connections.stub.Rescore, request, timeout_s), items)
 
     def rescore_stream(

@@ -148,7 +148,9 @@ class Client:
         **changes: Any,
     ) -> list[Answer]:
         """Like ``rescore``, but return an error in place of each list that cannot be scored."""
-        items, request = self._requests.rescore(lists, RescoreOptions.make(options, **changes), fallback)
+        items, request = self._requests.rescore(
+            lists, RescoreOptions.make(options, **changes), decision=fallback
+        )
         return read_answers(self._call(self._connections.stub.Rescore, request, timeout_s), items)
 
     def rescore_stream(

@@ -33,7 +33,7 @@ def test_maximum_is_the_default(library):
 
 
 def test_minimum_bayes_risk_orders_by_expected_errors(library):
-    (answer,) = library.rescore([VOTES], STREAM_ONLY, MBR)
+    (answer,) = library.rescore([VOTES], STREAM_ONLY, decision=MBR)
     errors = plain_expected_errors(
         [hypothesis.text.split() for hypothesis in VOTES.hypotheses],
         plain_posteriors(VOTES.streams["s"], 1.0),
@@ -64,11 +64,11 @@ def test_low_temperature_is_the_maximum(library):
 
 def test_posteriors_of_merged_hypotheses_are_added_and_dropped_ones_do_not_count(library):
     nbest = make_list(("", 0.0), ("a b", 0.0), ("A b", 0.0), ("a c", 0.0))
-    (answer,) = library.rescore([nbest], STREAM_ONLY, MBR, merge=True, drop_empty=True)
+    (answer,) = library.rescore([nbest], STREAM_ONLY, decision=MBR, merge=True, drop_empty=True)
     assert [h.original_rank for h in answer.hypotheses] == [1, 3]
     assert [h.expected_errors for h in answer.hypotheses] == pytest.approx([1 / 3, 2 / 3])
     assert answer.best.merged_ranks == (1, 2)
-    (apart,) = library.rescore([nbest], STREAM_ONLY, MBR, drop_empty=True)
+    (apart,) = library.rescore([nbest], STREAM_ONLY, decision=MBR, drop_empty=True)
     assert [h.expected_errors for h in apart.hypotheses] == pytest.approx([1 / 3, 1 / 3, 2 / 3])
 
 
@@ -84,7 +84,7 @@ def test_characters_differ_from_words(library):
 
 def test_lists_that_are_too_long_are_rejected_by_name(library, monkeypatch):
     monkeypatch.setattr(distances, "MAX_STEPS", 5)
-    error, good = library.rescore_each([VOTES, make_list(("a", 0.0))], STREAM_ONLY, MBR)
+    error, good = library.rescore_each([VOTES, make_list(("a", 0.0))], STREAM_ONLY, decision=MBR)
     assert isinstance(error, InvalidList)
     assert "list 'u1', hypotheses: comparing 4 distinct hypotheses with up to 3 words" in str(error)
     assert good.decision == MBR
@@ -121,7 +121,7 @@ CONSENSUS = DecisionRule("confusion_network")
 
 def test_a_confusion_network_adds_its_consensus_and_keeps_the_order(library):
     nbest = make_list(("The cat, sat", np.log(0.4)), ("the hat sad", np.log(0.3)), ("a cat sad", np.log(0.3)))
-    (answer,) = library.rescore([nbest], STREAM_ONLY, CONSENSUS)
+    (answer,) = library.rescore([nbest], STREAM_ONLY, decision=CONSENSUS)
     assert answer.decision == CONSENSUS
     assert [h.original_rank for h in answer.hypotheses] == [0, 1, 2]
     assert [word.word for word in answer.consensus] == ["the", "cat", "sad"]
@@ -132,10 +132,10 @@ def test_a_confusion_network_adds_its_consensus_and_keeps_the_order(library):
 
 def test_a_consensus_that_is_a_hypothesis_is_named(library):
     nbest = make_list(("x y", np.log(0.4)), ("A B", np.log(0.3)), ("a b", np.log(0.3)))
-    (answer,) = library.rescore([nbest], STREAM_ONLY, CONSENSUS, merge=True)
+    (answer,) = library.rescore([nbest], STREAM_ONLY, decision=CONSENSUS, merge=True)
     assert [h.original_rank for h in answer.hypotheses] == [1, 0]
     assert answer.consensus_rank == 1
-    (apart,) = library.rescore([nbest], STREAM_ONLY, CONSENSUS)
+    (apart,) = library.rescore([nbest], STREAM_ONLY, decision=CONSENSUS)
     assert apart.consensus_rank == 1
     assert apart.best.text == "x y"
 
@@ -143,7 +143,9 @@ def test_a_consensus_that_is_a_hypothesis_is_named(library):
 def test_the_consensus_has_the_times_of_the_words(library):
     times = [{"word": "A", "start_s": 0.0, "duration_s": 1.0}], [{"word": "a", "start_s": 1, "duration_s": 2}]
     hypotheses = (Hypothesis("A", {"words": times[0]}), Hypothesis("a", {"words": times[1]}))
-    (answer,) = library.rescore([NBestList("u1", hypotheses, {"s": (0.0, 0.0)})], STREAM_ONLY, CONSENSUS)
+    (answer,) = library.rescore(
+        [NBestList("u1", hypotheses, {"s": (0.0, 0.0)})], STREAM_ONLY, decision=CONSENSUS
+    )
     (word,) = answer.consensus
     assert (word.start_s, word.duration_s) == pytest.approx((0.5, 1.5))
 
