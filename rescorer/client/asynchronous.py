@@ -110,9 +110,7 @@ class AsyncClient:
         **changes: Any,
     ) -> list[Answer]:
         """Like ``Client.rescore_each``."""
-        items, request = self._requests.rescore(
-            lists, RescoreOptions.make(options, **changes), decision=fallback
-        )
+        items, request = self._requests.rescore(lists, RescoreOptions.make(options, **changes), fallback)
         return read_answers(await self._call(self._connections.stub.Rescore, request, timeout_s), items)
 
     def rescore_stream(

@@ -148,9 +148,7 @@ class Client:
         **changes: Any,
     ) -> list[Answer]:
         """Like ``rescore``, but return an error in place of each list that cannot be scored."""
-        items, request = self._requests.rescore(
-            lists, RescoreOptions.make(options, **changes), decision=fallback
-        )
+        items, request = self._requests.rescore(lists, RescoreOptions.make(options, **changes), fallback)
         return read_answers(self._call(self._connections.stub.Rescore, request, timeout_s), items)
 
     def rescore_stream(
