@@ -118,7 +118,12 @@ def _read_phrases(name: str, value: Any) -> tuple[Phrase, ...]:
             _refuse(f"{name}[{index}]", phrase, "a Phrase or its text")
         if not isinstance(phrase, str) and (wrong := find_wrong_type(phrase, Phrase)):
             raise TypeError(f"{name}[{index}].{': '.join(wrong)}")
-    return tuple(Phrase(phrase) if isinstance(phrase, str) else phrase for phrase in phrases)
+    return tuple(
+        Phrase(phrase)
+        if isinstance(phrase, str)
+        else replace(phrase, weight=float(phrase.weight), spellings=tuple(phrase.spellings))
+        for phrase in phrases
+    )
 
 
 def _read_names(name: str, value: Any) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from rescorer.errors import ConfigError, InputError, InvalidList, quote
 from rescorer.extensions import make_ranker
 from rescorer.lm import CONTEXT_CACHE_BYTES
 from rescorer.lm.base import LanguageModel
+from rescorer.lm.mixture import check_mixture
 from rescorer.model_loading import load_bundle_models
 from rescorer.options import RescoreOptions, Weighting, as_lists, as_texts
 from rescorer.preparation.list_checks import find_wrong_types
@@ -192,8 +193,12 @@ class Rescorer:
             (G, N) float64, log-probabilities of the mixtures in nats.
 
         Raises:
+            ConfigError: a mixture names a model that the bundle lacks, or its λ do not sum to 1.
             InvalidList: a list cannot be scored.
         """
+        lists = as_lists(lists)
+        for mixture in mixtures:
+            check_mixture(mixture, list(self.bundle.model_kinds), self.bundle.backward)
         choices = [
             Weights(mixture=mixture, cache=share, neural_cache=neural, flatness=flatness)
             for mixture, share, (neural, flatness) in zip(

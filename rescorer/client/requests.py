@@ -233,7 +233,7 @@ def weights_fields(weights: Weighting) -> dict[str, Any]:
         return {"weights_name": weights}
     try:
         return {"weights": weights_to_proto(weights)}
-    except (AttributeError, TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"weights cannot be sent: {error}") from None
 
 

@@ -32,6 +32,7 @@ class Caches(Component):
 
     name = "caches"
     asked_by = AskedBy(weights=("cache", "neural_cache"))
+    needs_scores = True
     columns = (CACHE, NEURAL_CACHE)
 
     def prepare(self, prepared: PreparedList) -> PreparedList:

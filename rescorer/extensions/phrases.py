@@ -108,17 +108,16 @@ class Phrases(Component):
         return found[index] if found else ()
 
     def tokens(self, prepared: PreparedList) -> int:
-        """The readings of distinct hypotheses besides themselves, with what is read before each."""
+        """All readings of distinct hypotheses with slots; what is read before them counts once a part."""
         found: Sequence[Sequence[PhraseMatch]] = prepared.notes.get(self.name, ())
         if not self.bundle.slots or not found:
             return 0
+        from rescorer.phrases.slots import MAX_PART_WORDS
+
         distinct = {id(matches): i for i, matches in enumerate(found)}  # equal hypotheses share their matches
-        n_history = len(prepared.history)
-        return sum(
-            (math.prod(1 + len(match.slots) for match in found[i]) - 1)
-            * (len(prepared.words[i]) + 1 + n_history)
-            for i in distinct.values()
-        )
+        n_readings = {i: math.prod(1 + len(match.slots) for match in found[i]) for i in distinct.values()}
+        n_words = sum(n * (len(prepared.words[i]) + 1) for i, n in n_readings.items() if n > 1)
+        return n_words + len(prepared.history) * (1 + n_words // MAX_PART_WORDS) if n_words else 0
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         """Add the credits, and let unknown words of phrases count as known in the columns before them."""

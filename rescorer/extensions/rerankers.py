@@ -24,6 +24,7 @@ class Rerankers(Component):
 
     name = "rerankers"
     asked_by = AskedBy(weights=("rerankers",))
+    needs_scores = True
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         super().__init__(bundle, normalise)

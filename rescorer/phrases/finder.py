@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence, Sized
+from dataclasses import replace
 from threading import Lock
 
 from rescorer.conversation import Phrase
@@ -108,12 +109,13 @@ class PhraseFinder:
             InvalidList: a phrase of the list is invalid, or it has too many.
         """
         self._compile_own(nbest)
-        phrases = (*nbest.phrases, *(phrase for one in shared for phrase in one.phrases))
-        return tuple(dict.fromkeys(phrases)) if shared else nbest.phrases
+        own = _hashable(nbest.phrases)
+        phrases = (*own, *(phrase for one in shared for phrase in one.phrases))
+        return tuple(dict.fromkeys(phrases)) if shared else own
 
     def _compile_own(self, nbest: NBestList) -> list[PhraseSet]:
         try:
-            return [self._compile(nbest.phrases)] if nbest.phrases else []
+            return [self._compile(_hashable(nbest.phrases))] if nbest.phrases else []
         except LimitExceeded as error:
             raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
 
@@ -128,3 +130,13 @@ class PhraseFinder:
             while len(self._kept) > MAX_KEPT or n_nodes > MAX_KEPT_NODES:
                 n_nodes -= self._kept.popitem(last=False)[1].n_nodes
         return compiled
+
+
+def _hashable(phrases: Sequence[Phrase]) -> tuple[Phrase, ...]:
+    """Phrases that can be kept by their content, although lists stand in them where tuples are expected."""
+    phrases = tuple(phrases)
+    try:
+        hash(phrases)
+    except TypeError:
+        return tuple(replace(phrase, spellings=tuple(phrase.spellings)) for phrase in phrases)
+    return phrases

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from rescorer.conversation import Phrase, Utterance
+from rescorer.conversation import Generated, Phrase, Utterance
 from rescorer.errors import MAX_QUOTED_CHARS, InvalidList, quote, shorten
 from rescorer.preparation.unread_scores import find_unread_fields, name_fields
 from rescorer.types import Hypothesis, NBestList, Weights
@@ -31,7 +31,11 @@ EXPECTED_TYPES: Mapping[type[Any], Mapping[str, tuple[Any, str]]] = MappingProxy
             "previous": (Sequence, "a tuple of Utterance objects"),
             "phrases": (Sequence, "a tuple of Phrase objects"),
         },
-        Hypothesis: {"text": TEXT, "partial": (int, "True or False")},
+        Hypothesis: {
+            "text": TEXT,
+            "partial": (int, "True or False"),
+            "generated": ((Generated, type(None)), "a Generated or None"),
+        },
         Utterance: {"text": TEXT, "speaker": TEXT, "confidence": NUMBER},
         Phrase: {
             "text": TEXT,
@@ -77,9 +81,9 @@ def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str
                 f"{len(values)} scores for {len(nbest.hypotheses)} hypotheses; expected one per hypothesis",
                 field,
             )
-        if not all(map(math.isfinite, values)):
-            i = next(i for i, value in enumerate(values) if not math.isfinite(value))
-            raise invalid(f"{values[i]}; expected a finite number", field, i)
+        if not _are_finite(values):
+            i = next(i for i, value in enumerate(values) if not _are_finite([value]))
+            raise invalid(f"{shorten(str(values[i]), MAX_QUOTED_CHARS)}; expected a finite number", field, i)
     for name, weight in weights.streams.items():
         if weight != 0 and name not in nbest.streams:
             raise invalid(_describe_missing(nbest, weights), f'streams["{name}"]')
@@ -91,6 +95,13 @@ def check_list(nbest: NBestList, weights: Weights, reserved_names: frozenset[str
     reserved = sorted(set(nbest.streams) & reserved_names)
     if reserved:
         raise invalid(f"the name {reserved[0]!r} is reserved; send the stream under another name", "streams")
+
+
+def _are_finite(values: Sequence[float]) -> bool:
+    try:
+        return all(map(math.isfinite, values))
+    except OverflowError:  # an integer beyond all floats
+        return False
 
 
 def _describe_missing(nbest: NBestList, weights: Weights) -> str:
@@ -121,6 +132,7 @@ def check_types(nbest: NBestList) -> None:
         isinstance(hypothesis, Hypothesis)
         and isinstance(hypothesis.text, str)
         and isinstance(hypothesis.partial, int)
+        and (hypothesis.generated is None or isinstance(hypothesis.generated, Generated))
         for hypothesis in nbest.hypotheses
     ) and (error := find_wrong_hypothesis(nbest)):
         raise error

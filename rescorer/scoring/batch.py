@@ -79,8 +79,10 @@ class Batch:
         self._encoders = encoders or {}
         ends = accumulate((len(part.indices) for part in parts), initial=0)
         self._rows = [slice(first, last) for first, last in pairwise(ends)]
-        self._asked = self._ask()
+        self._asking: Asked | None = None
+        """Asks for what is scored besides the trie; None before the trie is scored, and at the end."""
         self._known: dict[Hashable, Any] = {}
+        self._indices: list[Sequence[int]] = []
         self.scores: EdgeScoresByModel = {}
         """Edge scores of the trie by model, once they have been added."""
         self.notes: dict[str, Any] = {}
@@ -120,14 +122,28 @@ class Batch:
         Args:
             scores: edge scores by model, of the request that was returned before; None at first.
         """
+        if scores is None:
+            return ScoreRequest(self.trie, self.models, self._find_encoders())
         try:
-            return next(self._asked) if scores is None else self._asked.send(scores)
+            if self._asking is not None:
+                return self._asking.send(scores)
+            self.scores, self._asking = scores, self._ask()
+            return next(self._asking)
         except StopIteration:
+            self.close()
             return None
+
+    def close(self) -> None:
+        """Forget the lists, which the scores of others in the batch must not keep in memory."""
+        self._asking = None
+        if self.parts:
+            self._indices = [part.indices for part in self.parts]
+            self.partial  # noqa: B018  # is computed from the lists
+            self.parts = ()
 
     def part(self, index: int) -> ScoredPart:
         """One of the parts, after all requests have been answered."""
-        return ScoredPart(self, self._rows[index], self.parts[index].indices)
+        return ScoredPart(self, self._rows[index], self._indices[index])
 
     def once(self, key: Hashable, compute: Callable[[], Value]) -> Value:
         """Compute something of the batch at the first call with a key, which may come from any thread."""
@@ -137,7 +153,6 @@ class Batch:
         return value
 
     def _ask(self) -> Asked:
-        self.scores = yield ScoreRequest(self.trie, self.models, self._find_encoders())
         for component in self._components():
             yield from component.ask(self)
 
@@ -205,6 +220,8 @@ def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = Fals
         costs = [count_distinct(each.words, each.history, backward=backward) for each in lists]
     batch, total = list[Part](), 0
     for prepared, cost in zip(lists, costs, strict=True):
+        if not prepared.words:
+            continue
         parts = [Part(prepared, range(len(prepared.words)), cost)]
         for part in parts if cost <= max_words else split(prepared, max_words, backward=backward):
             if batch and total + part.cost > max_words:
@@ -219,7 +236,7 @@ def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = Fals
 def split(prepared: PreparedList, max_words: int, *, backward: bool = False) -> Iterator[Part]:
     """Divide the hypotheses of a list into parts of at most ``max_words`` words; see ``plan_batches``.
 
-    What components have scored besides is added to the costs afterwards, in proportion.
+    What components have scored besides is added to the costs afterwards, in proportion to the hypotheses.
     """
     histories, n = [prepared.history] * len(prepared.words), len(prepared.words)
     asked = sum(component.tokens(prepared) for component in prepared.components)

@@ -176,6 +176,8 @@ class Component:
     """Names that its columns can have, which no stream may have."""
     always: bool = False
     """Whether all lists have it."""
+    needs_scores: ClassVar[bool] = False
+    """Whether its columns need the scores of models, so that lists that were not scored do without it."""
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         self.bundle, self.normalise = bundle, normalise
@@ -246,7 +248,10 @@ class Component:
         return {}
 
     def ask(self, batch: Batch) -> Asked:
-        """Ask for scores besides those of the batch's trie, once for all lists of the batch."""
+        """Ask for scores besides those of the batch's trie.
+
+        One of the components of this name asks for all lists of the batch, whatever the options of each.
+        """
         yield from ()
 
     def interpolations(self, batch: Batch, weights: Weights) -> Mapping[str, Interpolation]:
@@ -312,6 +317,7 @@ class LanguageModels(Component):
     name = "models"
     asked_by = AskedBy()
     always = True
+    needs_scores = True
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         super().__init__(bundle, normalise)
@@ -330,6 +336,7 @@ class Mixture(Component):
     name = MIXTURE
     asked_by = AskedBy()
     always = True
+    needs_scores = True
     columns = (MIXTURE,)
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
@@ -380,6 +387,7 @@ class UnknownWords(Component):
     name = OOV
     asked_by = AskedBy()
     always = True
+    needs_scores = True
     columns = (OOV,)
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:

@@ -257,4 +257,12 @@ class ListRanker:
         weights = options.weights
         for component in self.components:
             weights = component.without_models(weights, None)
-        return replace(options, weights=replace(weights, lm={}, oov=0.0), keep_order=True)
+        left_out = [one for one in options.components if one.needs_scores]
+        names = {name for component in left_out for name in component.columns}
+        others = {name: weight for name, weight in weights.components.items() if name not in names}
+        return replace(
+            options,
+            weights=replace(weights, lm={}, oov=0.0, components=others),
+            components=tuple(one for one in options.components if not one.needs_scores),
+            keep_order=True,
+        )

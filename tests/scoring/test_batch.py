@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 
 import numpy as np
 import pytest
@@ -118,3 +120,37 @@ def test_mixtures_are_those_of_rescoring(rescorer):
         answers = rescorer.rank_each(made, weights)
         expected = np.concatenate([answer.components["mixture"] for answer in answers])
         np.testing.assert_allclose(row, expected, rtol=0, atol=1e-9)
+
+
+class Tracked(NBestList):
+    """A list of which a test asks whether it is still in memory."""
+
+    __slots__ = ("__weakref__",)
+
+
+@pytest.fixture
+def without_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("without_collector")
+@pytest.mark.parametrize("steps", ["none", "started", "scored"])
+def test_batches_keep_no_list_in_memory(rescorer, steps):
+    nbest = Tracked("u1", (Hypothesis("the cat"),), {"acoustic": (0.0,)})
+    is_alive = weakref.ref(nbest)
+    batch = Batch(list(split(*prepare(rescorer, [nbest], RescoreOptions()), 100)))
+    if steps == "started":
+        batch.advance()
+    part = run(rescorer, batch).part(0) if steps == "scored" else None
+    del nbest
+    if part is None:
+        del batch
+    assert is_alive() is None
+    assert part is None or list(part.indices) == [0]
+
+
+def test_texts_and_lists_may_be_none_at_all(rescorer):
+    assert rescorer.score_text([]) == rescorer.rescore([]) == []

@@ -115,3 +115,23 @@ def test_a_component_may_add_hypotheses_and_says_how_many(rescorer):
         for component in rescorer.ranker.components
     )
     assert Growth(3, 100, "text").n_hypotheses == 3
+
+
+class Rate(Component):
+    """The log-probability of the mixture per word."""
+
+    name = "rate"
+    columns = ("rate",)
+    needs_scores = True
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        columns["rate"] = columns["mixture"] / (columns["words"] + 1)
+
+
+def test_lists_that_were_not_scored_do_without_components_that_need_scores(rescorer):
+    ranker = ListRanker(rescorer.bundle, (*COMPONENTS, LongestWord, Rate))
+    weights = Weights("w", {"acoustic": 1.0}, components={"toy_longest_word": 1.0, "rate": 2.0})
+    options = ranker.bind(weights)
+    ranked = ranker.rank(ranker.prepare(NBEST, options), (), ranker.first_pass(options))
+    assert list(ranked.components) == ["acoustic", "words", "toy_longest_word"]
+    assert ranked.totals == pytest.approx([2.0, 8.0])

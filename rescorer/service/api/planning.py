@@ -106,12 +106,15 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
     )
-    tokens += sum(
+    asked = sum(
         component.tokens(prepared)
         for prepared in lists
         if isinstance(prepared, PreparedList)
         for component in prepared.components
     )
+    tokens = max(
+        tokens, min(tokens + asked, settings.max_request_words)
+    )  # one request must not fill a server
     lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
     if (

@@ -213,12 +213,15 @@ class Batcher:
         """Have a worker score what a batch asks for, and give each item its part of the scores."""
         began_at = time.perf_counter()
         batch, label = started.batch, items[0].label
-        first = await self._ask(worker, label, started.request)
-        self._pool.record_success()
+        try:
+            first = await self._ask(worker, label, started.request)
+            self._pool.record_success()
+            request = await self._advance(batch, first)
+            while request is not None:
+                request = await self._advance(batch, await self._ask(worker, label, request))
+        finally:
+            batch.close()
         timings = [*started.timings, *timings_from_seconds(first.seconds, began_at)]
-        request = await self._advance(batch, first)
-        while request is not None:
-            request = await self._advance(batch, await self._ask(worker, label, request))
         scored = ScoredBatch(batch, timings, first.context_words)
         for index, item in enumerate(items):
             if not item.future.done():

@@ -180,12 +180,12 @@ class FairQueue(Generic[Item]):
             entry = flow.entries[kind][0]
             if len(items) >= at_least and entry.cost > budget:
                 break
+            items.append(entry.item)
             self._pop(flow, kind)
             self._virtual_time = max(self._virtual_time, flow.tag)
             flow.tag += entry.cost
             budget -= entry.cost
             self.taken_cost += entry.cost
-            items.append(entry.item)
         self._start_over_if_empty()
         return items
 
@@ -226,6 +226,7 @@ class FairQueue(Generic[Item]):
     def _leave(self, entry: Entry[Item], flow: Flow[Item]) -> None:
         """Stop counting an item as waiting."""
         entry.flow = None
+        del entry.item  # which has the function that removes it: no cycle may keep a request in memory
         self._n_waiting -= 1
         self.waiting_cost -= entry.cost
         flow.waiting = flow.waiting.plus(-entry.cost, -1)

@@ -76,9 +76,10 @@ class Offloader:
 
     def _finish(self, job: LargeJob, done: asyncio.Future[tuple[Any, list[PhaseTiming]]]) -> None:
         self._n_idle += 1
+        error = None if done.cancelled() else done.exception()  # asyncio logs one that nobody asks for
         if job.result.done() or done.cancelled():  # the call was cancelled, or the server stops
             job.result.cancel()
-        elif error := done.exception():
+        elif error is not None:
             job.result.set_exception(error)
         else:
             job.result.set_result(done.result())

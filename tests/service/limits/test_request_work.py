@@ -118,13 +118,13 @@ def test_readings_of_slots_are_charged():
         nbest, in_order, history, None, (component,), history=history, notes={"phrases": matches}
     )
     counted = component.tokens(prepared)
-    assert counted == 2 * (3 + 1 + 2) + 5 * (4 + 1 + 2)
+    assert counted == 3 * (3 + 1) + 6 * (4 + 1) + len(history)
     read = [
-        len(reading.words) + 1 + len(history)
+        len(reading.words) + 1
         for part in read_slots(prepared.words, [history] * 4, matches, [False] * 4)
         for hypothesis in part.hypotheses
-        for reading in hypothesis.readings[1:]
+        for reading in hypothesis.readings
     ]
-    assert len(read) == 2 + 5
-    assert counted - 2 * len(read) <= sum(read) <= counted
+    assert len(read) == 3 + 6
+    assert counted - 2 * len(read) <= sum(read) + len(history) <= counted
     assert component.tokens(replace(prepared, notes={})) == 0
