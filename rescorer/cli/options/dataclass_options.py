@@ -2,15 +2,15 @@
 
 A field is declared like a parameter of a typer command: with an ``Annotated`` type, whose ``typer.Option``
 holds the flags and the help, and with a default. Fields of dataclasses in a library, which must not import
-typer, carry ``help``, ``flags`` and ``metavar`` as metadata instead. A field may itself be such a dataclass.
-A command takes the dataclass as a parameter.
+typer, carry ``help``, ``flags`` and ``metavar`` as metadata instead. A field without a default is required,
+and a field may itself be such a dataclass. A command takes the dataclass as a parameter.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from typing import Annotated, Any, get_type_hints
 
 import typer
@@ -74,6 +74,7 @@ def _field_parameters(group: Any) -> Iterator[inspect.Parameter]:
             flags, metavar = field.metadata.get("flags", ()), field.metadata.get("metavar")
             option = typer.Option(*flags, help=field.metadata["help"], metavar=metavar)
             annotation = Annotated[annotation, option]
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
         yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=annotation
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
         )
