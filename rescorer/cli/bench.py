@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
+from rescorer.cli.options.lists import ListFormatOptions, ListInputOptions
 from rescorer.cli.options.models import DeviceOption, DtypeOption
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.output import check_output_path
@@ -29,9 +29,13 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class NetworkOptions:
-    """Shape of a network with random weights."""
+class MeasuredModelOptions:
+    """The models that are measured: those of a bundle, or a network with random weights and its shape."""
 
+    bundle: Annotated[
+        Path | None,
+        typer.Option("--bundle", "-b", help="Folder of a model bundle; default: random models."),
+    ] = None
     network: Annotated[
         str,
         typer.Option(help="Kind of random network: lstm, gru, elman, feedforward, lbl or transformer."),
@@ -44,8 +48,26 @@ class NetworkOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasurementOptions:
-    """What is measured, and how often."""
+class MachineOptions:
+    """Where the models run, and how much they get at a time."""
+
+    device: DeviceOption = "cpu"
+    dtype: DtypeOption = "float32"
+    threads: Annotated[int, typer.Option(help="CPU threads; 0: one per core.")] = 0
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            help="Number of processes of an additional run, like `rescorer rescore --processes`; they share "
+            "the cores.",
+        ),
+    ] = 1
+    batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS
+
+
+@dataclass(frozen=True, slots=True)
+class MeasurementOptions(SelectionOptions):
+    """Which hypotheses are ranked, what is measured, and how often."""
 
     warm_up: Annotated[int, typer.Option(help="Number of warm-up runs, which are not measured.")] = 1
     repetitions: Annotated[int, typer.Option(help="Number of measured runs; the median is reported.")] = 3
@@ -70,28 +92,10 @@ def bench(
             metavar="LISTSxHYPSxWORDS", help="Size of random lists whose prefixes are shared as in real ones."
         ),
     ] = None,
-    bundle: Annotated[
-        Path | None,
-        typer.Option("--bundle", "-b", help="Folder of a model bundle; default: random models."),
-    ] = None,
-    network_options: NetworkOptions,
-    maps: MapOption = None,
-    streams: StreamOption = None,
-    format_: FormatOption = None,
-    device: DeviceOption = "cpu",
-    dtype: DtypeOption = "float32",
-    threads: Annotated[int, typer.Option(help="CPU threads; 0: one per core.")] = 0,
-    processes: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            help="Number of processes of an additional run, like `rescorer rescore --processes`; they share "
-            "the cores.",
-        ),
-    ] = 1,
-    batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
-    selection: SelectionOptions,
-    measurement_options: MeasurementOptions,
+    models: MeasuredModelOptions,
+    list_format: ListFormatOptions,
+    machine: MachineOptions,
+    measurement: MeasurementOptions,
     json_file: Annotated[Path | None, typer.Option("--json", help="Write the figures to this file.")] = None,
 ) -> None:
     """Compare each phase of scoring with the machine's matrix products, plain PyTorch and KenLM.
@@ -108,9 +112,9 @@ def bench(
     from rescorer.lm.threads import use_threads
 
     check_files(lists, synthetic, json_file)
-    use_threads(threads)
+    use_threads(machine.threads)
     keep_freed_memory()  # as in `rescorer rescore`; the plain PyTorch scorer benefits too
-    options = BenchOptions(**asdict(measurement_options), **asdict(selection))
+    options = BenchOptions(**asdict(measurement))
     with TemporaryDirectory() as name:
         folder = Path(name)
         source = lists or str(folder / "lists.jsonl")
@@ -120,17 +124,17 @@ def bench(
                     write(nbest)
 
         def read() -> Iterable[NBestList | InputError]:
-            return ListInputOptions(maps, streams, format_).read(source)
+            return ListInputOptions(**asdict(list_format)).read(source)
 
-        if bundle:
-            load = partial(Rescorer.load, bundle, device, batch_words, dtype, context_cache_bytes=0)
+        device, dtype, batch_words = machine.device, machine.dtype, machine.batch_words
+        if models.bundle:
+            load = partial(Rescorer.load, models.bundle, device, batch_words, dtype, context_cache_bytes=0)
         else:
-            shape = network_options
-            spec = ModelSpec(
-                shape.network, shape.hidden, shape.classes, shape.vocabulary, shape.output, shape.layers
-            )
+            shape = asdict(models)
+            del shape["bundle"]
             good = [item for item in read() if isinstance(item, NBestList)]
-            load = partial(build_rescorer, spec, good, folder, device, dtype, batch_words)
+            load = partial(build_rescorer, ModelSpec(**shape), good, folder, device, dtype, batch_words)
+        processes = machine.processes
         start = partial(
             ProcessPoolRescorer, partial(load_rescorer, load, options), processes, batch_words=batch_words
         )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.lists import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
 from rescorer.cli.output import SOME_REJECTED, Rejections, check_not_an_input
 from rescorer.cli.render.tables import make_text_grid, print_out
@@ -38,29 +39,45 @@ def print_formats(value: bool) -> None:
     raise typer.Exit
 
 
-def convert(
-    source: Annotated[str, typer.Argument(metavar="IN", help="File or folder of lists; - for a pipe.")],
-    target: Annotated[str, typer.Argument(metavar="OUT", help="File or folder to write; - for a pipe.")],
-    *,
+@dataclass(frozen=True, slots=True)
+class ConversionOptions:
+    """What is read and written, apart from the files."""
+
     from_: Annotated[
         str | None,
         typer.Option(
             "--from", "--format", metavar="FORMAT", help="Format of IN; default: detected from its content."
         ),
-    ] = None,
+    ] = None
     to: Annotated[
         str, typer.Option("--to", metavar="FORMAT", help="Format of OUT: NAME[:OPTION=VALUE,…].")
-    ] = "jsonl",
+    ] = "jsonl"
     rename: Annotated[
         list[str] | None, typer.Option(metavar="OLD=NEW", help="New name of a score stream.")
-    ] = None,
+    ] = None
     rejects: Annotated[
         Path | None,
         typer.Option(help="File of lists that could not be read or written; default: OUT.rejects."),
-    ] = None,
-    maps: MapOption = None,
-    streams: StreamOption = None,
-    groups: GroupsOption = None,
+    ] = None
+    maps: MapOption = None
+    streams: StreamOption = None
+    groups: GroupsOption = None
+
+    def read(self, source: str) -> Lists:
+        """Read the lists with their new names of streams; print on stderr which format was detected."""
+        if self.from_ is None and not self.maps and not self.streams:
+            name, evidence = detect(source)
+            typer.echo(f"{source}: {name} ({evidence})", err=True)
+        lists = ListInputOptions(self.maps, self.streams, self.from_, self.groups).read(source)
+        return rename_streams(warn_if_rescored(lists, source), parse_renames(self.rename))
+
+
+@expand_options
+def convert(
+    source: Annotated[str, typer.Argument(metavar="IN", help="File or folder of lists; - for a pipe.")],
+    target: Annotated[str, typer.Argument(metavar="OUT", help="File or folder to write; - for a pipe.")],
+    *,
+    options: ConversionOptions,
     formats: Annotated[
         bool,
         typer.Option("--formats", is_eager=True, callback=print_formats, help="List the formats and exit."),
@@ -73,18 +90,14 @@ def convert(
     Parts that the other format cannot hold are left out, with a warning on stderr. Exit code 1 means that
     some lists were rejected.
     """
-    output, source, target = choose(to), as_local(source), as_local(target)
+    output, source, target = choose(options.to), as_local(source), as_local(target)
     if is_url(target):
         raise ConfigError(f"{target}: expected a file or folder of this machine; objects can only be read")
-    rejects_path = rejects or (None if is_stream(target) else Path(f"{target.rstrip('/')}.rejects"))
+    rejects_path = options.rejects or (None if is_stream(target) else Path(f"{target.rstrip('/')}.rejects"))
     for option, path in (("target", target), ("--rejects", rejects_path)):
         if path is not None:
             check_not_an_input(option, path, list_files(source))
-    if from_ is None and not maps and not streams:
-        name, evidence = detect(source)
-        typer.echo(f"{source}: {name} ({evidence})", err=True)
-    lists = warn_if_rescored(ListInputOptions(maps, streams, from_, groups).read(source), source)
-    lists = rename_streams(lists, parse_renames(rename))
+    lists = options.read(source)
     n_written = 0
     rejected = Rejections()
     losses: Counter[str] = Counter()
@@ -108,9 +121,12 @@ def convert(
     for part, count in sorted(losses.items()):
         what = f"scores of the {part}" if part.startswith("stream ") else part
         typer.echo(
-            f"warning: {what} of {pluralise(count, 'list')} left out: {to} cannot store this", err=True
+            f"warning: {what} of {pluralise(count, 'list')} left out: {options.to} cannot store this",
+            err=True,
         )
-    typer.echo(f"{pluralise(n_written, 'list')} written as {to}; {len(rejected):,} rejected", err=True)
+    typer.echo(
+        f"{pluralise(n_written, 'list')} written as {options.to}; {len(rejected):,} rejected", err=True
+    )
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 import typer
 
 from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.rescoring.loading import RescorerLoader
 from rescorer.cli.options.rescoring.plan import PlanOptions
 from rescorer.cli.options.weights import check_first_lists
 from rescorer.cli.render.plan import render_plan
@@ -49,33 +50,24 @@ def read_sample(
 
 
 def print_plan(
-    options: PlanOptions,
-    sample: Sample,
-    load: Callable[[], LocalRescorer],
-    machine: tuple[str, str, int, int],
-    output: str,
-    to: str,
-    as_json: bool,
+    options: PlanOptions, sample: Sample, load: RescorerLoader, output: str, *, as_json: bool
 ) -> None:
     """Score a sample in this process, and print the forecast.
 
     What it takes to write answers is measured in a file that is removed, compressed if the output would be.
-
-    Args:
-        machine: device, precision, words per batch, and CPU threads, 0 for one, since the forecast is of
-            processor time.
+    One thread is the default, since the forecast is of processor time.
     """
-    device, _, batch_words, threads = machine
+    machine = load.machine
     read_s = sample.read_s * sample.read_share
     with ExitStack() as stack:
-        rescorer = stack.enter_context(open_rescorer(load, 1, threads or 1, batch_words))
+        rescorer = stack.enter_context(open_rescorer(load, 1, machine.threads or 1, machine.batch_words))
         start_s = time.process_time() - read_s
         folder = Path(stack.enter_context(TemporaryDirectory()))
         name = "out.gz" if output.endswith(".gz") else "out"
-        write = stack.enter_context(rescored_writer(to, str(folder / name)))
+        write = stack.enter_context(rescored_writer(load.to, str(folder / name)))
         assert isinstance(rescorer, LocalRescorer)  # as with one process
         costs, summary = measure_sample(rescorer, sample, write)
-    result = forecast(sample, costs, summary.rejected, start_s, on_gpu=device != "cpu")
+    result = forecast(sample, costs, summary.rejected, start_s, on_gpu=machine.device != "cpu")
     if as_json:
         typer.echo(json.dumps({**result.to_dict(), "seed": options.plan_seed}))
         return

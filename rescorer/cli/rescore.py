@@ -5,41 +5,34 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from rescorer.bundle import read_bundle
-from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.models import BundleOption, DeviceOption, DtypeOption
-from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.rescoring.decision import DecisionOptions
-from rescorer.cli.options.rescoring.engine import EngineOptions
+from rescorer.cli.options.models import BundleOption
+from rescorer.cli.options.rescoring.loading import AnswerOptions, MachineOptions, RescorerLoader
 from rescorer.cli.options.rescoring.plan import PlanOptions
-from rescorer.cli.options.rescoring.sessions import SessionOptions
 from rescorer.cli.options.rescoring.shards import ShardOptions, check_unsharded_options
-from rescorer.cli.options.selection import SelectionOptions, warn_if_tuned_otherwise
-from rescorer.cli.options.weights import WeightOptions, check_first_lists
+from rescorer.cli.options.selection import warn_if_tuned_otherwise
+from rescorer.cli.options.weights import check_first_lists
 from rescorer.cli.output import SOME_REJECTED, check_not_an_input
 from rescorer.cli.plan import print_plan, read_sample
 from rescorer.cli.render.progress import show_rescoring
-from rescorer.cli.shards.rescoring import Scoring
+from rescorer.cli.shards.rescoring import ShardRun
 from rescorer.errors import ConfigError, pluralise
 from rescorer.extensions import make_ranker
 from rescorer.files.parallel import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.files.parallel import open_rescorer
 from rescorer.files.rejects_file import RejectsFile
-from rescorer.files.rescoring import FileSummary, LocalRescorer, rescore_lists
+from rescorer.files.rescoring import FileSummary, rescore_lists
 from rescorer.formats.io.targets import is_stream
 from rescorer.formats.io.utterance_folder import list_files
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.options import RescoreOptions
-from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.runtime.cpu_count import count_cpus
 from rescorer.shards.object_store import open_store
 from rescorer.storage.urls import as_local, is_url
@@ -58,44 +51,48 @@ SourcesArgument = Annotated[
         "files, globs and folders.",
     ),
 ]
-OutputOption = Annotated[
-    str,
-    typer.Option(
-        "-o",
-        "--output",
-        help="File of re-ranked lists; .gz compresses; - for a pipe. Folder of shards, or s3://BUCKET/PREFIX.",
-    ),
-]
-ToOption = Annotated[
-    str,
-    typer.Option(
-        "--to",
-        metavar="FORMAT",
-        help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
-        "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s.",
-    ),
-]
-RejectsOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="File of lists that could not be scored or written, with reasons; default: OUT.rejects, or "
-        "stderr for a pipe."
-    ),
-]
-ProcessesOption = Annotated[
-    int,
-    typer.Option(
-        min=0,
-        help="Number of scoring processes, each with its own copy of the models; 0: one per core. Pays "
-        "off for long files only, since a process takes seconds to start.",
-    ),
-]
-ThreadsOption = Annotated[
-    int, typer.Option(min=0, help="CPU threads of each process; 0: divide the cores among them.")
-]
-QuietOption = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Show neither a progress bar nor a summary.")
-]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputOptions:
+    """What is written, and where."""
+
+    output: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--output",
+            help="File of re-ranked lists; .gz compresses; - for a pipe. Folder of shards, or "
+            "s3://BUCKET/PREFIX.",
+        ),
+    ] = "-"
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to",
+            metavar="FORMAT",
+            help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
+            "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s.",
+        ),
+    ] = "jsonl"
+    rejects: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of lists that could not be scored or written, with reasons; default: OUT.rejects, or "
+            "stderr for a pipe."
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisplayOptions:
+    """What is shown of a run: a forecast instead of it, or its progress and a summary."""
+
+    plan: PlanOptions
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Show neither a progress bar nor a summary.")
+    ] = False
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on stderr.")] = False
 
 
 @expand_options
@@ -103,26 +100,11 @@ def rescore(
     sources: SourcesArgument,
     bundle: BundleOption,
     *,
-    output: OutputOption = "-",
-    to: ToOption = "jsonl",
-    rejects: RejectsOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
-    selection: SelectionOptions,
-    decision_options: DecisionOptions,
-    session_options: SessionOptions,
-    phrase_options: PhraseOptions,
-    candidate_options: CandidateOptions,
-    shard_options: ShardOptions,
-    engine_options: EngineOptions,
-    device: DeviceOption = "cpu",
-    dtype: DtypeOption = "float32",
-    batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS,
-    processes: ProcessesOption = 1,
-    threads: ThreadsOption = 0,
-    plan_options: PlanOptions,
-    quiet: QuietOption = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on stderr.")] = False,
+    written: OutputOptions,
+    answers: AnswerOptions,
+    shards: ShardOptions,
+    machine: MachineOptions,
+    display: DisplayOptions,
 ) -> None:
     """Re-rank a file of n-best lists, or an archive in shards.
 
@@ -132,62 +114,60 @@ def rescore(
     Memory use does not grow with the file. Exit code 1 means that some lists were rejected. A file without
     lists gives a warning and exit code 0, for pipelines whose recogniser heard nothing.
     """
-    sources, output = list(map(as_local, sources)), as_local(output)
+    sources, output, to = list(map(as_local, sources)), as_local(written.output), written.to
     ranker = make_ranker(read_bundle(bundle))
-    weights = weight_options.resolve(ranker.bundle.weights)
+    weights = answers.weights.resolve(ranker.bundle.weights)
+    selection, session = answers.selection, answers.session
     warn_if_tuned_otherwise(weights, selection.selection())
     ranker.effective_weights(weights)  # reject invalid weights and formats before writing anything
-    decision = decision_options.resolve(weights)
-    session_options.warn_if_unread(ranker, weights)
-    phrase_options.apply(ranker)  # reject invalid phrases and dictionaries, too
-    candidate_options.apply(ranker)
+    decision = answers.decision.resolve(weights)
+    session.warn_if_unread(ranker, weights)
+    answers.apply(ranker)  # reject invalid phrases and dictionaries, too
     get_renderer(to)
-    applied = phrase_options, candidate_options
+    processes = machine.processes
     if processes != 1:
-        batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
-    options = RescoreOptions(
-        weights, decision, selection.merge, selection.drop_empty, candidate_options.generate
-    )
-    load = RescorerLoader(bundle, device, dtype, batch_words, options, applied, to)
-    report = partial(finish, quiet=quiet, as_json=as_json)
-    machine = device, dtype, batch_words, threads
-    if plan_options.plan:
-        session_options.forbid("--plan")
-        sample = read_sample(plan_options, sources, list_options, weights, to)
-        print_plan(plan_options, sample, load, machine, output, to, as_json)
+        machine = replace(machine, batch_words=min(machine.batch_words, MAX_PROCESS_BATCH_WORDS))
+    generate = answers.candidates.generate
+    options = RescoreOptions(weights, decision, selection.merge, selection.drop_empty, generate)
+    load = RescorerLoader(bundle, machine, options, answers, to)
+    if display.plan.plan:
+        session.forbid("--plan")
+        sample = read_sample(display.plan, sources, answers.lists, weights, to)
+        print_plan(display.plan, sample, load, output, as_json=display.as_json)
         return
-    engine_options.check(device, is_sharded=shard_options.is_set)
-    if shard_options.is_set:
-        check_unsharded_options(output, rejects, processes)
-        how = Scoring(ranker.bundle, weights, decision, selection, applied, session_options, to)
+    shards.engine.check(machine.device, is_sharded=shards.is_set)
+    if shards.is_set:
+        check_unsharded_options(output, written.rejects, processes)
         with open_store(output) as store:
-            how.rescore_shards(
-                sources, store, list_options, shard_options, engine_options, load, machine, report
-            )
+            run = ShardRun(sources, store, shards, answers, load, ranker.bundle, weights)
+            if (total := run.rescore()) is not None:
+                finish(total, "in the rejects of their shards", display)
         return
-    source = shard_options.require_one(sources)
-    rejects_path = rejects or (None if is_stream(output) else Path(f"{output}.rejects"))
+    source = shards.require_one(sources)
+    rejects_path = written.rejects or (None if is_stream(output) else Path(f"{output}.rejects"))
     check_paths(source, output, rejects_path)
-    lists = check_first_lists(list_options.read(source), weights, list_options, source, to)
+    lists = check_first_lists(answers.lists.read(source), weights, answers.lists, source, to)
     with ExitStack() as stack:
-        rescorer = stack.enter_context(open_rescorer(load, processes or count_cpus(), threads, batch_words))
-        rescorer = session_options.keep_order(rescorer)
+        rescorer = stack.enter_context(
+            open_rescorer(load, processes or count_cpus(), machine.threads, machine.batch_words)
+        )
+        rescorer = session.keep_order(rescorer)
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
-        update_bar = stack.enter_context(show_rescoring(not quiet and sys.stderr.isatty(), source))
+        update_bar = stack.enter_context(show_rescoring(not display.quiet and sys.stderr.isatty(), source))
         summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
-    report(summary, f"see {rejects_path}" if rejects_path else "")
+    finish(summary, f"see {rejects_path}" if rejects_path else "", display)
 
 
-def finish(summary: FileSummary, see: str, *, quiet: bool, as_json: bool) -> None:
+def finish(summary: FileSummary, see: str, display: DisplayOptions) -> None:
     """Print what was done, and end the command with the exit code that says whether lists were rejected.
 
     Args:
         see: says where the rejected lists are, if they are in a file.
     """
     warn_if_order_is_reversed(summary)
-    if as_json or not quiet:
-        print_summary(summary, see, as_json=as_json)
+    if display.as_json or not display.quiet:
+        print_summary(summary, see, as_json=display.as_json)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -233,23 +213,3 @@ def print_summary(summary: FileSummary, see: str, *, as_json: bool) -> None:
         f"{summary.rejected:,} rejected{see}",
         err=True,
     )
-
-
-@dataclass(frozen=True)
-class RescorerLoader:
-    """Loads the models in a scoring process."""
-
-    bundle: Path
-    device: str
-    dtype: str
-    batch_words: int
-    options: RescoreOptions
-    applied: tuple[PhraseOptions, CandidateOptions]
-    to: str
-
-    def __call__(self) -> LocalRescorer:
-        """Load the models; raises BundleError and ConfigError like ``Rescorer.load``."""
-        rescorer = Rescorer.load(self.bundle, self.device, self.batch_words, self.dtype)
-        for options in self.applied:
-            options.apply(rescorer.ranker)
-        return LocalRescorer(rescorer, self.options, get_renderer(self.to))

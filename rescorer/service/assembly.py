@@ -14,7 +14,6 @@ import structlog
 from rescorer.errors import BundleError, ConfigError
 from rescorer.runtime.cpu_count import count_cpus
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.engine.admission import Admission
 from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.quota import Quota
 from rescorer.service.limits.call_memory import CallMemory
@@ -26,7 +25,7 @@ from rescorer.service.observability.tracing import Tracing
 from rescorer.service.observability.tracing import create_tracing as create_otlp_tracing
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
-from rescorer.service.workers.worker import ProcessWorker, Worker
+from rescorer.service.workers.worker import MachineSettings, ProcessWorker, Worker
 from rescorer.service.workers.worker_group import WorkerGroup
 
 if TYPE_CHECKING:
@@ -38,8 +37,6 @@ NICENESS = 5
 SHADOW_NICENESS = 15
 """Niceness of the shadow's worker, which leaves it a tenth of a contended core; with less the shadow would
 not load in time and would be restarted."""
-CLIENT_SHARE = 3 / 4
-"""Largest share of the tokens in flight that one client may hold, so that there is room for a newcomer."""
 
 log = structlog.get_logger()
 
@@ -66,16 +63,10 @@ def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[W
 def create_process_worker(
     settings: ServiceSettings, niceness: int, listening: socket.socket | None = None
 ) -> ProcessWorker:
-    threads, cache_bytes = threads_of(settings), settings.context_cache_bytes
-    return ProcessWorker(
-        settings.device,
-        threads,
-        settings.dtype,
-        cache_bytes,
-        niceness,
-        listening,
-        settings.load_timeout_s,
+    machine = MachineSettings(
+        settings.device, threads_of(settings), settings.dtype, settings.context_cache_bytes
     )
+    return ProcessWorker(machine, niceness, listening, settings.load_timeout_s)
 
 
 def create_pool(
@@ -100,16 +91,6 @@ def threads_of(settings: ServiceSettings) -> int:
     and wait for each other at every step.
     """
     return settings.threads or max(1, (count_cpus() - settings.front_ends) // max(1, settings.workers))
-
-
-def create_admission(settings: ServiceSettings, batcher: Batcher) -> Admission:
-    return Admission(
-        Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
-        Quota("tokens", settings.max_in_flight_tokens, int(CLIENT_SHARE * settings.max_in_flight_tokens)),
-        # After less than a quarter of a batch per worker, throughput does not predict how long a list takes.
-        settings.max_batch_tokens // 4 * max(1, settings.workers),
-        batcher.cost_before,
-    )
 
 
 def create_watches(settings: ServiceSettings) -> StreamSlots:
@@ -172,7 +153,6 @@ def create_shadow(
         pool,
         lambda: models.version().label,
         lambda: batcher.n_waiting > 0,
-        settings.shadow_share,
-        settings.max_batch_tokens,
+        settings,
         metrics,
     )

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 
 from prometheus_client import Gauge
 
-from rescorer.service.engine.admission import Admission
-from rescorer.service.engine.batcher import Batcher
+from rescorer.service.engine.scoring_engine import ScoringEngine
 from rescorer.service.limits.call_memory import CallMemory
 from rescorer.service.limits.stream_slots import StreamSlots
 from rescorer.service.models.repository import ModelRepository
@@ -28,14 +27,13 @@ class Gauges:
         self,
         metrics: Metrics,
         pool: WorkerPool,
-        batcher: Batcher,
-        admission: Admission,
+        engine: ScoringEngine,
         streams: StreamSlots,
         memory: CallMemory,
         models: ModelRepository,
     ) -> None:
         self._metrics = metrics
-        self._pool, self._batcher, self._admission = pool, batcher, admission
+        self._pool, self._engine = pool, engine
         self._streams, self._memory, self._models = streams, memory, models
         self._loop = asyncio.get_running_loop()
         self._labels_set: dict[Gauge, set[tuple[str, ...]]] = {}
@@ -46,9 +44,10 @@ class Gauges:
 
     async def _read(self) -> None:
         metrics, workers = self._metrics, list(enumerate(self._pool.workers))
-        metrics.queue_pieces.set(self._batcher.n_waiting)
-        metrics.in_flight_lists.set(self._admission.lists.held)
-        metrics.in_flight_tokens.set(self._admission.tokens.held)
+        admission = self._engine.admission
+        metrics.queue_pieces.set(self._engine.batcher.n_waiting)
+        metrics.in_flight_lists.set(admission.lists.held)
+        metrics.in_flight_tokens.set(admission.tokens.held)
         metrics.streams.set(self._streams.held)
         metrics.workers_alive.set(self._pool.n_alive)
         metrics.in_flight_bytes.set(self._memory.quota.held)

@@ -6,7 +6,6 @@ import asyncio
 import gc
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -27,7 +26,6 @@ from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, AdminS
 from rescorer.service.api.reload import Reloader
 from rescorer.service.api.rescorer_service import RescorerService
 from rescorer.service.assembly import (
-    create_admission,
     create_call_memory,
     create_pool,
     create_repository,
@@ -36,10 +34,7 @@ from rescorer.service.assembly import (
     create_watches,
     create_workers,
 )
-from rescorer.service.engine.batcher import Batcher
-from rescorer.service.engine.dispatch import Dispatcher
-from rescorer.service.engine.offload import Offloader
-from rescorer.service.engine.work_item import ScoredBatch, WorkItem
+from rescorer.service.engine.scoring_engine import ScoringEngine
 from rescorer.service.gauges import Gauges
 from rescorer.service.interception import SERVICE, create_listener
 from rescorer.service.models.versions import Changes
@@ -74,10 +69,6 @@ GC_THRESHOLDS = (10_000, 5, 3)
 tenth of the time was spent on scanning waiting lists. A full collection runs every 150,000 objects: gRPC
 leaves 60 objects (20 KB) in reference cycles for each call that it aborts."""
 
-MESSAGE_THREADS = 2
-"""Threads that convert messages. Two, so that a large message does not delay all small ones; more would wait
-for Python's global interpreter lock."""
-
 log = structlog.get_logger()
 
 
@@ -108,39 +99,15 @@ class Server:
         restarts = self.metrics.worker_restarts
         self.pool = create_pool(settings, workers, self._handle_failure, restarts.inc)
         self.models = create_repository(settings, self.pool)
-        self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
-        offloader = Offloader(self._threads, MESSAGE_THREADS)
-        self.batcher = Batcher(
-            self.pool,
-            offloader,
-            settings.max_batch_tokens,
-            settings.batch_wait_ms,
-            self._record_batch,
-            self.metrics.failed_batches.inc,
-        )
-        self.admission = create_admission(settings, self.batcher)
-        self.shadow = create_shadow(settings, self.models, self.batcher, self.metrics)
+        self.engine = ScoringEngine(settings, self.pool, self.metrics)
+        self.shadow = create_shadow(settings, self.models, self.engine.batcher, self.metrics)
         self._drain = Drain()
         self._service = RescorerService(
-            settings,
-            self.models,
-            self.admission,
-            create_admission(settings, self.batcher),
-            Dispatcher(self.batcher, settings.max_batch_tokens, self.metrics),
-            offloader,
-            self._drain,
-            self.metrics,
-            self.shadow,
+            settings, self.models, self.engine, self._drain, self.metrics, self.shadow
         )
         self.memory = create_call_memory(settings, self.metrics)
         self._gauges = Gauges(
-            self.metrics,
-            self.pool,
-            self.batcher,
-            self.admission,
-            self._service.streams,
-            self.memory,
-            self.models,
+            self.metrics, self.pool, self.engine, self._service.streams, self.memory, self.models
         )
         self._endpoint: MetricsEndpoint | None = None
         telemetry = Telemetry(self.metrics, self.tracing)
@@ -196,7 +163,7 @@ class Server:
         if self.settings.dictionary is not None:
             await asyncio.to_thread(read_sounds, self.settings.dictionary)
         await self.pool.start()
-        self.batcher.start()
+        self.engine.batcher.start()
         await self.models.start()
         self.pool.open()
         gc.collect()
@@ -230,9 +197,8 @@ class Server:
         answered.cancel()
         await self.grpc_server.stop(None)  # only watchers of health are still open
         await stopping
-        await self.batcher.stop()
+        await self.engine.stop()
         await self.pool.stop()
-        self._threads.shutdown(wait=False, cancel_futures=True)
         if self._endpoint is not None:
             await self._endpoint.stop()
         if self.tracing is not None:
@@ -261,18 +227,6 @@ class Server:
             return self.grpc_server.add_insecure_port(settings.address)
         certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         return self.grpc_server.add_secure_port(settings.address, certificates.credentials())
-
-    def _record_batch(self, items: Sequence[WorkItem], scored: ScoredBatch) -> None:
-        self.admission.throughput.record(sum(item.cost for item in items))
-        self.metrics.record_batch(
-            items[0].label,
-            items=len(items),
-            tokens=sum(len(item.part.prepared.words[i]) + 1 for item in items for i in item.part.indices),
-            trie_edges=scored.batch.trie.n_edges,
-            context_words=scored.context_words.needed,
-            recalled_context_words=scored.context_words.recalled,
-            timings=scored.timings,
-        )
 
     def _record_reload(self, changes: Changes) -> None:
         self.metrics.record_reload(refused=bool(changes.refused))

@@ -23,6 +23,12 @@ class SizeOptions:
     copies: int = field(default=1, metadata={"help": "Number of copies.", "min": 1})
 
 
+@dataclass(frozen=True)
+class FileOptions:
+    output: Annotated[str, typer.Option("-o")]
+    force: Annotated[bool, typer.Option("--force")] = False
+
+
 @pytest.fixture
 def app():
     app = typer.Typer(rich_markup_mode=None)
@@ -76,3 +82,15 @@ def test_help_lists_fields_at_the_place_of_their_dataclass(app):
     assert positions == sorted(positions)
     assert "Width in pixels.  [default: 640]" in text
     assert "Resize a picture." in text
+
+
+def test_a_field_without_a_default_is_required():
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @expand_options
+    def copy(files: FileOptions) -> None:
+        typer.echo(files.output)
+
+    assert CliRunner().invoke(app, ["-o", "b.png"]).stdout == "b.png\n"
+    assert "Missing option '-o'" in CliRunner().invoke(app, []).output

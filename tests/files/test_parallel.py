@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.cli import app
-from rescorer.cli.rescore import RescorerLoader
+from rescorer.cli.options.rescoring.loading import MachineOptions, RescorerLoader
 from rescorer.errors import BundleError, FormatError, InvalidList, Overloaded, RescorerError, ScoringError
 from rescorer.files.parallel import ProcessPoolRescorer, pack, unpack
 from rescorer.files.rescoring import rescore_lists
@@ -82,7 +82,7 @@ def test_two_processes_give_the_results_of_one(bundle: Path, tmp_path: Path):
 
 def test_raises_errors_of_a_process(tmp_path: Path, bundle: Path):
     weights, lists = Weights(), [NBestList("u1", (Hypothesis("the cat"),))]
-    missing = RescorerLoader(tmp_path / "none", "cpu", "float32", 100, RescoreOptions(weights), (), "jsonl")
+    missing = RescorerLoader(tmp_path / "none", MachineOptions(), RescoreOptions(weights))
     with (
         ProcessPoolRescorer(missing, 1) as rescorer,
         pytest.raises(BundleError, match="no such bundle folder"),
@@ -106,7 +106,7 @@ def test_ends_started_processes_if_others_cannot_start(monkeypatch, tmp_path: Pa
         start(process)
 
     monkeypatch.setattr(SpawnProcess, "start", start_only_one)
-    load = RescorerLoader(tmp_path / "none", "cpu", "float32", 100, RescoreOptions(Weights()), (), "jsonl")
+    load = RescorerLoader(tmp_path / "none", MachineOptions(), RescoreOptions(Weights()))
     lists = [NBestList(name, (Hypothesis("the cat"),)) for name in ("u1", "u2", "u3")]
     with (
         ProcessPoolRescorer(load, 3, batch_words=1) as rescorer,

@@ -168,7 +168,6 @@ def test_batched_products_equal_one_product_per_class(sizes, n_edges, chunk_rows
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(batched, "CHUNK_ROWS", chunk_rows)
         patch.setattr(batched, "MAX_COPIED_WEIGHTS", max_weights)
-        found = batched.within_class_log_probs(
-            hidden, rows, targets, positions, layer.layout, layer.ranges, *weights
-        )
+        chunks = batched.build_chunks(hidden, rows, positions, len(sizes))
+        found = batched.within_class_log_probs(chunks, targets, layer.layout, layer.ranges, *weights)
     torch.testing.assert_close(found, layer._within_class_log_probs(hidden, rows, words, classes))

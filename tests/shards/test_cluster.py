@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
 from pathlib import Path
@@ -147,7 +146,7 @@ def test_drivers_that_are_killed_or_race_commit_each_shard_once(address, store, 
 
 
 def test_says_on_which_node_the_models_cannot_be_loaded(address, store, job, tmp_path):
-    missing = replace(job, load=partial(job.load.func, tmp_path / "none", *job.load.args[1:]))
+    missing = replace(job, load=replace(job.load, bundle=tmp_path / "none"))
     with pytest.raises(ModelError, match=r"worker on node \S+: .*none: no such bundle folder"):
         list(run_on_cluster(store, [0], missing, Cluster(address, workers=1), ignore))
 

@@ -73,7 +73,7 @@ class RunningServer:
     @property
     def in_flight(self) -> int:
         """Number of lists that were accepted and not answered yet."""
-        return self.server.admission.lists.held
+        return self.server.engine.admission.lists.held
 
     @property
     def target(self) -> str:

@@ -7,10 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.rescore import RescorerLoader
+from rescorer.cli.options.rescoring.loading import MachineOptions, RescorerLoader
 from rescorer.files.rescoring import LocalRescorer
 from rescorer.options import RescoreOptions
 from rescorer.shards.planning.inputs import ListSource, find_files
@@ -24,7 +22,6 @@ WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "dog")
 BATCH_WORDS = 40
 N_LISTS = 30
 """Number of lists of the plans of most tests."""
-APPLIED = PhraseOptions(), CandidateOptions()
 AnyStore = TypeVar("AnyStore", bound=Store)
 
 
@@ -53,7 +50,7 @@ def make_source(**options: object) -> ListSource:
 
 
 def make_job(bundle: Path, batch_words: int = BATCH_WORDS) -> Job:
-    load = RescorerLoader(bundle, "cpu", "float32", batch_words, RescoreOptions(Weights()), APPLIED, "jsonl")
+    load = RescorerLoader(bundle, MachineOptions(batch_words=batch_words), RescoreOptions(Weights()))
     return Job(load, make_source(), "jsonl")
 
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation.scoring import ReferenceOption, collect_lists, make_list_reader
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.evaluation.inputs import WeightedListOptions
+from rescorer.cli.options.evaluation.scoring import collect_lists, make_list_reader
 from rescorer.cli.options.models import BundleOption, DeviceOption
 from rescorer.cli.options.selection import SelectionOptions
-from rescorer.cli.options.weights import WeightOptions, check_streams
+from rescorer.cli.options.weights import check_streams
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path, warn_about_tuning
 from rescorer.cli.render.evaluation.calibration import render_measures, render_reliability, summarise
 from rescorer.cli.render.evaluation.reliability_plot import draw_reliability
@@ -36,6 +36,13 @@ UTTERANCE, WORD = "utterance", "word"
 N_FOLDS = 10
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationOptions(WeightedListOptions):
+    """Lists with references, and how they are ranked."""
+
+    selection: SelectionOptions
+
+
 @expand_options
 def calibrate(
     file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with references.")],
@@ -44,10 +51,7 @@ def calibrate(
         Path, typer.Option("-o", "--output", help="JSON file of weights with a calibration, for --weights.")
     ],
     *,
-    reference: ReferenceOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
-    selection: SelectionOptions,
+    options: CalibrationOptions,
     plot: Annotated[Path | None, typer.Option(help="SVG file of a reliability diagram to write.")] = None,
     device: DeviceOption = "cpu",
     as_json: Annotated[bool, typer.Option("--json", help="Print the measures as JSON.")] = False,
@@ -65,13 +69,14 @@ def calibrate(
     check_output_path("-o", output)
     if plot:
         check_output_path("--plot", plot)
-    read_lists = make_list_reader(reference, list_options)
+    read_lists = make_list_reader(options.reference, options.lists)
     rescorer = Rescorer.load(bundle, device)
-    weights = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
+    weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
     lists = collect_lists(read_lists(file), rejected)
-    list_options.check_groups(lists)
-    check_streams(lists, weights, list_options, file)
+    options.lists.check_groups(lists)
+    check_streams(lists, weights, options.lists, file)
+    selection = options.selection
     claims, errors = make_claims(
         rescorer, lists, weights, merge=selection.merge, drop_empty=selection.drop_empty
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,10 +11,10 @@ import typer
 
 from rescorer.cli.options.candidates import DictionaryOption, use_dictionary
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation.scoring import ReferenceOption, collect_lists, make_list_reader
-from rescorer.cli.options.lists import ListInputOptions
+from rescorer.cli.options.evaluation.inputs import WeightedListOptions
+from rescorer.cli.options.evaluation.scoring import collect_lists, make_list_reader
 from rescorer.cli.options.models import BundleOption, DeviceOption
-from rescorer.cli.options.weights import WeightOptions, check_streams
+from rescorer.cli.options.weights import check_streams
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import FormatError, pluralise
@@ -30,18 +30,10 @@ from rescorer.score_combination import weights_to_dict
 N_FOLDS = 10
 
 
-@expand_options
-def candidates(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with phrases and references.")],
-    bundle: BundleOption,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="JSON file of weights to write, for --weights.")
-    ],
-    *,
-    reference: ReferenceOption = None,
-    list_options: ListInputOptions,
-    weight_options: WeightOptions,
-    dictionary: DictionaryOption = None,
+@dataclass(frozen=True, slots=True)
+class FalseAlarmOptions:
+    """How many false alarms are permitted, and how they are provoked."""
+
     max_false_alarms: Annotated[
         float,
         typer.Option(
@@ -51,11 +43,24 @@ def candidates(
             "not said: so few false alarms are permitted that a higher share is refuted with 95 % "
             "confidence.",
         ),
-    ] = 0.01,
+    ] = 0.01
     decoys: Annotated[
         int, typer.Option(min=1, help="Number of phrases of other lists that each list gets for that.")
-    ] = 100,
-    rounds: Annotated[int, typer.Option(min=1, help="How often each list gets such phrases.")] = 4,
+    ] = 100
+    rounds: Annotated[int, typer.Option(min=1, help="How often each list gets such phrases.")] = 4
+
+
+@expand_options
+def candidates(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with phrases and references.")],
+    bundle: BundleOption,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="JSON file of weights to write, for --weights.")
+    ],
+    *,
+    options: WeightedListOptions,
+    dictionary: DictionaryOption = None,
+    false_alarms: FalseAlarmOptions,
     device: DeviceOption = "cpu",
 ) -> None:
     """Learn from lists with phrases and references when generated hypotheses may win.
@@ -70,13 +75,13 @@ def candidates(
     check_output_path("-o", output)
     rescorer = Rescorer.load(bundle, device)
     use_dictionary(rescorer.ranker, dictionary)
-    weights = rescorer.ranker.effective_weights(weight_options.resolve(rescorer.bundle.weights))
+    weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
-    lists = collect_lists(make_list_reader(reference, list_options)(file), rejected)
-    list_options.check_groups(lists)
-    check_streams(lists, weights, list_options, file)
+    lists = collect_lists(make_list_reader(options.reference, options.lists)(file), rejected)
+    options.lists.check_groups(lists)
+    check_streams(lists, weights, options.lists, file)
     found = score_outcomes(rescorer, lists, weights)
-    draws = draw_decoys(rescorer, lists, decoys, rounds)
+    draws = draw_decoys(rescorer, lists, false_alarms.decoys, false_alarms.rounds)
     others = [score_outcomes(rescorer, drawn, weights) for drawn in draws]
     kept, own, wrong = [], list[Outcome](), list[list[Outcome]]()
     for nbest, first, drawn in zip(lists, found, others, strict=True):
@@ -93,9 +98,9 @@ def candidates(
         raise FormatError("no list could be used", file=file)
     ids, groups, references = zip(*((n.id, n.group, n.reference or "") for n in kept), strict=True)
     folds = make_folds(ids, groups, references, N_FOLDS)
-    unit = sum(weights.lm.values())
-    judgement = judge(own, wrong, folds, max_false_alarms, unit)
-    choice = choose(own, [one for drawn in wrong for one in drawn], max_false_alarms, unit)
+    unit, max_share = sum(weights.lm.values()), false_alarms.max_false_alarms
+    judgement = judge(own, wrong, folds, max_share, unit)
+    choice = choose(own, [one for drawn in wrong for one in drawn], max_share, unit)
     learned = replace(weights, name=output.stem, generated=choice.generated, calibration=None)
     learned = replace(learned, sound_match=choice.sound_match)
     write_text(output, json.dumps(weights_to_dict(learned), indent=2) + "\n")

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation.inputs import CountedTextOptions
 from rescorer.cli.options.evaluation.scoring import (
-    CountingOptions,
-    NormaliserOption,
     ReferenceOption,
     choose_normaliser,
     collect_lists,
     make_list_reader,
 )
-from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.evaluation.combination import render_combination, summarise
 from rescorer.cli.render.tables import print_out
@@ -41,6 +39,44 @@ POSTERIOR_DECIMALS = 4
 N_FOLDS = 10
 
 
+@dataclass(frozen=True, slots=True)
+class VoteOptions:
+    """How files vote, or that this is tuned."""
+
+    system_weights: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NUMBER,…", help="Weight of each file's votes, such as 0.7,0.3; default: equal."
+        ),
+    ] = None
+    temperatures: Annotated[
+        str | None,
+        typer.Option(metavar="NUMBER,…", help="Temperature of each file's posteriors; default: 1 for each."),
+    ] = None
+    null_weight: Annotated[
+        float, typer.Option(help="Factor of the votes for no word; above 1, texts become shorter.")
+    ] = 1.0
+    tune: Annotated[
+        bool,
+        typer.Option("--tune", help="Find the three by the references; error rates are cross-validated."),
+    ] = False
+
+    def settings(self, n_systems: int) -> rover.RoverSettings:
+        """Parse the options; raises ConfigError if they do not fit the number of files, or ``--tune``."""
+        if n_systems < 2:
+            raise ConfigError("a combination needs at least two files, one per recogniser")
+        settings = rover.RoverSettings(
+            parse_numbers("--system-weights", self.system_weights, n_systems),
+            parse_numbers("--temperatures", self.temperatures, n_systems),
+            *parse_numbers("--null-weight", str(self.null_weight), 1),
+        )
+        if self.tune and settings != VoteOptions().settings(n_systems):
+            raise ConfigError(
+                "--tune finds the settings: omit --system-weights, --temperatures and --null-weight"
+            )
+        return settings
+
+
 @expand_options
 def combine(
     files: Annotated[
@@ -55,27 +91,9 @@ def combine(
             "--to", metavar="FORMAT", help="Output format: jsonl, with posteriors of words, or trn."
         ),
     ] = "jsonl",
-    system_weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER,…", help="Weight of each file's votes, such as 0.7,0.3; default: equal."
-        ),
-    ] = None,
-    temperatures: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER,…", help="Temperature of each file's posteriors; default: 1 for each."),
-    ] = None,
-    null_weight: Annotated[
-        float, typer.Option(help="Factor of the votes for no word; above 1, texts become shorter.")
-    ] = 1.0,
-    tune: Annotated[
-        bool,
-        typer.Option("--tune", help="Find the three by the references; error rates are cross-validated."),
-    ] = False,
+    vote: VoteOptions,
     reference: ReferenceOption = None,
-    normaliser: NormaliserOption = None,
-    list_options: ListInputOptions,
-    counting_options: CountingOptions,
+    options: CountedTextOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print the error rates as JSON.")] = False,
 ) -> None:
     """Combine the lists of several recognisers into one text per utterance, by voting word by word (ROVER).
@@ -87,25 +105,21 @@ def combine(
     error rates are printed, and a paired test against the best recogniser. --tune also prints the options
     with which to combine other utterances of these recognisers.
     """
-    settings = parse_settings(len(files), system_weights, temperatures, null_weight)
-    if tune and settings != parse_settings(len(files)):
-        raise ConfigError(
-            "--tune finds the settings: omit --system-weights, --temperatures and --null-weight"
-        )
+    settings, tune = vote.settings(len(files)), vote.tune
     if to not in FORMATS:
         raise ConfigError(f"--to {to!r}: expected {' or '.join(FORMATS)}{did_you_mean(to, FORMATS)}")
     writer = choose(to).writer
     check_output_path("-o", Path(output))
     rejected = Rejections()
-    normalise = choose_normaliser(normaliser, None).normalise
-    read_lists = make_list_reader(reference, list_options)
+    normalise = choose_normaliser(options.normaliser, None).normalise
+    read_lists = make_list_reader(reference, options.lists)
     utterances = read_utterances(files, read_lists, normalise, rejected)
     judged = [item for item in utterances if item.reference is not None]
     report = None
     if tune and not judged:
         raise FormatError("--tune needs references, in the lists or with --reference", file=files[0])
     if judged:
-        counting = counting_options.settings()
+        counting = options.counting.settings()
         report = _judge(judged, files, normalise, counting, None if tune else settings)
         settings = report.tuned or settings
     write_combinations(output, writer, utterances, settings, rejected)
@@ -134,19 +148,6 @@ def _judge(
     ids, groups = [item.id for item in utterances], [item.group for item in utterances]
     folds = make_folds(ids, groups, [item.reference or "" for item in utterances], N_FOLDS)
     return tune_and_judge(utterances, files, normalise, counting, list(map(str, folds.fold.tolist())))
-
-
-def parse_settings(
-    n_systems: int, weights: str | None = None, temperatures: str | None = None, null_weight: float = 1.0
-) -> rover.RoverSettings:
-    """Parse the options of the vote; raises ConfigError if they do not fit the number of files."""
-    if n_systems < 2:
-        raise ConfigError("a combination needs at least two files, one per recogniser")
-    return rover.RoverSettings(
-        parse_numbers("--system-weights", weights, n_systems),
-        parse_numbers("--temperatures", temperatures, n_systems),
-        *parse_numbers("--null-weight", str(null_weight), 1),
-    )
 
 
 def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, ...]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Literal, get_args
 
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.evaluation.inputs import CountedTextOptions
 from rescorer.cli.options.evaluation.scoring import (
-    CountingOptions,
-    NormaliserOption,
     ReferenceOption,
     choose_normaliser,
     collect_lists,
@@ -42,6 +42,26 @@ RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
 """What a system recognised in each list, with the group of the list."""
 
 
+@dataclass(frozen=True, slots=True)
+class SignificanceOptions:
+    """How differences are told from chance."""
+
+    by: Annotated[
+        Unit | None,
+        typer.Option(
+            help="What the bootstrap draws: single lists, or all lists of a speaker or other group; default: "
+            "groups if they are known."
+        ),
+    ] = None
+    tests: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            help="Further tests: sign, wilcoxon; over groups if they are known, else over lists.",
+        ),
+    ] = ""
+
+
 @expand_options
 def compare(
     files: Annotated[
@@ -55,23 +75,8 @@ def compare(
     *,
     reference: ReferenceOption = None,
     first_pass: FirstPassOption = None,
-    normaliser: NormaliserOption = None,
-    list_options: ListInputOptions,
-    counting_options: CountingOptions,
-    by: Annotated[
-        Unit | None,
-        typer.Option(
-            help="What the bootstrap draws: single lists, or all lists of a speaker or other group; default: "
-            "groups if they are known."
-        ),
-    ] = None,
-    tests: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,…",
-            help="Further tests: sign, wilcoxon; over groups if they are known, else over lists.",
-        ),
-    ] = "",
+    options: CountedTextOptions,
+    significance: SignificanceOptions,
     export: ExportOption = None,
     as_json: Annotated[
         bool,
@@ -95,13 +100,13 @@ def compare(
     if len(names) < 2:
         raise ConfigError("expected two files or more, one per system, got one")
     check_export(export)
-    test_names = parse_tests(tests)
+    by, test_names = significance.by, parse_tests(significance.tests)
     weights = parse_first_pass(first_pass)
-    read_lists = make_list_reader(reference, list_options, transcripts=True)
-    normalise, counting = choose_normaliser(normaliser, None), counting_options.settings()
+    read_lists = make_list_reader(reference, options.lists, transcripts=True)
+    normalise, counting = choose_normaliser(options.normaliser, None), options.counting.settings()
     rejected = Rejections()
     systems = [
-        recognise_file(file, read_lists(file), list_options, normalise, counting, weights, rejected)
+        recognise_file(file, read_lists(file), options.lists, normalise, counting, weights, rejected)
         for file in names
     ]
     rejected.report(SEE_JSON)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,9 +12,7 @@ from rescorer.cli.evaluation.run import check_bundle_options, check_system, eval
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation.analysis import AnalysisOptions
 from rescorer.cli.options.evaluation.inputs import EvaluationOptions
-from rescorer.cli.options.evaluation.score_cache import CacheOptions
-from rescorer.cli.options.evaluation.scoring import ReferenceOption
-from rescorer.cli.options.models import DeviceOption
+from rescorer.cli.options.evaluation.score_cache import ModelOptions
 from rescorer.cli.output import SOME_REJECTED
 from rescorer.cli.render.evaluation.alignments import print_alignments
 from rescorer.cli.render.evaluation.comparison import export_rows, print_evaluation
@@ -31,32 +28,9 @@ def evaluate(
         typer.Argument(metavar="FILE...", help="N-best lists, or the output of `rescorer rescore`."),
     ],
     *,
-    reference: ReferenceOption = None,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            "-b",
-            help="Model bundle to re-rank with: adds rows for each of its models, for their mixture, for "
-            "minimum Bayes risk (MBR), and for the word weight without models.",
-        ),
-    ] = None,
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune", help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`."
-        ),
-    ] = False,
     options: EvaluationOptions,
     analysis: AnalysisOptions,
-    by_group: Annotated[
-        bool, typer.Option("--by-group", help="Add a table with one row per speaker or other group.")
-    ] = False,
-    own_lists: Annotated[
-        bool, typer.Option("--own-lists", help="With several files: add rows for all lists of each.")
-    ] = False,
-    cache: CacheOptions,
-    device: DeviceOption = "cpu",
+    models: ModelOptions,
     export: ExportOption = None,
     as_json: Annotated[
         bool,
@@ -76,15 +50,13 @@ def evaluate(
     models' scores are cached. Several files are compared on the lists
     that all of them have.
     """
-    check_bundle_options(bundle, tune, options)
+    check_bundle_options(options)
     check_export(export)
-    rescorer = cache.load_rescorer(bundle, device) if bundle else None
-    check_system(analysis.system, files, rescorer, options, tune)
-    evaluation = evaluate_files(
-        files, options, reference=reference, rescorer=rescorer, with_tuning=tune
-    ).evaluation
-    evaluation.compare(own_lists)
-    _show(evaluation, analysis, by_group, as_json)
+    rescorer = models.load(options.bundle) if options.bundle else None
+    check_system(analysis.system, files, rescorer, options)
+    evaluation = evaluate_files(files, options, rescorer).evaluation
+    evaluation.compare(analysis.own_lists)
+    _show(evaluation, analysis, as_json)
     if export is not None:
         export_rows(evaluation, export)
     rescored = {name: item.row.report for name, _, item in evaluation.named_results() if item.row.is_rescored}
@@ -93,10 +65,10 @@ def evaluate(
         raise typer.Exit(SOME_REJECTED)
 
 
-def _show(evaluation: Evaluation, analysis: AnalysisOptions, by_group: bool, as_json: bool) -> None:
+def _show(evaluation: Evaluation, analysis: AnalysisOptions, as_json: bool) -> None:
     parts, system = evaluation.parts, analysis.system
     if not as_json:
-        print_evaluation(evaluation, by_group)
+        print_evaluation(evaluation, analysis.by_group)
     analyses = [(part, evaluation.analyse(part, system)) for part in parts] if analysis.errors else []
     aligned = [(part, evaluation.align(part, system)) for part in parts] if analysis.alignments else []
     if as_json:

@@ -9,18 +9,14 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation.inputs import RankedListOptions
+from rescorer.cli.options.evaluation.inputs import ScoredListOptions
 from rescorer.cli.options.evaluation.scoring import collect_lists
 from rescorer.cli.options.models import BundleOption, DeviceOption
-from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.output import SOME_REJECTED, Rejections
 from rescorer.cli.render.evaluation.explanation import print_changes, print_explanation
 from rescorer.errors import FormatError, did_you_mean
 from rescorer.evaluation.comparison.explanation import Explanation, encode_words, explain_list, sort_by_change
-from rescorer.evaluation.comparison.scored_lists import score_lists
 from rescorer.evaluation.error_analysis.aligned_text import Aligner
 from rescorer.extensions import Phrases
 from rescorer.extensions.rerankers import used_rerankers
@@ -38,10 +34,7 @@ def explain(
         typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most."),
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Without ID: number of lists to show.")] = 10,
-    options: RankedListOptions,
-    selection: SelectionOptions,
-    phrases: PhraseOptions,
-    candidates: CandidateOptions,
+    options: ScoredListOptions,
     device: DeviceOption = "cpu",
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON list of explanations, with unweighted components.")
@@ -59,8 +52,7 @@ def explain(
     """
     rejected = Rejections()
     rescorer = Rescorer.load(bundle, device)
-    phrases.apply(rescorer.ranker)
-    candidates.apply(rescorer.ranker)
+    options.apply(rescorer.ranker)
     weights = options.weights.resolve(rescorer.bundle.weights)
     lists = collect_lists(options.make_reader()(file), rejected)
     options.check_streams(lists, weights, file)
@@ -70,15 +62,7 @@ def explain(
     for has_reference in (True, False):
         part = [nbest for nbest in chosen if (nbest.reference is not None) == has_reference]
         counted = part if has_reference else [replace(nbest, reference="") for nbest in part]
-        scored, errors = score_lists(
-            rescorer,
-            counted,
-            weights,
-            options.parse_first_pass(),
-            counting,
-            selection.selection(),
-            generate=candidates.generate,
-        )
+        scored, errors = options.score(rescorer, counted, weights)
         for error in errors:
             rejected.add(error)
         rerankers = used_rerankers(rescorer.bundle, weights)

@@ -16,9 +16,8 @@ from rescorer.cli.evaluation.evaluation import FileResults
 from rescorer.cli.evaluation.run import Run, check_bundle_options, check_system, evaluate_files
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation.inputs import EvaluationOptions
-from rescorer.cli.options.evaluation.score_cache import CacheOptions
-from rescorer.cli.options.evaluation.scoring import ReferenceOption, choose_normaliser
-from rescorer.cli.options.models import DeviceOption
+from rescorer.cli.options.evaluation.score_cache import ModelOptions
+from rescorer.cli.options.evaluation.scoring import choose_normaliser
 from rescorer.cli.output import SOME_REJECTED, check_output_path, shorten_names
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError
@@ -45,23 +44,27 @@ WRITERS: Mapping[str, Callable[[ReportData], str]] = {
 """Output formats by the end of the file's name."""
 
 
-BundleToCompareOption = Annotated[
-    Path | None,
-    typer.Option(
-        "--bundle",
-        "-b",
-        help="Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
-        "the error rate along each weight.",
-    ),
-]
-TuneOption = Annotated[
-    bool,
-    typer.Option(
-        "--tune",
-        help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`, and show "
-        "the spread of these weights.",
-    ),
-]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedEvaluationOptions(EvaluationOptions):
+    """What is evaluated, where a report says more about models."""
+
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            "-b",
+            help="Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
+            "the error rate along each weight.",
+        ),
+    ] = None
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`, and show "
+            "the spread of these weights.",
+        ),
+    ] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,13 +102,9 @@ def report(
         ),
     ],
     *,
-    reference: ReferenceOption = None,
-    bundle: BundleToCompareOption = None,
-    tune: TuneOption = False,
-    options: EvaluationOptions,
+    options: ReportedEvaluationOptions,
     content: ContentOptions,
-    cache: CacheOptions,
-    device: DeviceOption = "cpu",
+    models: ModelOptions,
 ) -> None:
     """Write a report: one page with tables, charts and aligned utterances, which needs no network.
 
@@ -115,18 +114,12 @@ def report(
     weight, the oracle by depth, words that rescoring fixed and broke, groups, and the utterances that changed
     most with their words and scores. Several files are compared on the lists that all of them have.
     """
-    check_bundle_options(bundle, tune, options)
+    check_bundle_options(options)
     for path in output:
         check_output_path("-o", path, WRITERS)
-    rescorer = cache.load_rescorer(bundle, device) if bundle else None
-    check_system(content.system, shorten_names(list(dict.fromkeys(files))), rescorer, options, tune)
-    run = evaluate_files(
-        files,
-        options,
-        reference=reference,
-        rescorer=rescorer,
-        with_tuning=tune,
-    )
+    rescorer = models.load(options.bundle) if options.bundle else None
+    check_system(content.system, shorten_names(list(dict.fromkeys(files))), rescorer, options)
+    run = evaluate_files(files, options, rescorer)
     evaluation = run.evaluation
     evaluation.compare(own_lists=False)
     if not evaluation.n_shared:

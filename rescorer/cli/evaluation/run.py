@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 import typer
 
@@ -49,9 +48,9 @@ from rescorer.text import Normaliser
 from rescorer.types import NBestList, Weights
 
 
-def check_bundle_options(bundle: Path | None, tune: bool, options: EvaluationOptions) -> None:
+def check_bundle_options(options: EvaluationOptions) -> None:
     """Raise ConfigError if an option would be without effect, with or without a bundle."""
-    if bundle is not None:
+    if options.bundle is not None:
         if options.normaliser is not None:
             raise ConfigError("--normaliser is for lists without models: a --bundle has its own")
         return
@@ -59,7 +58,7 @@ def check_bundle_options(bundle: Path | None, tune: bool, options: EvaluationOpt
         raise ConfigError("--phrases and --phrase-list change the scores of a --bundle: give one")
     if options.candidates != CandidateOptions():
         raise ConfigError("--generate makes hypotheses that a --bundle scores: give one")
-    if tune:
+    if options.tune:
         raise ConfigError("--tune compares language models: give --bundle")
     if options.weights.weight or options.weights.weights != WeightOptions().weights:
         raise ConfigError(
@@ -73,7 +72,6 @@ def check_system(
     files: Sequence[str],
     rescorer: Rescorer | None,
     options: EvaluationOptions,
-    with_tuning: bool,
 ) -> None:
     """Raise ConfigError, before any list is read, if no row can have the name that ``--system`` gives.
 
@@ -83,8 +81,8 @@ def check_system(
     if system is None:
         return
     weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
-    systems = weights_by_system(rescorer, weights, with_tuning) if rescorer and weights else {}
-    rows = [*name_possible_rows(systems, with_tuning, options.candidates.generate), *files]
+    systems = weights_by_system(rescorer, weights, options.tune) if rescorer and weights else {}
+    rows = [*name_possible_rows(systems, options.tune, options.candidates.generate), *files]
     names = [system.removeprefix(f"{file}: ").removesuffix(OWN_LISTS) for file in files]
     if not any(name in rows for name in names):
         raise ConfigError(
@@ -92,14 +90,7 @@ def check_system(
         )
 
 
-def evaluate_files(
-    files: Sequence[str],
-    options: EvaluationOptions,
-    *,
-    reference: str | None,
-    rescorer: Rescorer | None,
-    with_tuning: bool,
-) -> Run:
+def evaluate_files(files: Sequence[str], options: EvaluationOptions, rescorer: Rescorer | None) -> Run:
     """Read and score files under the same options; lists that cannot be evaluated are reported on stderr.
 
     Raises:
@@ -109,7 +100,7 @@ def evaluate_files(
     first_pass, selection = parse_first_pass(options.first_pass), options.selection.selection()
     if selection.merge and rescorer is None and first_pass is None:
         raise ConfigError("--merge adds up probabilities: give the scores with --first-pass, or a --bundle")
-    read_lists = make_list_reader(reference, options.lists)
+    read_lists = make_list_reader(options.reference, options.lists)
     words = choose_normaliser(options.normaliser, rescorer)
     if rescorer is not None:
         options.phrases.apply(rescorer.ranker)
@@ -126,9 +117,9 @@ def evaluate_files(
         weights = options.weights.resolve(rescorer.bundle.weights)
         printed.add(check_streams(lists, weights, options.lists, file, printed))
         warn_if_tuned_otherwise(weights, selection)
-        if with_tuning:
+        if options.tune:
             options.lists.check_groups(lists)
-        run.add_scored_file(file, lists, rescorer, weights, with_tuning=with_tuning)
+        run.add_scored_file(file, lists, rescorer, weights, with_tuning=options.tune)
     run.evaluation.rejected.report(SEE_JSON)
     if not run.evaluation.files:
         raise FormatError("no list could be evaluated", file=", ".join(files))

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation.inputs import RankedListOptions
+from rescorer.cli.options.evaluation.inputs import ScoredListOptions
 from rescorer.cli.options.evaluation.phrase_bound import PhraseBoundOptions
-from rescorer.cli.options.evaluation.score_cache import CacheOptions
+from rescorer.cli.options.evaluation.score_cache import ModelOptions
 from rescorer.cli.options.evaluation.scoring import collect_lists
-from rescorer.cli.options.models import BundleOption, DeviceOption
-from rescorer.cli.options.phrases import PhraseOptions
+from rescorer.cli.options.models import BundleOption
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path, warn_about_tuning
 from rescorer.cli.render.evaluation.error_rates import render_error_rates, warn_if_worse
@@ -37,7 +35,7 @@ from rescorer.evaluation.comparison.rankings import (
     reorder,
     rerank,
 )
-from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
+from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.comparison.tuned import Tuning
 from rescorer.evaluation.error_rate.report import Report, build_report
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
@@ -56,23 +54,26 @@ FREE_HELP = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class TunedWeightOptions:
+    """Which weights are tuned, and where and when they are written."""
+
+    output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")]
+    free: Annotated[str, typer.Option("--free", metavar="NAME,…", help=FREE_HELP)] = ",".join(DEFAULT_FREE)
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the tuned weights even if their gain may be chance.")
+    ] = False
+
+
 @expand_options
 def tune(
     file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with references.")],
     bundle: BundleOption,
-    output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")],
     *,
-    free: Annotated[str, typer.Option("--free", metavar="NAME,…", help=FREE_HELP)] = ",".join(DEFAULT_FREE),
-    force: Annotated[
-        bool, typer.Option("--force", help="Write the tuned weights even if their gain may be chance.")
-    ] = False,
-    options: RankedListOptions,
-    selection: SelectionOptions,
-    phrases: PhraseOptions,
-    candidates: CandidateOptions,
+    tuned: TunedWeightOptions,
+    options: ScoredListOptions,
     phrase_bound: PhraseBoundOptions,
-    cache: CacheOptions,
-    device: DeviceOption = "cpu",
+    models: ModelOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON; rates in percent.")] = False,
 ) -> None:
     """Find the weights with the fewest errors, and keep the old ones if that may be chance.
@@ -91,27 +92,18 @@ def tune(
     is lowered before tuning starts, with a warning. With --generate, generated hypotheses compete under the
     weights that they have; `rescorer candidates` learns these.
     """
-    names = [name.strip() for name in free.split(",")]
-    check_output_path("-o", output)
-    counting = options.counting.settings()
+    names, force = [name.strip() for name in tuned.free.split(",")], tuned.force
+    check_output_path("-o", tuned.output)
+    options.counting.settings()  # reject contradictions before loading anything
     read_lists = options.make_reader()
-    rescorer = cache.load_rescorer(bundle, device)
-    phrases.apply(rescorer.ranker)
-    candidates.apply(rescorer.ranker)
+    rescorer = models.load(bundle)
+    options.apply(rescorer.ranker)
     start = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
     lists = collect_lists(read_lists(file), rejected)
     options.lists.check_groups(lists)
     options.check_streams(lists, start, file)
-    scored, errors = score_lists(
-        rescorer,
-        lists,
-        start,
-        options.parse_first_pass(),
-        counting,
-        selection.selection(),
-        generate=candidates.generate,
-    )
+    scored, errors = options.score(rescorer, lists, start)
     for error in errors:
         rejected.add(error)
     rejected.report(SEE_JSON)
@@ -124,7 +116,7 @@ def tune(
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
     rows = _report_rows(tuning)
-    written = _write_weights(output, report, scored, selection, force)
+    written = _write_weights(tuned, report, scored, options.selection)
     if as_json:
         _print_json(tuning, report, rows, force, rejected)
     else:
@@ -132,23 +124,26 @@ def tune(
         if bound:
             print_out(*describe_false_alarms(bound, tuning.count_false_alarms()))
         print_out(report.judgement.explain(force))
-        print_out(f"{written} written to {output}; {pluralise(len(rejected), 'list')} rejected")
+        print_out(f"{written} written to {tuned.output}; {pluralise(len(rejected), 'list')} rejected")
         warn_if_worse(f"{file}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 
 
 def _write_weights(
-    output: Path, report: TuningReport, scored: Sequence[ScoredList], selection: SelectionOptions, force: bool
+    tuned: TunedWeightOptions,
+    report: TuningReport,
+    scored: Sequence[ScoredList],
+    selection: SelectionOptions,
 ) -> str:
     """Write the weights that were decided on; return what they are."""
-    chosen = replace(report.decide(force), name=output.stem)
-    is_tuned = report.judgement.is_better or force
+    chosen = replace(report.decide(tuned.force), name=tuned.output.stem)
+    is_tuned = report.judgement.is_better or tuned.force
     if is_tuned:
         tuned_with = {"merge": selection.merge, "drop_empty": selection.drop_empty}
         tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
         chosen = replace(chosen, tuned_on=tuned_on, tuned_with=tuned_with)
-    write_text(output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
+    write_text(tuned.output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
     return "tuned weights" if is_tuned else "the weights that tuning started from"
 
 

@@ -68,12 +68,18 @@ GroupsOption = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class ListInputOptions:
-    """How to read a file of lists."""
+class ListFormatOptions:
+    """The format of a file of lists, and the names of its fields."""
 
     maps: MapOption = None
     streams: StreamOption = None
     format_: FormatOption = None
+
+
+@dataclass(frozen=True, slots=True)
+class ListInputOptions(ListFormatOptions):
+    """How to read a file of lists."""
+
     groups: GroupsOption = None
 
     def read(self, source: str, *, transcripts: bool = False, warn: bool = True) -> Lists:

@@ -6,14 +6,15 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from tqdm import tqdm
 
-from rescorer.cli.options.lists import FormatOption, ListInputOptions, MapOption, StreamOption
+from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.cli.options.lists import ListFormatOptions, ListInputOptions
 from rescorer.cli.options.models import DtypeOption
 from rescorer.cli.output import or_dash
 from rescorer.errors import InputError
@@ -22,24 +23,14 @@ from rescorer.types import NBestList
 if TYPE_CHECKING:
     from rescorer.load.stages import LoadPlan, StageResult
 
-ServiceTimesOption = Annotated[
-    Path | None,
-    typer.Option(
-        help="File for the times that the server takes for lists that come alone and in batches, for "
-        "simulations of many servers."
-    ),
-]
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """What clients send, how much of it, and for how long."""
 
-def load(
-    lists: Annotated[str, typer.Argument(help="N-best lists to send.")],
-    bundle: Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")],
-    weights: Annotated[str, typer.Option(help="Name of a weights set of the bundle.")] = "default",
-    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each stage in seconds.")] = 10.0,
-    clients: Annotated[int, typer.Option(min=1, help="Number of client processes.")] = 2,
-    maps: MapOption = None,
-    streams: StreamOption = None,
-    format_: FormatOption = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each stage in seconds.")] = 10.0
+    clients: Annotated[int, typer.Option(min=1, help="Number of client processes.")] = 2
+    list_format: ListFormatOptions
     calls_per_client: Annotated[
         int,
         typer.Option(
@@ -47,17 +38,15 @@ def load(
             min=1,
             help="Number of calls that each client keeps in flight while the peak is measured.",
         ),
-    ] = 16,
+    ] = 16
     lists_per_call: Annotated[
         int, typer.Option("--lists-a-call", min=1, help="Number of lists per call.")
-    ] = 1,
-    deadline_s: Annotated[float, typer.Option(min=0.01, help="Deadline of each call in seconds.")] = 5.0,
-    overload: Annotated[
-        float, typer.Option(min=1, help="Load of the last stage relative to the peak.")
-    ] = 3.0,
+    ] = 1
+    deadline_s: Annotated[float, typer.Option(min=0.01, help="Deadline of each call in seconds.")] = 5.0
+    overload: Annotated[float, typer.Option(min=1, help="Load of the last stage relative to the peak.")] = 3.0
     overload_seconds: Annotated[
         float, typer.Option(min=0, help="Duration of the last stage in seconds; 0: same as the others.")
-    ] = 0.0,
+    ] = 0.0
     client_niceness: Annotated[
         int,
         typer.Option(
@@ -65,10 +54,32 @@ def load(
             max=19,
             help="Niceness of the clients: with more than 0, the server goes first where cores are scarce.",
         ),
-    ] = 0,
-    service_times: ServiceTimesOption = None,
-    dtype: DtypeOption = "float32",
-    serve: Annotated[str, typer.Option(help="Options for the server, such as '--workers 2'.")] = "",
+    ] = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ServerOptions:
+    """How the server and the library run, and what is measured of the server alone."""
+
+    service_times: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for the times that the server takes for lists that come alone and in batches, for "
+            "simulations of many servers."
+        ),
+    ] = None
+    dtype: DtypeOption = "float32"
+    serve: Annotated[str, typer.Option(help="Options for the server, such as '--workers 2'.")] = ""
+
+
+@expand_options
+def load(
+    lists: Annotated[str, typer.Argument(help="N-best lists to send.")],
+    bundle: Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")],
+    weights: Annotated[str, typer.Option(help="Name of a weights set of the bundle.")] = "default",
+    *,
+    clients: ClientOptions,
+    server: ServerOptions,
     as_json: Annotated[bool, typer.Option("--json", help="Write one JSON object per stage.")] = False,
 ) -> None:
     """Start a server, put it under load over loopback, and compare it with the library.
@@ -95,19 +106,19 @@ def load(
     """
     from rescorer.load.stages import LoadPlan
 
-    valid_lists = read_valid_lists(lists, ListInputOptions(maps, streams, format_))
+    valid_lists = read_valid_lists(lists, ListInputOptions(**asdict(clients.list_format)))
     plan = LoadPlan(
-        seconds,
-        clients,
-        calls_per_client,
-        lists_per_call,
-        deadline_s,
-        overload,
-        tuple(serve.split()),
-        dtype,
-        overload_seconds,
-        client_niceness,
-        service_times,
+        clients.seconds,
+        clients.clients,
+        clients.calls_per_client,
+        clients.lists_per_call,
+        clients.deadline_s,
+        clients.overload,
+        tuple(server.serve.split()),
+        server.dtype,
+        clients.overload_seconds,
+        clients.client_niceness,
+        server.service_times,
     )
     run_load_test(bundle, valid_lists, weights, plan, as_json)
 

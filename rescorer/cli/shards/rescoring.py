@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,16 +14,11 @@ import typer
 from tqdm import tqdm
 
 from rescorer.bundle import Bundle
-from rescorer.cli.options.candidates import CandidateOptions
-from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.phrases import PhraseOptions
-from rescorer.cli.options.rescoring.engine import EngineOptions
-from rescorer.cli.options.rescoring.sessions import SessionOptions
+from rescorer.cli.options.rescoring.loading import AnswerOptions, RescorerLoader
 from rescorer.cli.options.rescoring.shards import ShardOptions
-from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import check_first_lists
 from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError, pluralise
-from rescorer.files.rescoring import FileSummary, LocalRescorer
+from rescorer.files.rescoring import FileSummary
 from rescorer.score_combination import weights_to_dict
 from rescorer.shards.committed import Committed, read_committed
 from rescorer.shards.planning.inputs import ListSource, find_files, measure_all
@@ -32,50 +27,38 @@ from rescorer.shards.planning.plan import Plan, check_answers, check_files, read
 from rescorer.shards.record import Record, shard_of_record
 from rescorer.shards.store import PLAN, RECORDS, Store, is_own_file
 from rescorer.shards.worker import Job, add_summaries, describe_bundle
-from rescorer.types import DecisionRule, Weights
-
-Machine = tuple[str, str, int, int]
-"""Device, precision, words per batch, and threads of each process."""
+from rescorer.types import Weights
 
 
 @dataclass(frozen=True, slots=True)
-class Scoring:
-    """All besides the lists that answers depend on, as options of ``rescorer rescore``."""
+class ShardRun:
+    """A run of ``rescorer rescore`` on shards of a folder or prefix."""
 
+    sources: Sequence[str]
+    store: Store
+    options: ShardOptions
+    answers: AnswerOptions
+    load: RescorerLoader
     bundle: Bundle
     weights: Weights
-    decision: DecisionRule
-    selection: SelectionOptions
-    applied: tuple[PhraseOptions, CandidateOptions]
-    session: SessionOptions
-    to: str
 
-    def rescore_shards(
-        self,
-        sources: Sequence[str],
-        store: Store,
-        lists: ListInputOptions,
-        options: ShardOptions,
-        engine: EngineOptions,
-        load: Callable[[], LocalRescorer],
-        machine: Machine,
-        report: Callable[[FileSummary, str], None],
-    ) -> None:
-        """Run shards of a folder or prefix, and print what was done.
+    def rescore(self) -> FileSummary | None:
+        """Run shards and return what was done; None if there should only be a plan.
 
         Raises:
             ConfigError: options contradict each other or the plan.
             InputError: an input cannot be read, or is not what was planned.
         """
+        store, options = self.store, self.options
         options.check()
         if not options.plan_only:
-            engine.check_reachable()
-        source = lists.as_source(may_divide=not self.session.session)
-        names = [name for name in find_files(sources, source) if not is_own_file(store, name)]
-        answers = self.describe(lists, machine)
+            options.engine.check_reachable()
+        source = self.answers.lists.as_source(may_divide=not self.answers.session.session)
+        names = [name for name in find_files(self.sources, source) if not is_own_file(store, name)]
+        answers = self.describe()
         is_new = not store.exists(PLAN)
         if is_new:
-            self._make_plan(store, names, source, answers, options, lists, machine[2])
+            self._make_plan(names, source, answers)
         elif options.has_size and options.shard is None and not options.resume:
             raise ConfigError(
                 f"{store.place} has a plan already: --resume goes on with it; or choose another folder"
@@ -87,28 +70,27 @@ class Scoring:
             shards = pluralise(len(plan.shards), "shard")
             message = f"{store.place}/{PLAN}: {shards}; run them with --resume, or each with --shard"
             typer.echo(message, err=True)
-            return
-        job = Job(load, source, self.to, self.session.keep_order)
+            return None
         try:
-            _run(store, plan, fingerprint, job, options, engine, machine[3], report)
+            return self._run(plan, fingerprint, source)
         except (ConfigError, ScoringError) as error:
             if not is_new:
                 raise
             message = f"{error}; the plan in {store.place} is made: go on with --resume"
             raise type(error)(message) from error
 
-    def describe(self, lists: ListInputOptions, machine: Machine) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """All besides the lists that answers depend on, as data of a plan."""
-        device, dtype, batch_words, _ = machine
-        phrases, candidates = self.applied
+        machine, given = self.load.machine, self.answers
+        lists, phrases, candidates = given.lists, given.phrases, given.candidates
         options = {
-            "to": self.to,
-            "device": device.split(":")[0],
-            "dtype": dtype,
-            "batch_words": batch_words,
-            "decision": asdict(self.decision),
-            **asdict(self.selection),
-            **asdict(self.session),
+            "to": self.load.to,
+            "device": machine.device.split(":")[0],
+            "dtype": machine.dtype,
+            "batch_words": machine.batch_words,
+            "decision": asdict(given.decision.resolve(self.weights)),
+            **asdict(given.selection),
+            **asdict(given.session),
             "format": lists.format_,
             "map": lists.maps,
             "stream": lists.streams,
@@ -121,26 +103,18 @@ class Scoring:
         weights = weights_to_dict(self.weights)
         return {"bundle": describe_bundle(self.bundle), "weights": weights, "options": options}
 
-    def _make_plan(
-        self,
-        store: Store,
-        names: list[str],
-        source: ListSource,
-        answers: dict[str, Any],
-        options: ShardOptions,
-        lists: ListInputOptions,
-        batch_words: int,
-    ) -> None:
+    def _make_plan(self, names: list[str], source: ListSource, answers: dict[str, Any]) -> None:
         """Make the plan of a folder, unless another process makes one at the same time."""
+        store, options, lists, load = self.store, self.options, self.answers.lists, self.load
         if not options.has_size:
             raise ConfigError(f"{store.place} has no plan yet; give --shards N or --shard-lists K too")
         if names:
-            check_first_lists(lists.read(names[0]), self.weights, lists, names[0], self.to)
+            check_first_lists(lists.read(names[0]), self.weights, lists, names[0], load.to)
         store.prepare()
         unit: Any = "shards" if options.shards else "lists"
         size = options.shards or options.shard_lists or 1
         exact = set(self.bundle.model_kinds.values()) == {"ngram"}  # scores do not depend on the batch at all
-        division = Division(size, unit, None if exact else batch_words)
+        division = Division(size, unit, None if exact else load.machine.batch_words)
         with _progress("planning", sum(measure_all(names)), "B", scale=True) as bar:
             plan = make_plan(names, source, answers, division, bar.update)
         store.create(PLAN, plan.encode())
@@ -153,42 +127,36 @@ class Scoring:
                 err=True,
             )
 
+    def _run(self, plan: Plan, fingerprint: str, source: ListSource) -> FileSummary:
+        """Run the shards that are due, and raise the first error of one that failed."""
+        shard = self.options.shard
+        if shard is not None and shard >= len(plan.shards):
+            raise ConfigError(f"--shard {shard}: the plan has shards 0 to {len(plan.shards) - 1:,}")
+        planned = range(len(plan.shards)) if shard is None else [shard]
+        found = _read_committed(self.store, fingerprint, planned)
+        due = [index for index in planned if index not in found.records and index not in found.damaged]
+        counts = [plan.count_lists(index) for index in due]
+        total, errors = FileSummary(), list[tuple[int, RescorerError]](found.damaged.items())
+        n_lists = None if None in counts else sum(filter(None, counts))
+        job = Job(self.load, source, self.load.to, self.answers.session.keep_order)
+        workers, threads = self.options.workers, self.load.machine.threads
+        with _progress("rescoring", n_lists, " lists") as bar:
 
-def _run(
-    store: Store,
-    plan: Plan,
-    fingerprint: str,
-    job: Job,
-    options: ShardOptions,
-    engine: EngineOptions,
-    threads: int,
-    report: Callable[[FileSummary, str], None],
-) -> None:
-    """Run the shards that are due, and raise the first error of one that failed."""
-    if options.shard is not None and options.shard >= len(plan.shards):
-        raise ConfigError(f"--shard {options.shard}: the plan has shards 0 to {len(plan.shards) - 1:,}")
-    planned = range(len(plan.shards)) if options.shard is None else [options.shard]
-    found = _read_committed(store, fingerprint, planned)
-    due = [index for index in planned if index not in found.records and index not in found.damaged]
-    counts = [plan.count_lists(index) for index in due]
-    total, errors = FileSummary(), list[tuple[int, RescorerError]](found.damaged.items())
-    n_lists = None if None in counts else sum(filter(None, counts))
-    with _progress("rescoring", n_lists, " lists") as bar:
+            def update(n_items: int, _: FileSummary) -> None:
+                bar.update(n_items)
 
-        def update(n_items: int, _: FileSummary) -> None:
-            bar.update(n_items)
-
-        for shard, result in engine.run_shards(store, due, job, options.workers, threads, update):
-            if isinstance(result, Record):
-                total = add_summaries(total, result.summary)
-            else:
-                errors.append((shard, result))
-                bar.write(f"shard {shard} failed: {result}", file=sys.stderr)
-    if errors:
-        _raise_first(errors, len(due) + len(found.damaged))
-    if done := len(found.records):
-        typer.echo(f"{done:,} of {pluralise(len(planned), 'shard')} committed before", err=True)
-    report(total, "in the rejects of their shards")
+            run_shards = self.options.engine.run_shards
+            for index, result in run_shards(self.store, due, job, workers, threads, update):
+                if isinstance(result, Record):
+                    total = add_summaries(total, result.summary)
+                else:
+                    errors.append((index, result))
+                    bar.write(f"shard {index} failed: {result}", file=sys.stderr)
+        if errors:
+            _raise_first(errors, len(due) + len(found.damaged))
+        if done := len(found.records):
+            typer.echo(f"{done:,} of {pluralise(len(planned), 'shard')} committed before", err=True)
+        return total
 
 
 def _read_committed(store: Store, fingerprint: str, planned: Sequence[int]) -> Committed:

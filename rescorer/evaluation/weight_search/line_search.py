@@ -58,12 +58,22 @@ def compute_error_curve(
         low, high: first and last step of interest, finite; corners outside are left out.
         min_candidates: number of candidates above which stretches are halved; does not change the result.
     """
-    part = _search(intercepts, slopes, errors, offsets, low, high, MAX_HALVINGS, min_candidates)
+    lines = _Lines(intercepts, slopes, errors, offsets)
+    part = _search(lines, low, high, MAX_HALVINGS, min_candidates)
     distinct, index = np.unique(part.corners, return_inverse=True)
     steps = np.zeros(len(distinct) + 1, dtype=np.int64)
     np.add.at(steps, index + 1, part.changes)
     steps[0] = part.start_errors
     return ErrorCurve(distinct, np.cumsum(steps))
+
+
+class _Lines(NamedTuple):
+    """Total of each hypothesis along a line of weights, and its errors; see ``compute_error_curve``."""
+
+    intercepts: np.ndarray
+    slopes: np.ndarray
+    errors: np.ndarray
+    offsets: np.ndarray
 
 
 class _Stretch(NamedTuple):
@@ -76,21 +86,13 @@ class _Stretch(NamedTuple):
     end_errors: int
 
 
-def _search(
-    intercepts: np.ndarray,
-    slopes: np.ndarray,
-    errors: np.ndarray,
-    offsets: np.ndarray,
-    low: float,
-    high: float,
-    halvings: int,
-    min_candidates: int,
-) -> _Stretch:
+def _search(lines: _Lines, low: float, high: float, halvings: int, min_candidates: int) -> _Stretch:
     """Find the corners between two steps.
 
     A line that is nowhere above the line on top at ``low``, or nowhere above the one on top at ``high``, is
     nowhere on top in between: on a short stretch, few lists and hypotheses remain.
     """
+    intercepts, slopes, errors, offsets = lines
     at_low, at_high = intercepts + low * slopes, intercepts + high * slopes
     first, last = _top(at_low, slopes, offsets), _top(at_high, -slopes, offsets)
     start_errors, end_errors = int(errors[first].sum()), int(errors[last].sum())
@@ -100,16 +102,16 @@ def _search(
     is_candidate[last[changing]] = is_candidate[first[changing]] = True
     rows = np.flatnonzero(is_candidate)
     counts = np.bincount(np.searchsorted(offsets, rows, side="right") - 1, minlength=len(offsets) - 1)
-    lines = (intercepts[rows], slopes[rows], errors[rows], make_offsets(counts[changing]))
+    lines = _Lines(intercepts[rows], slopes[rows], errors[rows], make_offsets(counts[changing]))
     if halvings and len(rows) > max(FEW_CANDIDATES * len(changing), min_candidates):
         middle = (low + high) / 2
-        left = _search(*lines, low, middle, halvings - 1, min_candidates)
-        right = _search(*lines, middle, high, halvings - 1, min_candidates)
+        left = _search(lines, low, middle, halvings - 1, min_candidates)
+        right = _search(lines, middle, high, halvings - 1, min_candidates)
         corners = np.concatenate([left.corners, [middle], right.corners])
         step = [right.start_errors - left.end_errors]  # not 0 if lines cross exactly in the middle
         changes = np.concatenate([left.changes, step, right.changes])
     else:
-        corners, changes = _walk(*lines, np.searchsorted(rows, first[changing]))
+        corners, changes = _walk(lines, np.searchsorted(rows, first[changing]))
         inside = (low < corners) & (corners < high)
         corners, changes = corners[inside], changes[inside]
     rest = end_errors - start_errors - int(changes.sum())  # not 0 if a corner was rounded to beyond an end
@@ -125,9 +127,7 @@ def _top(values: np.ndarray, tie_break: np.ndarray, offsets: np.ndarray) -> np.n
     return first_maximum_per_list(np.where(top, tie_break, -np.inf), offsets)
 
 
-def _walk(
-    intercepts: np.ndarray, slopes: np.ndarray, errors: np.ndarray, offsets: np.ndarray, top: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
+def _walk(lines: _Lines, top: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Follow all upper envelopes from left to right simultaneously, one corner per iteration.
 
     The line on top is followed by the line that crosses it first, of several by the steepest.
@@ -138,6 +138,7 @@ def _walk(
     Returns:
         Corners, in no particular order, and the change of errors at each.
     """
+    intercepts, slopes, errors, offsets = lines
     corners: list[np.ndarray] = [np.empty(0)]
     changes: list[np.ndarray] = [np.empty(0, dtype=np.int64)]
     while len(top):

@@ -70,37 +70,26 @@ def split_products(layout: TableLayout, bounds: list[int], size: int) -> Iterato
 
 
 def within_class_log_probs(
-    hidden: Tensor,
-    rows: Tensor,
-    targets: Tensor,
-    positions: Tensor,
-    layout: TableLayout,
-    ranges: Tensor,
-    weight: Tensor,
-    bias: Tensor,
+    chunks: Chunks, targets: Tensor, layout: TableLayout, ranges: Tensor, weight: Tensor, bias: Tensor
 ) -> Tensor:
-    """ln P(word | its class, hidden[rows[e]]) of every edge e, (E,) in the dtype of ``bias``.
+    """ln P(word | its class, vector) of every edge, (E,) in the dtype of ``bias``.
 
     Args:
-        hidden: (N, D) in the dtype of ``weight``.
-        rows: (E,) int64 index of the vector.
+        chunks: the vectors of the edges by class, in the dtype of ``weight``.
         targets: (E,) int64 index of the word within its class.
-        positions: (E,) int64 position of that class in ``layout``.
         ranges: (C, 2) int64 first word and number of words of each class in ``layout``.
         weight, bias: (≥ V, D), (V,) of the words.
     """
-    chunks = build_chunks(hidden, rows, positions, len(layout.words))
     first_words, n_words = ranges[chunks.positions].unbind(1)  # (B,)
-    products = list(split_products(layout, chunks.bounds, hidden.shape[1]))
+    products = list(split_products(layout, chunks.bounds, weight.shape[1]))
     by_slot = torch.argsort(chunks.slots)
     slots, targets = chunks.slots[by_slot], targets[by_slot]
-    slot_ranges = (
-        torch.tensor([[begin, end] for begin, end, _ in products], device=hidden.device) * CHUNK_ROWS
-    )
+    device = weight.device
+    slot_ranges = torch.tensor([[begin, end] for begin, end, _ in products], device=device) * CHUNK_ROWS
     edge_ranges = torch.searchsorted(slots, slot_ranges).tolist()
-    sorted_out = bias.new_zeros(len(rows))  # stays 0 for words that are alone in their class
+    sorted_out = bias.new_zeros(len(targets))  # stays 0 for words that are alone in their class
     for (begin, end, width), (first, last) in zip(products, edge_ranges, strict=True):
-        columns = torch.arange(width, device=hidden.device)
+        columns = torch.arange(width, device=device)
         ids = (first_words[begin:end, None] + columns).clamp_(max=len(bias) - 1)  # (B, W)
         vectors = chunks.vectors[begin * CHUNK_ROWS : end * CHUNK_ROWS].view(end - begin, CHUNK_ROWS, -1)
         scores = torch.bmm(vectors, weight[ids].transpose(1, 2)).to(bias.dtype)  # (B, R, W)

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from rescorer.lm.kernels.linear import linear
-from rescorer.lm.output.batched import within_class_log_probs
+from rescorer.lm.output.batched import build_chunks, within_class_log_probs
 from rescorer.lm.output.cross_entropy import cross_entropies_and_gradients
 from rescorer.lm.output.edges import equal_runs, row_blocks
 from rescorer.lm.output.tables import TableLayout, uncovered_ranges
@@ -92,8 +92,9 @@ class ClassFactoredSoftmax(nn.Module):
         """ln P(words[e] | its class, hidden[rows[e]]), (E,); CPUs compute one product per class."""
         if hidden.device.type != "cpu":
             targets, positions = words - self.first_word[classes], self.position[classes]
+            chunks = build_chunks(hidden, rows, positions, len(self.layout.words))
             return within_class_log_probs(
-                hidden, rows, targets, positions, self.layout, self.ranges, self.word_weight, self.word_bias
+                chunks, targets, self.layout, self.ranges, self.word_weight, self.word_bias
             )
         by_pair = torch.argsort(classes * len(hidden) + rows)  # edges by class, then row
         classes, rows = classes[by_pair], rows[by_pair]

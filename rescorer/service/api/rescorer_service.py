@@ -30,10 +30,9 @@ from rescorer.service.api.planning import (
     write_text_scores,
 )
 from rescorer.service.api.shadow import Shadow
-from rescorer.service.engine.admission import Admission
-from rescorer.service.engine.dispatch import CallContext, Dispatcher, ListOutcome
-from rescorer.service.engine.offload import Offloader
+from rescorer.service.engine.dispatch import CallContext, ListOutcome
 from rescorer.service.engine.response_time import ResponseTime
+from rescorer.service.engine.scoring_engine import ScoringEngine
 from rescorer.service.limits.call_memory import current_memory
 from rescorer.service.limits.request_size import check_request, check_texts
 from rescorer.service.limits.response_size import check_response_size, check_text_response_size
@@ -54,9 +53,6 @@ class RescorerService(RescorerServiceServicer):
     """Errors are raised as they are; the interceptor turns them into statuses.
 
     Args:
-        admission: admits calls.
-        late_admission: admits refused calls whose caller permits a fallback.
-        offloader: runs the jobs that prepare requests and write responses.
         shadow: receives the answered lists; None: there is no shadow.
     """
 
@@ -64,19 +60,14 @@ class RescorerService(RescorerServiceServicer):
         self,
         settings: ServiceSettings,
         models: ModelRepository,
-        admission: Admission,
-        late_admission: Admission,
-        dispatcher: Dispatcher,
-        offloader: Offloader,
+        engine: ScoringEngine,
         drain: Drain,
         metrics: Metrics,
         shadow: Shadow | None = None,
     ) -> None:
         self._settings = settings
         self._models = models
-        self._admission, self._late_admission = admission, late_admission
-        self._dispatcher = dispatcher
-        self._offloader = offloader
+        self._engine = engine
         self._drain = drain
         self._metrics = metrics
         self._shadow = shadow
@@ -116,11 +107,9 @@ class RescorerService(RescorerServiceServicer):
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
         call = self._call_context(context)
-        n_tokens = estimate_tokens()
+        n_tokens, admission = estimate_tokens(), self._engine.admission
         with self._models.lease(request.model) as ranker:
-            async with self._admission.admit(
-                call.client, 1, n_tokens, remaining_s=call.remaining_s
-            ) as ticket:
+            async with admission.admit(call.client, 1, n_tokens, remaining_s=call.remaining_s) as ticket:
                 prepared_request = await self._run(
                     lambda: prepare_texts(ranker, request, self._settings), n_tokens, call.client
                 )
@@ -128,7 +117,7 @@ class RescorerService(RescorerServiceServicer):
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
                 )
                 current_memory.get().shrink(current_call.get().request_bytes + response_bytes)
-                self._admission.begin_scoring(ticket, prepared_request.tokens)
+                admission.begin_scoring(ticket, prepared_request.tokens)
                 outcomes = await self._score(prepared_request, call)
                 response = await self._run(
                     lambda: write_text_scores(prepared_request, outcomes),
@@ -186,7 +175,7 @@ class RescorerService(RescorerServiceServicer):
             wait: wait for admission instead of refusing the request.
             late: use only the permitted fallback, for which there is a quota of its own.
         """
-        admission = self._late_admission if late else self._admission
+        admission = self._engine.late_admission if late else self._engine.admission
         remaining_s = math.inf if late else call.remaining_s
         n_tokens = estimate_tokens()
         async with admission.admit(
@@ -208,7 +197,7 @@ class RescorerService(RescorerServiceServicer):
         telemetry = current_call.get()
         telemetry.model = prepared_request.ranker.bundle.label
         telemetry.lists += len(prepared_request.lists)
-        outcomes = await self._dispatcher.score_lists(
+        outcomes = await self._engine.dispatcher.score_lists(
             prepared_request.ranker, prepared_request.valid_lists, call, late=late
         )
         telemetry.record_scores([item for outcome in outcomes for item in outcome.items])
@@ -237,7 +226,7 @@ class RescorerService(RescorerServiceServicer):
         return response
 
     async def _run(self, job: Callable[[], Result], tokens: int, client: Hashable) -> Result:
-        result, timings = await self._offloader.run(job, tokens, client)
+        result, timings = await self._engine.offloader.run(job, tokens, client)
         current_call.get().record_timings(timings)
         return result
 

@@ -37,6 +37,7 @@ from rescorer.service.engine.work_item import WorkItem
 from rescorer.service.limits.request_work import count_tokens
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
+from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
 
 MAX_WAITING_LISTS = 64
@@ -72,8 +73,6 @@ class Shadow:
         models: repository that contains only the shadow, loaded by ``pool``.
         primary: returns the label of the primary bundle.
         is_busy: whether requests wait for the primary bundle.
-        share: share of the lists to compare, 0 to 1.
-        max_batch_tokens: largest batch, in tokens.
     """
 
     def __init__(
@@ -82,17 +81,16 @@ class Shadow:
         pool: WorkerPool,
         primary: Callable[[], str],
         is_busy: Callable[[], bool],
-        share: float,
-        max_batch_tokens: int,
+        settings: ServiceSettings,
         metrics: Metrics,
     ) -> None:
         self.models = models
         self.pool = pool
         self._primary, self.is_busy = primary, is_busy
-        self._share, self._max_batch_tokens = share, max_batch_tokens
+        self._settings = settings
         self._metrics = metrics
         self._thread = ThreadPoolExecutor(1, "shadow")
-        self._batcher = Batcher(pool, Offloader(self._thread, small_tokens=0), max_batch_tokens)
+        self._batcher = Batcher(pool, Offloader(self._thread, small_tokens=0), settings.max_batch_tokens)
         self._waiting: asyncio.Queue[AnsweredList] = asyncio.Queue(MAX_WAITING_LISTS)
         self._running: asyncio.Task[None] | None = None
         self._reloading: asyncio.Task[None] | None = None
@@ -138,7 +136,7 @@ class Shadow:
                 return
             for index, answer in enumerate(response.lists):
                 is_complete = not answer.status.code and not answer.degradation
-                if is_complete and is_chosen(request_id, answer.id, self._share):
+                if is_complete and is_chosen(request_id, answer.id, self._settings.shadow_share):
                     self._put(AnsweredList(request, index, answer, request_id))
         except Exception as error:
             self._record_failure(request_id, error)
@@ -194,7 +192,7 @@ class Shadow:
         bundle = prepared_request.ranker.bundle
         items = [
             WorkItem(part, bundle.label, deadline, request_id=request_id)
-            for part in split(prepared, self._max_batch_tokens, backward=bool(bundle.backward))
+            for part in split(prepared, self._settings.max_batch_tokens, backward=bool(bundle.backward))
         ]
         for item in items:
             self._batcher.put(item, "")

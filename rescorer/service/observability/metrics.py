@@ -22,6 +22,7 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
+from rescorer.lm.contexts.context_stats import ContextWords
 from rescorer.protocol.status import error_kind
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
@@ -187,8 +188,7 @@ class Metrics:
         items: int,
         tokens: int,
         trie_edges: int,
-        context_words: int,
-        recalled_context_words: int,
+        context_words: ContextWords,
         timings: Sequence[PhaseTiming],
     ) -> None:
         """Count a batch that was scored."""
@@ -197,8 +197,8 @@ class Metrics:
         self.batch_seconds.labels(model).observe(sum(timing.seconds for timing in timings))
         self.trie_edges.labels(model).inc(trie_edges)
         self.tokens.labels(model).inc(tokens)
-        self.context_words.labels(model).inc(context_words)
-        self.recalled_context_words.labels(model).inc(recalled_context_words)
+        self.context_words.labels(model).inc(context_words.needed)
+        self.recalled_context_words.labels(model).inc(context_words.recalled)
         self.record_timings(timings)
 
     def record_item(self, outcome: str, queue_s: float | None = None) -> None:

@@ -167,6 +167,16 @@ class RemoteWorker(ABC):
         return await self._peer.ask(header, arrays)
 
 
+class MachineSettings(NamedTuple):
+    """Where the models of a worker run, and with what."""
+
+    device: str
+    threads: int
+    dtype: str
+    """Precision of matrix products."""
+    context_cache_bytes: int
+
+
 class ProcessWorker(RemoteWorker):
     """A worker that is a child process, and can be restarted.
 
@@ -180,10 +190,7 @@ class ProcessWorker(RemoteWorker):
 
     def __init__(
         self,
-        device: str,
-        threads: int,
-        dtype: str,
-        context_cache_bytes: int,
+        machine: MachineSettings,
         niceness: int = 0,
         listening: socket.socket | None = None,
         load_timeout_s: float = 600.0,
@@ -191,7 +198,7 @@ class ProcessWorker(RemoteWorker):
         super().__init__()
         self._descriptors = [] if listening is None else [listening.fileno()]
         shared = [*self._descriptors, load_timeout_s] if self._descriptors else []
-        self._arguments = [device, threads, dtype, context_cache_bytes, *shared]
+        self._arguments = [*machine, *shared]
         self._niceness = niceness
         self._child: Child | None = None
 

@@ -63,7 +63,7 @@ def test_answers_thousands_of_calls_with_some_cancelled_or_late(folder, library)
         for future in [pool.submit(make_calls, seed) for seed in range(8)]:
             future.result()
         wait_until(lambda: server.in_flight == 0)
-        assert server.server.admission.tokens.held == 0
+        assert server.server.engine.admission.tokens.held == 0
     assert len(outcomes) == 2000
 
 
@@ -108,9 +108,9 @@ def test_late_arrivals_join_the_prepared_batch(server_and_stub, library):
     scored = stub.Rescore.future(make_request(lists[0]))
     assert server.scorer.entered.wait(5)
     prepared = stub.Rescore.future(make_request(lists[1]))
-    wait_until(lambda: server.in_flight == 2 and not server.server.batcher.n_waiting)
+    wait_until(lambda: server.in_flight == 2 and not server.server.engine.batcher.n_waiting)
     late = stub.Rescore.future(make_request(lists[2]))
-    wait_until(lambda: server.server.batcher.n_waiting == 1)
+    wait_until(lambda: server.server.engine.batcher.n_waiting == 1)
     calls = server.scorer.calls
     server.scorer.gate.set()
     for call, expected in zip((scored, prepared, late), library.rescore(lists), strict=True):

@@ -10,7 +10,7 @@ import typer
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """What to print about the errors of one system."""
+    """What to print besides the rows: about the errors of one system, about groups, and more rows."""
 
     errors: Annotated[
         bool,
@@ -35,3 +35,9 @@ class AnalysisOptions:
             "with --tune the one with held-out weights.",
         ),
     ] = None
+    by_group: Annotated[
+        bool, typer.Option("--by-group", help="Add a table with one row per speaker or other group.")
+    ] = False
+    own_lists: Annotated[
+        bool, typer.Option("--own-lists", help="With several files: add rows for all lists of each.")
+    ] = False

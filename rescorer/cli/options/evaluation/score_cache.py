@@ -1,4 +1,4 @@
-"""Options for the cache of language model scores."""
+"""Options for the device of models, and for the cache of their scores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.options.models import DeviceOption
 from rescorer.evaluation.score_cache import find_cache_folder, load_cached_rescorer
 from rescorer.pipeline import Rescorer
 
@@ -40,3 +41,14 @@ class CacheOptions:
             typer.echo(f"note: {line}", err=True)
 
         return load_cached_rescorer(bundle, device, self.cache or find_cache_folder(), note)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions(CacheOptions):
+    """Where language models run, and where their scores are cached."""
+
+    device: DeviceOption = "cpu"
+
+    def load(self, bundle: Path) -> Rescorer:
+        """Load a bundle on the device; see ``load_rescorer``."""
+        return self.load_rescorer(bundle, self.device)

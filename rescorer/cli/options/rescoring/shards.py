@@ -9,12 +9,13 @@ from typing import Annotated
 
 import typer
 
+from rescorer.cli.options.rescoring.engine import EngineOptions
 from rescorer.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
-    """Into how many shards the input is divided, and which of them this command runs."""
+    """Into how many shards the input is divided, which of them this command runs, and what runs them."""
 
     shards: Annotated[
         int | None,
@@ -39,6 +40,7 @@ class ShardOptions:
         int,
         typer.Option(min=0, help="Number of processes that run shards on this machine; 0: one per core."),
     ] = 1
+    engine: EngineOptions
 
     @property
     def is_set(self) -> bool:
