@@ -87,7 +87,7 @@ def both(server, client):
 @pytest.mark.parametrize(
     ("lists", "message"),
     [
-        (None, "lists are of type NoneType; expected NBestList, or a sequence of them"),
+        (None, "lists are of type NoneType; expected an NBestList, or a sequence of them"),
         ("lists.jsonl", "lists are of type str"),
         ({"id": "u1"}, "lists are of type dict"),
         (3, "lists are of type int"),
