@@ -15,10 +15,14 @@ from rescorer.client.connection import short_reason
 from rescorer.client.diagnosis import Diagnosis
 from rescorer.client.requests import Item
 from rescorer.errors import DeadlineExceeded, InputError, RescorerError
-from rescorer.protocol.messages import rescored_from_proto, text_score_from_proto
+from rescorer.protocol.messages import (
+    decision_from_proto,
+    rescored_from_proto,
+    text_score_from_proto,
+    weights_from_proto,
+)
 from rescorer.protocol.status import error_from_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.weights import decision_from_proto, weights_from_proto
 from rescorer.types import RescoredList, TextScore
 
 Answer = RescoredList | RescorerError

@@ -12,9 +12,8 @@ from typing import Any
 
 from rescorer.errors import ConfigError, DeadlineExceeded, InputError, LimitExceeded, Overloaded
 from rescorer.options import Fallback, RescoreOptions, Weighting, as_texts, read_items
-from rescorer.protocol.messages import list_to_proto, phrases_to_proto
+from rescorer.protocol.messages import decision_to_proto, list_to_proto, phrases_to_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.weights import decision_to_proto, weights_to_proto
 from rescorer.types import NBestList
 
 Item = NBestList | InputError

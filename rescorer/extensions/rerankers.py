@@ -82,7 +82,7 @@ class Rerankers(Component):
                 raise InvalidList(error.message, list_id=prepared.nbest.id, field=error.field) from None
 
     def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
-        from rescorer.reranking.work import estimate_steps
+        from rescorer.reranking.reranker import estimate_steps
 
         said = words_said_before(prepared)
         used = used_rerankers(self.bundle, weights)

@@ -14,11 +14,11 @@ from rescorer.candidates import dictionary as dictionaries
 from rescorer.candidates.pronunciation import load_pronouncer
 from rescorer.client import Client
 from rescorer.extensions import Generation
+from rescorer.protocol.messages import weights_from_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.protocol.weights import weights_from_proto, weights_to_proto
 from rescorer.score_combination import parse_weights, weights_to_dict
-from rescorer.service.limits.response_size import check_response_size
+from rescorer.service.limits.requests import check_response_size
 from tests.support.servers import run_server
 from tests.support.small_dictionary import install_dictionary, write_dictionary
 from tests.support.tiny_models import write_bundle

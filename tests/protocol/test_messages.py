@@ -35,10 +35,16 @@ from rescorer.bundle import read_bundle
 from rescorer.extensions import make_ranker
 from rescorer.formats.nbest.jsonlines_output import encode_ranking
 from rescorer.formats.score_units import NATS_PER_UNIT
-from rescorer.protocol.messages import list_from_proto, list_to_proto, rescored_from_proto, write_ranking
+from rescorer.protocol.messages import (
+    list_from_proto,
+    list_to_proto,
+    rescored_from_proto,
+    weights_from_proto,
+    weights_to_proto,
+    write_ranking,
+)
 from rescorer.protocol.status import BUG, KINDS, error_from_status, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.weights import weights_from_proto, weights_to_proto
 from rescorer.ranking import ranking
 from rescorer.service.preflight import load_settings
 from tests.conftest import REPOSITORY

@@ -18,8 +18,7 @@ from rescorer.scoring.batch import Batch, Part, ScoredPart
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.api.planning import PreparedRequest, prepare_lists
-from rescorer.service.limits.request_size import check_request
-from rescorer.service.limits.response_size import check_response_size
+from rescorer.service.limits.requests import check_request, check_response_size
 from rescorer.service.settings import ServiceSettings
 from tools.worst.shapes import Shape
 

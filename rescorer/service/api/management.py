@@ -11,11 +11,11 @@ import grpc
 
 from rescorer.errors import MAX_QUOTED_CHARS, shorten
 from rescorer.extensions.rerankers import needed_streams
+from rescorer.protocol.messages import weights_to_proto
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceServicer
-from rescorer.protocol.weights import weights_to_proto
 from rescorer.reranking.reranker import Reranker
 from rescorer.reranking.transformer import TransformerEnsemble
 from rescorer.service.api.reload import Reloader

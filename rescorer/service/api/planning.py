@@ -12,33 +12,31 @@ from typing import TypeVar
 from rescorer.errors import InputError, Unavailable
 from rescorer.options import RescoreOptions, Weighting
 from rescorer.protocol.messages import (
+    decision_from_proto,
+    decision_to_proto,
     list_from_proto,
     phrases_from_proto,
     text_score_to_proto,
+    weights_from_proto,
+    weights_to_proto,
     write_ranking,
 )
 from rescorer.protocol.status import error_kind, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.weights import (
-    decision_from_proto,
-    decision_to_proto,
-    weights_from_proto,
-    weights_to_proto,
-)
 from rescorer.ranking import Ranking
 from rescorer.runtime.profiling import Phase, phase
 from rescorer.scoring.batch import score_words
 from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.engine.dispatch import ListOutcome
-from rescorer.service.limits.request_size import check_list
-from rescorer.service.limits.request_work import (
+from rescorer.service.limits.requests import (
     RequestTooCostly,
     SearchBudget,
+    check_list,
+    check_list_response_size,
     limit_steps,
     limit_words,
 )
-from rescorer.service.limits.response_size import check_list_response_size
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 from rescorer.types import Hypothesis, NBestList, TextScore

@@ -34,8 +34,12 @@ from rescorer.service.engine.dispatch import CallContext, ListOutcome
 from rescorer.service.engine.response_time import ResponseTime
 from rescorer.service.engine.scoring_engine import ScoringEngine
 from rescorer.service.limits.call_memory import current_memory
-from rescorer.service.limits.request_size import check_request, check_texts
-from rescorer.service.limits.response_size import check_response_size, check_text_response_size
+from rescorer.service.limits.requests import (
+    check_request,
+    check_response_size,
+    check_text_response_size,
+    check_texts,
+)
 from rescorer.service.limits.stream_slots import StreamSlots
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.net.grpc_listener import on_call_done

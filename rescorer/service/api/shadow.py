@@ -34,7 +34,7 @@ from rescorer.service.engine.batcher import Batcher
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.engine.offload import Offloader
 from rescorer.service.engine.work_item import WorkItem
-from rescorer.service.limits.request_work import count_tokens
+from rescorer.service.limits.requests import count_tokens
 from rescorer.service.models.repository import ModelRepository
 from rescorer.service.observability.metrics import Metrics
 from rescorer.service.settings import ServiceSettings

@@ -12,9 +12,8 @@ import pytest
 from rescorer import Calibration, ConfidenceMap, ConfigError, DecisionRule, Hypothesis, NBestList, Weights
 from rescorer.bundle import read_bundle
 from rescorer.extensions import make_ranker
-from rescorer.protocol.messages import rescored_from_proto
+from rescorer.protocol.messages import decision_from_proto, decision_to_proto, rescored_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.protocol.weights import decision_from_proto, decision_to_proto
 from rescorer.score_combination import weights_to_dict
 from rescorer.service.api.planning import prepare_lists
 from rescorer.service.engine.offload import SMALL_TOKENS

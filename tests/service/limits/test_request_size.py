@@ -10,7 +10,7 @@ import pytest
 from rescorer.errors import LimitExceeded
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.service.engine.quota import SETTINGS, Quota
-from rescorer.service.limits.request_size import (
+from rescorer.service.limits.requests import (
     MAX_WEIGHT_NAMES,
     check_list,
     check_request,

@@ -17,7 +17,7 @@ from rescorer.phrases.slots import read_slots
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.components import PreparedList
 from rescorer.service.api.planning import prepare_lists
-from rescorer.service.limits.request_work import SearchBudget
+from rescorer.service.limits.requests import SearchBudget
 from rescorer.service.preflight import load_settings
 from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList

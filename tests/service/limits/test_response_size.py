@@ -13,12 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.extensions import make_ranker
-from rescorer.protocol.messages import text_score_to_proto
+from rescorer.protocol.messages import text_score_to_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.protocol.weights import weights_to_proto
 from rescorer.scoring.components import PreparedList
-from rescorer.service.limits.response_size import (
+from rescorer.service.limits.requests import (
     LIST_STATUS_BYTES,
     RESPONSE_BYTES,
     check_response_size,
