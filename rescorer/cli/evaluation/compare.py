@@ -44,7 +44,7 @@ RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
 
 @dataclass(frozen=True, slots=True)
 class SignificanceOptions:
-    """How differences are told from chance."""
+    """Which test tells differences from chance."""
 
     by: Annotated[
         Unit | None,
