@@ -19,10 +19,10 @@ __all__ = ["BROKEN_PIPE", "EXIT_CODES", "app", "exit_code", "main", "run"]
 
 def main() -> None:
     """Run the command line."""
-    handle_signals()
-    from rescorer.cli.program import app, run
+    with handle_signals():
+        from rescorer.cli.program import app, run
 
-    run(app, "rescorer")
+        run(app, "rescorer")
 
 
 def __getattr__(name: str) -> object:

@@ -22,7 +22,11 @@ GROUP_SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 """Signals that reach all processes of a group, for example when a terminal closes."""
 
 
-def handle_signals() -> None:
+_was_terminated = False
+
+
+@contextmanager
+def handle_signals() -> Iterator[None]:
     """Let SIGTERM end this program as Ctrl-C does, with the exit status 143, and ignore SIGHUP.
 
     SIGTERM raises SystemExit, so that temporary files are removed and child processes ended. If the program
@@ -31,9 +35,17 @@ def handle_signals() -> None:
     """
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    except BaseException:
+        if _was_terminated:  # some libraries turn SystemExit into an error of their own
+            sys.exit(TERMINATED_STATUS)
+        raise
 
 
 def _terminate(*_: object) -> None:
+    global _was_terminated
+    _was_terminated = True
     _thread.start_new_thread(_end_late, ())  # threading.Thread takes locks that this thread may hold
     sys.exit(TERMINATED_STATUS)
 

@@ -165,17 +165,36 @@ def test_a_program_has_some_time_to_clean_up(tmp_path, cleanup_s, names):
 import os, time
 from rescorer.runtime import signals
 signals.CLEANUP_S = 1.0
-signals.handle_signals()
-os.mkdir("folder")
-try:
-    print(flush=True)
-    time.sleep(60)
-finally:
-    time.sleep({cleanup_s})
-    os.rmdir("folder")
+with signals.handle_signals():
+    os.mkdir("folder")
+    try:
+        print(flush=True)
+        time.sleep(60)
+    finally:
+        time.sleep({cleanup_s})
+        os.rmdir("folder")
 """
     with subprocess.Popen([sys.executable, "-c", code], cwd=tmp_path, stdout=subprocess.PIPE) as process:
         process.stdout.readline()
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == TERMINATED_STATUS
     assert [path.name for path in tmp_path.iterdir()] == names
+
+
+def test_an_error_that_a_library_makes_of_the_exit_does_not_change_the_status():
+    code = """
+import time
+from rescorer.runtime import signals
+with signals.handle_signals():
+    try:
+        print(flush=True)
+        time.sleep(60)
+    except SystemExit as error:
+        raise ValueError("a schema cannot be built") from error
+"""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == TERMINATED_STATUS
+        assert process.stderr.read() == b""

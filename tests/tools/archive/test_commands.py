@@ -31,7 +31,7 @@ def archive(tmp_path):
 
 def test_nothing_is_lost_or_repeated_whatever_happens(archive, ngram_bundle, tmp_path):
     """All disturbances come before the first commit, so that none comes too late."""
-    early = "--last-share", 0, "--worker-kills", 1, "--driver-kills", 1, "--shards", 6
+    early = "--last-share", 0, "--max-delay-s", 0, "--worker-kills", 1, "--driver-kills", 1, "--shards", 6
     names = "--scenarios", "plain,everything"
     options = "-o", tmp_path / "work", "--bundle", ngram_bundle, "--json"
     done = run_command("run", *archive, *options, *names, *early)

@@ -19,10 +19,10 @@ __all__ = ["app", "main"]
 
 def main() -> None:
     """Run a command; print errors of this project as one line on stderr instead of a traceback."""
-    handle_signals()
-    from rescorer_training.cli.program import run_commands
+    with handle_signals():
+        from rescorer_training.cli.program import run_commands
 
-    run_commands()
+        run_commands()
 
 
 def __getattr__(name: str) -> object:
