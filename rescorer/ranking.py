@@ -200,7 +200,7 @@ def decided_text(ranked: Ranking) -> str:
     """The text of a list that was decided on: that of its best hypothesis, or its consensus."""
     if ranked.decision is not None and ranked.decision.kind == "confusion_network":
         if ranked.consensus_position is None:
-            return " ".join(word.word for word in ranked.consensus)
+            return " ".join(word.surface for word in ranked.consensus)
         return ranked.nbest.hypotheses[ranked.consensus_position].text
     return ranked.nbest.hypotheses[ranked.order[0]].text
 

@@ -271,6 +271,13 @@ class ConsensusWord:
     none of them has times."""
     duration_s: float | None = None
     """Mean duration in seconds, likewise."""
+    text: str = ""
+    """The word as the first hypothesis that has it here writes it; empty: as the canonical word."""
+
+    @property
+    def surface(self) -> str:
+        """How the word is written in a text."""
+        return self.text or self.word
 
 
 @dataclass(frozen=True, slots=True)

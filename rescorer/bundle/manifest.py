@@ -12,8 +12,9 @@ from rescorer.lm.files.network_files import NETWORK_FILES
 from rescorer.safe_input.files import MAX_FILES, SealedFolder, check_name, check_regular, check_size
 from rescorer.safe_input.json import MAX_JSON_BYTES
 
-SCHEMA, BACKWARD_SCHEMA = 1, 2
-"""Schemas of bundles without and with backward models, which older versions would take for forward ones."""
+SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA = 1, 2, 3
+"""Schemas of bundles without and with backward models, and of those whose text has the second rules. Older
+versions would take backward models for forward ones, and refuse the second rules with an unclear error."""
 MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phrases"
 ModelKind = Literal["ngram", "neural"]
 
@@ -44,8 +45,8 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     manifest = SealedFolder(folder).read_json(MANIFEST)
     place = str(folder / MANIFEST)
     schema = manifest.get("schema")
-    if schema not in (SCHEMA, BACKWARD_SCHEMA):
-        known = f"{SCHEMA} or {BACKWARD_SCHEMA}"
+    if schema not in (SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA):
+        known = f"{SCHEMA}, {BACKWARD_SCHEMA} or {TEXT_RULES_SCHEMA}"
         raise BundleError(f"{folder}: bundle schema {str(schema)[:100]!r}; expected {known}")
     for key, kind in (("name", str), ("version", int), ("files", dict), ("models", dict)):
         if not isinstance(manifest.get(key), kind):
@@ -60,8 +61,10 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     return manifest
 
 
-def required_schema(manifest: Mapping[str, Any]) -> int:
-    """The schema of a bundle with these models."""
+def required_schema(manifest: Mapping[str, Any], text_rules: int = 1) -> int:
+    """The schema of a bundle with these models and rules of its normaliser."""
+    if text_rules > 1:
+        return TEXT_RULES_SCHEMA
     return BACKWARD_SCHEMA if find_backward(manifest) else SCHEMA
 
 

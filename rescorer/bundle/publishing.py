@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from rescorer.bundle.manifest import MANIFEST, PHRASES, WEIGHTS, required_schema
+from rescorer.bundle.manifest import MANIFEST, PHRASES, TEXT, WEIGHTS, required_schema
 from rescorer.errors import BundleError, ConfigError
 from rescorer.formats.io.targets import make_folder
 from rescorer.safe_input.files import SealedFolder, sha256
@@ -35,9 +35,9 @@ def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
     partial.mkdir()
     try:
         manifest = fill(partial)
-        _write_manifest(
-            partial, {"schema": required_schema(manifest), **manifest, "files": hash_files(partial)}
-        )
+        rules = SealedFolder(partial).read_json(TEXT).get("rules", 1) if (partial / TEXT).exists() else 1
+        schema = required_schema(manifest, rules)
+        _write_manifest(partial, {"schema": schema, **manifest, "files": hash_files(partial)})
         _rename_to_new(partial, folder)
     finally:
         shutil.rmtree(partial, ignore_errors=True)

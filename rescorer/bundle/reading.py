@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.bundle.manifest import (
+    MANIFEST,
     TEXT,
+    TEXT_RULES_SCHEMA,
     ModelKind,
     check_listing,
     find_backward,
@@ -19,6 +21,7 @@ from rescorer.bundle.manifest import (
     list_weights_files,
     newest_version,
     read_manifest,
+    required_schema,
 )
 from rescorer.bundle.rerankers import read_rerankers
 from rescorer.bundle.weights import read_weights, shorten_message
@@ -59,6 +62,12 @@ class Bundle:
     @property
     def folder(self) -> Path:
         return self.files.path
+
+    @cached_property
+    def text_normaliser(self) -> Normaliser:
+        """The normaliser by whose words texts are compared, counted and written, unless another is given: the
+        default one, in the language of the bundle's text."""
+        return Normaliser(NormaliserSettings(language=self.normaliser.settings.language))
 
     @cached_property
     def label(self) -> str:
@@ -108,6 +117,12 @@ def read_bundle(folder: Path | str) -> Bundle:
     rerankers = read_rerankers(files, manifest)
     weights_files, backward = list_weights_files(manifest), find_backward(manifest)
     normaliser = _read_normaliser(files, TEXT)
+    if manifest["schema"] < required_schema(manifest, normaliser.settings.rules):
+        schema = manifest["schema"]
+        raise BundleError(
+            f"{folder / TEXT}: rules {normaliser.settings.rules} need schema {TEXT_RULES_SCHEMA} in "
+            f"{MANIFEST}, which has {schema}"
+        )
     readers, remembers = _find_readers(files, manifest)
     slots = frozenset().union(*find_slots(manifest).values())
     return Bundle(

@@ -44,9 +44,12 @@ class Slot:
     """Sum of the weights by word, and by ``EMPTY``, in the order in which they came."""
     times: dict[str, np.ndarray] = field(default_factory=dict)
     """Weighted sums by word of 1, start and end, over the sequences with times: (3,) float64."""
+    surfaces: dict[str, str] = field(default_factory=dict)
+    """How each word is written in the first sequence that has it here."""
 
-    def add(self, word: str, weight: float, span: Span | None) -> None:
+    def add(self, word: str, weight: float, span: Span | None = None, surface: str = "") -> None:
         self.masses[word] = self.masses.get(word, 0.0) + weight
+        self.surfaces.setdefault(word, surface or word)
         if span is not None:
             self.times[word] = self.times.get(word, NO_TIME) + weight * np.array((1.0, *span))
 
@@ -66,13 +69,20 @@ class ConfusionNetwork:
         self._total = 0.0
         self._cells = 0
 
-    def add(self, words: Sequence[str], weight: float, spans: Sequence[Span] | None = None) -> None:
+    def add(
+        self,
+        words: Sequence[str],
+        weight: float,
+        spans: Sequence[Span] | None = None,
+        surfaces: Sequence[str] | None = None,
+    ) -> None:
         """Align a word sequence to the network and add its weight to the slots.
 
         Args:
             words: words, none of them empty.
             weight: positive; only the ratios of the weights matter.
             spans: start and end of each word in seconds; None if they are not known.
+            surfaces: each word as it is written in the text; None: as the words are.
 
         Raises:
             LimitExceeded: the network would take too long; it is unchanged.
@@ -82,11 +92,12 @@ class ConfusionNetwork:
         for slot_index, word_index in alignment:
             slot = Slot() if slot_index is None else self._slots[slot_index]
             if slot_index is None and self._total:
-                slot.add(EMPTY, self._total, None)
+                slot.add(EMPTY, self._total)
             if word_index is None:
-                slot.add(EMPTY, weight, None)
+                slot.add(EMPTY, weight)
             else:
-                slot.add(words[word_index], weight, None if spans is None else spans[word_index])
+                span = None if spans is None else spans[word_index]
+                slot.add(words[word_index], weight, span, "" if surfaces is None else surfaces[word_index])
             slots.append(slot)
         self._slots = slots
         self._total += weight
@@ -94,6 +105,10 @@ class ConfusionNetwork:
     def posteriors(self) -> list[dict[str, float]]:
         """Posteriors by slot, of each word and of ``EMPTY`` (no word there); each slot sums to 1."""
         return [{word: mass / self._total for word, mass in slot.masses.items()} for slot in self._slots]
+
+    def surfaces(self) -> list[dict[str, str]]:
+        """How each word is written in the first sequence that has it in a slot, by slot."""
+        return [slot.surfaces for slot in self._slots]
 
     def consensus(self) -> tuple[ConsensusWord, ...]:
         """The best word of each slot, except where having no word is best.
@@ -112,7 +127,8 @@ class ConfusionNetwork:
             if best in slot.times:
                 mass, start, end = slot.times[best].tolist()
                 start_s, duration_s = start / mass, (end - start) / mass
-            yield ConsensusWord(best, min(posteriors[best], 1.0), start_s, duration_s)
+            text = slot.surfaces[best] if slot.surfaces[best] != best else ""
+            yield ConsensusWord(best, min(posteriors[best], 1.0), start_s, duration_s, text)
 
     def word_posteriors(self, words: Sequence[str]) -> list[float]:
         """Posterior of each word of a sequence in the slot to which it is aligned; the network is unchanged.
@@ -215,6 +231,7 @@ def build_network(
     words: Sequence[Sequence[str]],
     posteriors: Sequence[float],
     spans: Sequence[Sequence[Span] | None] | None = None,
+    surfaces: Sequence[Sequence[str] | None] | None = None,
 ) -> ConfusionNetwork:
     """Build the network of a list.
 
@@ -222,12 +239,15 @@ def build_network(
         words: canonical words of each hypothesis, the most probable first.
         posteriors: of each hypothesis; those below ``MIN_POSTERIOR`` are left out.
         spans: start and end of each word in seconds, by hypothesis; None where they are not known.
+        surfaces: each word as it is written, by hypothesis.
 
     Raises:
         LimitExceeded: the network would take too long.
     """
     network = ConfusionNetwork()
-    for hypothesis, posterior, times in zip(words, posteriors, spans or [None] * len(words), strict=True):
+    nothing = [None] * len(words)
+    parts = zip(words, posteriors, spans or nothing, surfaces or nothing, strict=True)
+    for hypothesis, posterior, times, written in parts:
         if posterior >= MIN_POSTERIOR:
-            network.add(hypothesis, posterior, times)
+            network.add(hypothesis, posterior, times, written)
     return network

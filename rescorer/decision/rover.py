@@ -61,6 +61,8 @@ class SystemList:
     """Canonical words of each hypothesis."""
     totals: np.ndarray
     """(H,) float64 in nats."""
+    surfaces: tuple[tuple[str, ...], ...] = ()
+    """The words of each hypothesis as they are written; empty: as the canonical words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +72,22 @@ class VotedWord:
     word: str
     posterior: float
     """Share of the votes, before the vote for no word is weighted; not calibrated."""
+    surface: str
+    """The word as the first system that voted for it writes it."""
 
 
-def build_network(lists: Sequence[SystemList], settings: RoverSettings) -> list[dict[str, float]]:
-    """Align the lists of all systems for one utterance, the heaviest system first.
+@dataclass(frozen=True, slots=True)
+class VotingSlot:
+    """The words that compete for one place."""
 
-    Returns:
-        The votes for each word, and for ``EMPTY``, by slot; those of a slot sum to 1.
+    votes: dict[str, float]
+    """Votes for each word, and for ``EMPTY``; they sum to 1."""
+    surfaces: dict[str, str]
+    """How each word is written by the first system, by word."""
+
+
+def build_network(lists: Sequence[SystemList], settings: RoverSettings) -> list[VotingSlot]:
+    """Align the lists of all systems for one utterance, the heaviest system first; return their slots.
 
     Raises:
         LimitExceeded: the network would take too long.
@@ -90,21 +101,24 @@ def build_network(lists: Sequence[SystemList], settings: RoverSettings) -> list[
         probabilities = posteriors(system.totals[order], settings.temperatures[index])
         for position, probability in zip(order.tolist(), probabilities.tolist(), strict=True):
             if probability >= MIN_POSTERIOR:
-                network.add(system.words[position], shares[index] * probability)
-    return network.posteriors()
+                surfaces = system.surfaces[position] if system.surfaces else None
+                network.add(system.words[position], shares[index] * probability, surfaces=surfaces)
+    slots = zip(network.posteriors(), network.surfaces(), strict=True)
+    return [VotingSlot(votes, surfaces) for votes, surfaces in slots]
 
 
-def vote(slots: Sequence[dict[str, float]], null_weight: float = 1.0) -> tuple[VotedWord, ...]:
+def vote(slots: Sequence[VotingSlot], null_weight: float = 1.0) -> tuple[VotedWord, ...]:
     """Take the word with the most votes in each slot, unless having no word has more.
 
     Votes are rounded before they are compared, and ties go to what came first into the slot.
     """
     words = []
     for slot in slots:
-        votes = {word: share * null_weight if word == EMPTY else share for word, share in slot.items()}
+        shares = slot.votes
+        votes = {word: share * null_weight if word == EMPTY else share for word, share in shares.items()}
         best = max(votes, key=lambda word: round(votes[word], TIE_DECIMALS))
         if best != EMPTY:
-            words.append(VotedWord(best, min(slot[best], 1.0)))
+            words.append(VotedWord(best, min(shares[best], 1.0), slot.surfaces[best]))
     return tuple(words)
 
 

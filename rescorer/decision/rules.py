@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from rescorer.decision.distances import count_steps
 from rescorer.decision.word_spans import find_spans
 from rescorer.errors import InvalidList, LimitExceeded
 from rescorer.ranking import Ranking, posteriors
+from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import DecisionRule
 
@@ -23,14 +24,14 @@ STEPS_PER_SLOT = 400
 
 
 def apply_rule(
-    ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normalise: Callable[[str], Words]
+    ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normaliser: Normaliser
 ) -> Ranking:
     """Decide a list that is ranked by its totals.
 
     Args:
         ranking: the list, largest total first.
         words: canonical words of each hypothesis, in input order.
-        normalise: converts a token to canonical words; needed for the times of words.
+        normaliser: what the words come from; it also finds how they are written, and their times.
 
     Raises:
         InvalidList: the list is too long for the rule.
@@ -40,7 +41,7 @@ def apply_rule(
     try:
         if rule.kind == "minimum_bayes_risk":
             return _order_by_expected_errors(ranking, rule, words)
-        return _add_consensus(ranking, rule, words, normalise)
+        return _add_consensus(ranking, rule, words, normaliser)
     except LimitExceeded as error:
         raise InvalidList(error.message, list_id=ranking.nbest.id, field=error.field) from None
 
@@ -73,13 +74,18 @@ def _order_by_expected_errors(ranking: Ranking, rule: DecisionRule, words: Seque
 
 
 def _add_consensus(
-    ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normalise: Callable[[str], Words]
+    ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normaliser: Normaliser
 ) -> Ranking:
     """Keep the order, and add the consensus of the hypotheses to the answer."""
     order = ranking.order
     shares = posteriors(ranking.totals[list(order)], rule.temperature).tolist()
-    spans = [find_spans(ranking.nbest.hypotheses[i].fields, words[i], normalise) for i in order]
-    consensus = build_network([words[i] for i in order], shares, spans).consensus()
+    hypotheses = [ranking.nbest.hypotheses[i] for i in order]
+    spans = [
+        find_spans(hypothesis.fields, words[i], normaliser.normalise)
+        for i, hypothesis in zip(order, hypotheses, strict=True)
+    ]
+    surfaces = [normaliser.surfaces(hypothesis.text) for hypothesis in hypotheses]
+    consensus = build_network([words[i] for i in order], shares, spans, surfaces).consensus()
     spoken = tuple(word.word for word in consensus)
     position = next((i for i in order if words[i] == spoken), None)
     return replace(ranking, decision=rule, consensus=consensus, consensus_position=position)

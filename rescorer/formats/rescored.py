@@ -75,13 +75,14 @@ def extract_best(rescored: RescoredList) -> OneBestList:
 def build_consensus(rescored: RescoredList) -> Hypothesis:
     """Return the consensus of a list as a hypothesis, with times and posteriors in the field ``words``.
 
-    The text is that of the hypothesis with these words, if there is one, otherwise the canonical words.
+    The text is that of the hypothesis with these words, if there is one, otherwise each word as the first
+    hypothesis that has it there writes it.
     """
     same = [h.text for h in rescored.hypotheses if h.original_rank == rescored.consensus_rank]
     words = rescored.consensus
     times = [
         {
-            "word": word.word,
+            "word": word.surface,
             "start_s": round(word.start_s, TIME_DECIMALS),
             "duration_s": round(word.duration_s, TIME_DECIMALS),
             "confidence": round(word.posterior, TIME_DECIMALS),
@@ -90,7 +91,7 @@ def build_consensus(rescored: RescoredList) -> Hypothesis:
         if word.start_s is not None and word.duration_s is not None
     ]
     fields = {WORDS_FIELD: times} if len(times) == len(words) else {}
-    return Hypothesis(same[0] if same else " ".join(word.word for word in words), fields)
+    return Hypothesis(same[0] if same else " ".join(word.surface for word in words), fields)
 
 
 def _add_confidences(best: RescoredHypothesis) -> Mapping[str, Any]:

@@ -402,6 +402,7 @@ def _consensus_word_from_proto(message: pb.ConsensusWord) -> ConsensusWord:
         message.posterior,
         message.start_s if message.HasField("start_s") else None,
         message.duration_s if message.HasField("duration_s") else None,
+        message.text,
     )
 
 

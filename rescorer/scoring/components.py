@@ -73,6 +73,12 @@ class BoundOptions:
     keep_order: bool = False
     """Leave lists in input order, because they were not scored."""
 
+    @property
+    def compares_texts(self) -> bool:
+        """Whether answers depend on which texts have the same words, besides the models' scores."""
+        is_calibrated = self.weights.calibration is not None
+        return self.merge or self.drop_empty or is_calibrated or self.decision.kind != "maximum"
+
     def components_of(self, nbest: NBestList) -> tuple[Component, ...]:
         """The components that a list has."""
         if not self.optional:
@@ -90,7 +96,7 @@ class PreparedList:
 
     nbest: NBestList
     words: tuple[Words, ...]
-    """Canonical words of each hypothesis; equal texts share one object."""
+    """Words of each hypothesis as models read them; equal texts share one object."""
     context: Words
     """Words before the hypotheses in the same sentence."""
     options: BoundOptions
@@ -106,6 +112,9 @@ class PreparedList:
     """θ of the neural cache; 0: there is none."""
     notes: Mapping[str, Any] = field(default_factory=dict)
     """What components keep of the list, by the name of the component."""
+    compared: tuple[Words, ...] = ()
+    """Words of each hypothesis as texts are compared, where the options compare any; see
+    ``ListRanker.text_normaliser``."""
 
 
 class Outline(NamedTuple):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -51,6 +52,9 @@ class ListRanker:
         self._normalise = bundle.normaliser.normalise
         self.components: tuple[Component, ...] = tuple(kind(bundle, self._normalise) for kind in components)
         self._reserved_names = reserved_names(self.components)
+        self.text_normaliser = bundle.text_normaliser
+        """Decides which hypotheses have the same words, for merging and for decision rules, and how words are
+        written; it may be replaced before lists are prepared. What models read is the bundle's to decide."""
 
     def component(self, kind: type[Kind]) -> Kind:
         """The component of a class."""
@@ -168,7 +172,19 @@ class ListRanker:
             for component in components:
                 spend(component.steps_to_prepare(prepared))
                 prepared = component.prepare(prepared)
+            if options.compares_texts:
+                prepared = replace(prepared, compared=self._compared(prepared))
+                check_lengths(nbest.id, prepared.compared, context)
         return prepared
+
+    def _compared(self, prepared: PreparedList) -> tuple[Words, ...]:
+        """The words of each hypothesis by which texts are compared."""
+        if prepared.compared:
+            return prepared.compared
+        if self.text_normaliser.settings == self.bundle.normaliser.settings:
+            return prepared.words
+        normalise = cache(self.text_normaliser.normalise)
+        return tuple(normalise(hypothesis.text) for hypothesis in prepared.nbest.hypotheses)
 
     def prepare_texts(self, nbest: NBestList, options: BoundOptions) -> PreparedList:
         """Normalise texts that are scored word by word, which are the hypotheses of ``nbest``.
@@ -215,29 +231,30 @@ class ListRanker:
         options = options or prepared.options
         columns = self.columns(prepared, parts, options)
         total = totals(columns, options.weights)
-        dropped = find_empty(prepared.words) if options.drop_empty else ()
-        merge_by = prepared.words if options.merge else None
+        words = self._compared(prepared) if options.compares_texts else ()
+        dropped = find_empty(words) if options.drop_empty else ()
+        merge_by = words if options.merge else None
         ranked = ranking(prepared.nbest, columns, total, merge_by, dropped, keep_order=options.keep_order)
         if options.keep_order:
             return ranked
         if options.decision.kind != "maximum":
-            ranked = apply_rule(ranked, options.decision, prepared.words, self._normalise)
+            ranked = apply_rule(ranked, options.decision, words, self.text_normaliser)
         calibration = options.weights.calibration
-        return ranked if calibration is None else self._add_confidence(ranked, prepared, total, calibration)
+        return ranked if calibration is None else self._add_confidence(ranked, words, total, calibration)
 
     def _add_confidence(
-        self, ranked: Ranking, prepared: PreparedList, total: np.ndarray, calibration: Calibration
+        self, ranked: Ranking, compared: Sequence[Words], total: np.ndarray, calibration: Calibration
     ) -> Ranking:
         """Add the confidence in the best hypothesis and in each word as it is written in the text."""
         best = ranked.order[0]
-        confidence = estimate_confidence(calibration, prepared.words, total, best)
+        confidence = estimate_confidence(calibration, compared, total, best)
         if confidence.words is None:
             return replace(ranked, confidence=confidence.utterance)
         remaining = iter(confidence.words.tolist())
         words = []
-        for written in prepared.nbest.hypotheses[best].text.split():
+        for written in ranked.nbest.hypotheses[best].text.split():
             # a written word can be several canonical words, such as we_did, or none
-            parts = [next(remaining) for _ in self.bundle.normaliser.normalise_token(written)]
+            parts = [next(remaining) for _ in self.text_normaliser.normalise_token(written)]
             words.append(WordConfidence(written, min(parts, default=None)))
         return replace(ranked, confidence=confidence.utterance, word_confidences=words)
 

@@ -236,7 +236,7 @@ def edit_ngram(bundle: Path, folder: Path, **entry) -> Path:
     shutil.copytree(bundle, folder)
     manifest = json.loads((bundle / "manifest.json").read_text())
     manifest["models"]["ngram"] |= entry
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"schema": 2}))
+    (folder / "manifest.json").write_text(json.dumps(manifest | {"schema": 3}))
     return folder
 
 

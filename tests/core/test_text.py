@@ -1,4 +1,4 @@
-"""Normaliser: output of recognisers, transcripts and books become the same canonical words."""
+"""Normaliser under the first rules, which models of earlier bundles read, and its settings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer import text
 from rescorer.errors import ConfigError
-from rescorer.text import INNER_PUNCTUATION, VARIANT, Normaliser, NormaliserSettings, utf8_bytes
+from rescorer.text import Normaliser, NormaliserSettings, normaliser, utf8_bytes
+from rescorer.text.first_rules import INNER_PUNCTUATION, VARIANT
 
-CONVERSATION = NormaliserSettings(
+FIRST = NormaliserSettings.first_rules()
+CONVERSATION = NormaliserSettings.first_rules(
     replace={"uh": "%hesitation", "um": "%hesitation", "uh-huh": "uh_huh"}, keep=(r"%\w+", "uh_huh")
 )
 
@@ -41,7 +42,7 @@ CONVERSATION = NormaliserSettings(
     ],
 )
 def test_default_settings(text, words):
-    assert Normaliser().normalise(text) == tuple(words.split())
+    assert Normaliser(FIRST).normalise(text) == tuple(words.split())
 
 
 def test_replaces_hesitations_by_one_word():
@@ -51,7 +52,11 @@ def test_replaces_hesitations_by_one_word():
 
 
 def test_upper_case_applies_to_kept_tokens():
-    assert Normaliser(NormaliserSettings(case="upper")).normalise("to be [oov]") == ("TO", "BE", "[OOV]")
+    assert Normaliser(NormaliserSettings.first_rules(case="upper")).normalise("to be [oov]") == (
+        "TO",
+        "BE",
+        "[OOV]",
+    )
 
 
 def test_raw_settings_only_split():
@@ -66,12 +71,14 @@ def test_raw_settings_only_split():
 
 @given(
     st.text(st.characters() | st.sampled_from("a\u0390\u1d160\u0344\ufdfa\u0130 "), max_size=30),
+    st.sampled_from([1, 2]),
     st.sampled_from(["NFC", "NFKC"]),
     st.sampled_from(["lower", "upper", "keep"]),
     st.dictionaries(st.text("aAΐ", max_size=2), st.text("bc \u0390", max_size=9), max_size=2),
 )
-def test_words_grow_no_more_than_their_bound(text, unicode_form, case, replace):
-    normaliser = Normaliser(NormaliserSettings(unicode_form=unicode_form, case=case, replace=replace))
+def test_words_grow_no_more_than_their_bound(text, rules, unicode_form, case, replace):
+    settings = {"rules": rules, "unicode_form": unicode_form, "case": case, "replace": replace}
+    normaliser = Normaliser(NormaliserSettings.from_dict(settings))
     words = " ".join(normaliser.normalise(text))
     assert utf8_bytes(words) <= utf8_bytes(text) * normaliser.max_growth(text)
 
@@ -79,7 +86,7 @@ def test_words_grow_no_more_than_their_bound(text, unicode_form, case, replace):
 @given(st.text(max_size=60))
 def test_normalisation_converges(text):
     """The second normalisation reaches a fixed point, and words contain no white space."""
-    normaliser = Normaliser()
+    normaliser = Normaliser(FIRST)
     words = normaliser.normalise(text)
     assert all(word and not any(c.isspace() for c in word) for word in words)
     again = normaliser.normalise(" ".join(words))
@@ -88,7 +95,7 @@ def test_normalisation_converges(text):
 
 @given(st.lists(st.text(alphabet="ab-_()2'%<>[]. ", max_size=12), max_size=5))
 def test_tokens_are_normalised_independently(parts):
-    normaliser = Normaliser()
+    normaliser = Normaliser(FIRST)
     whole = normaliser.normalise(" ".join(parts))
     assert whole == tuple(word for part in parts for word in normaliser.normalise(part))
 
@@ -104,24 +111,26 @@ def test_linear_patterns_match_like_their_simple_equivalents(token):
     "token",
     [
         *("w" * 40_000, "(" * 40_000, "w(" * 20_000, "((1" * 10_000, "w(1)" + "." * 40_000 + "é"),
+        *("a" + "." * 40_000 + "b", "-" * 40_000 + "b", "a-" * 20_000, "1,23" * 10_000, "a.b" * 10_000),
         *("a" + "." * 40, "a" + "\u0301\u0323" * 20_000, "1," * 20_000, "++" + "a" * 40_000),
     ],
 )
 def test_long_tokens_take_linear_time(token):
     """Untrusted tokens must not block a process; patterns of quadratic time took 2 to 8 s for these."""
-    start = time.process_time()
-    Normaliser().normalise(token)
-    assert time.process_time() - start < 1
+    for settings in (FIRST, NormaliserSettings(), NormaliserSettings(hyphens="keep", decimal_mark=".")):
+        start = time.process_time()
+        Normaliser(settings).normalise(token)
+        assert time.process_time() - start < 1
 
 
 def test_cache_is_limited_in_bytes(monkeypatch):
     """The limit must count bytes: short tokens of many words need eight times as many as ordinary ones."""
-    monkeypatch.setattr(text, "MAX_CACHE_BYTES", 1_000_000)
-    normaliser = Normaliser()
+    monkeypatch.setattr(normaliser, "MAX_CACHE_BYTES", 1_000_000)
+    cached = Normaliser()
     tracemalloc.start()
     try:
         for number in range(3000):
-            normaliser.normalise("-".join([str(number), *["𝔘ab"] * 14]))
+            cached.normalise("-".join([str(number), *["𝔘ab"] * 14]))
         assert tracemalloc.get_traced_memory()[1] < 1_200_000
     finally:
         tracemalloc.stop()
@@ -132,7 +141,25 @@ def test_settings_json_round_trip():
     assert settings == CONVERSATION
 
 
-@pytest.mark.parametrize("values", [{"cases": "lower"}, {"case": "small"}, {"drop": ["("]}])
+def test_a_file_without_rules_means_the_first_rules_and_their_defaults():
+    assert NormaliserSettings.from_dict({}) == FIRST
+    assert NormaliserSettings.from_dict({"rules": 2}) == NormaliserSettings()
+    assert "rules" not in FIRST.to_dict()
+    assert NormaliserSettings.from_dict(NormaliserSettings().to_dict()) == NormaliserSettings()
+
+
+def test_first_rules_lack_the_settings_of_the_second():
+    with pytest.raises(ConfigError, match='language: needs the second rules; set "rules" to 2'):
+        NormaliserSettings.from_dict({"language": "tr"})
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({"cases": "lower"}, {"case": "small"}, {"drop": ["("]}, {"rules": 3}, {"rules": True}),
+        *({"rules": 2} | more for more in ({"fillers": ["eglish"]}, {"letters": "ipa"}, {"language": "a b"})),
+    ],
+)
 def test_rejects_invalid_settings(values):
     with pytest.raises(ConfigError):
         NormaliserSettings.from_dict(values)
@@ -181,7 +208,7 @@ def test_too_many_patterns_are_rejected():
 @pytest.mark.data
 def test_tagged_and_clean_lists_normalise_to_the_same_words(data_dir):
     folder = data_dir / "nbest" / "read-speech"
-    normaliser = Normaliser()
+    normaliser = Normaliser(FIRST)
     with (
         gzip.open(folder / "pocketsphinx-100best.jsonl.gz", "rt") as clean,
         gzip.open(folder / "pocketsphinx-100best-tagged.jsonl.gz", "rt") as tagged,

@@ -30,7 +30,7 @@ def plain_vote(slots, null_weight):
     words = []
     for slot in slots:
         candidates = [
-            (round(share * (null_weight if word == "" else 1.0), 4), word) for word, share in slot.items()
+            (round(share * (null_weight if word == "" else 1.0), 4), word) for word, share in slot.votes.items()
         ]
         most = max(votes for votes, _ in candidates)
         winner = next(word for votes, word in candidates if votes == most)
@@ -46,7 +46,7 @@ def test_agrees_with_a_plain_vote(texts, data, null_weight):
     rover = RoverSettings(weights, (1.0,) * len(texts), null_weight)
     systems = [SystemList((words,), np.zeros(1)) for words in texts]
     slots = build_network(systems, rover)
-    assert all(sum(slot.values()) == pytest.approx(1.0) for slot in slots)
+    assert all(sum(slot.votes.values()) == pytest.approx(1.0) for slot in slots)
     found = combine(systems, rover)
     assert [word.word for word in found] == plain_vote(slots, null_weight)
     assert all(0 < word.posterior <= 1 for word in found)

@@ -122,7 +122,7 @@ def test_joins_lists_by_id_and_repetition():
     def lists(*ids: str) -> list[NBestList]:
         return [NBestList(list_id, (Hypothesis(f"{list_id} {i}"),)) for i, list_id in enumerate(ids)]
 
-    utterances, errors, others = join_systems([lists("a", "b", "a"), lists("a", "a", "c", "d")], NORMALISE)
+    utterances, errors, others = join_systems([lists("a", "b", "a"), lists("a", "a", "c", "d")], Normaliser())
     assert [item.id for item in utterances] == ["a", "a"]
     assert [item.systems[1].words[0] for item in utterances] == [("a", "0"), ("a", "1")]
     assert (errors, others) == ([], [1, 2])

@@ -29,7 +29,7 @@ def write_bundle(folder: Path) -> Path:
         write_random_arpa(partial / "back" / "model.arpa", random_orders(3, 3))
         save_model(*random_network(), partial / "neural")
         save_model(*random_network(seed=1, backward=True), partial / "leftward")
-        (partial / "text.json").write_text(NormaliserSettings().to_json())
+        (partial / "text.json").write_text(NormaliserSettings.first_rules().to_json())
         (partial / "weights").mkdir()
         (partial / "weights" / "default.json").write_text(json.dumps(weights_to_dict(WEIGHTS)))
         models = {

@@ -71,6 +71,7 @@ def calibrate(
         check_output_path("--plot", plot)
     read_lists = make_list_reader(options.reference, options.lists)
     rescorer = Rescorer.load(bundle, device)
+    options.text.apply(rescorer.ranker)
     weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
     lists = collect_lists(read_lists(file), rejected)

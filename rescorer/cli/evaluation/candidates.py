@@ -74,6 +74,7 @@ def candidates(
     """
     check_output_path("-o", output)
     rescorer = Rescorer.load(bundle, device)
+    options.text.apply(rescorer.ranker)
     use_dictionary(rescorer.ranker, dictionary)
     weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()

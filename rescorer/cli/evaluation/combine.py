@@ -14,7 +14,6 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation.inputs import CountedTextOptions
 from rescorer.cli.options.evaluation.scoring import (
     ReferenceOption,
-    choose_normaliser,
     collect_lists,
     make_list_reader,
 )
@@ -30,6 +29,7 @@ from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.formats.registry import choose
+from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import MAX_NUMBER, Hypothesis, NBestList
 
@@ -91,6 +91,9 @@ def combine(
             "--to", metavar="FORMAT", help="Output format: jsonl, with posteriors of words, or trn."
         ),
     ] = "jsonl",
+    normalised: Annotated[
+        bool, typer.Option("--normalised", help="Write normalised words: lower case, no punctuation.")
+    ] = False,
     vote: VoteOptions,
     reference: ReferenceOption = None,
     options: CountedTextOptions,
@@ -101,9 +104,10 @@ def combine(
     Example: rescorer combine a.jsonl b.jsonl --tune -o both.jsonl
 
     Files are the output of `rescorer rescore`, lists with one score, or single texts; they are joined by id.
-    The combination is new text in normalised words, which no recogniser need have output. With references,
-    error rates are printed, and a paired test against the best recogniser. --tune also prints the options
-    with which to combine other utterances of these recognisers.
+    The combination is new text, which no recogniser need have output; each word is written as the first
+    recogniser that voted for it writes it. With references, error rates are printed, and a paired test
+    against the best recogniser. --tune also prints the options with which to combine other utterances of
+    these recognisers.
     """
     settings, tune = vote.settings(len(files)), vote.tune
     if to not in FORMATS:
@@ -111,18 +115,18 @@ def combine(
     writer = choose(to).writer
     check_output_path("-o", Path(output))
     rejected = Rejections()
-    normalise = choose_normaliser(options.normaliser, None).normalise
+    normaliser = options.text.make_normaliser()
     read_lists = make_list_reader(reference, options.lists)
-    utterances = read_utterances(files, read_lists, normalise, rejected)
+    utterances = read_utterances(files, read_lists, normaliser, rejected)
     judged = [item for item in utterances if item.reference is not None]
     report = None
     if tune and not judged:
         raise FormatError("--tune needs references, in the lists or with --reference", file=files[0])
     if judged:
         counting = options.counting.settings()
-        report = _judge(judged, files, normalise, counting, None if tune else settings)
+        report = _judge(judged, files, normaliser.normalise, counting, None if tune else settings)
         settings = report.tuned or settings
-    write_combinations(output, writer, utterances, settings, rejected)
+    write_combinations(output, writer, utterances, settings, rejected, normalised=normalised)
     rejected.report(SEE_JSON)
     if as_json:
         counts = {"rejected": len(rejected), "rejected_lists": rejected.reasons}
@@ -130,7 +134,8 @@ def combine(
     else:
         if report is not None:
             print_out(render_combination(report), "", *summarise(report))
-        print_out(f"{pluralise(len(utterances), 'utterance')} written to {output}, in normalised words")
+        how = "in normalised words" if normalised else "each word as the first recogniser with it writes it"
+        print_out(f"{pluralise(len(utterances), 'utterance')} written to {output}, {how}")
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -168,12 +173,12 @@ def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, 
 def read_utterances(
     files: Sequence[str],
     read_lists: Callable[[str], Any],
-    normalise: Callable[[str], Words],
+    normaliser: Normaliser,
     rejected: Rejections,
 ) -> list[Utterance]:
     """Read and join the files; raises FormatError if they have no utterance in common."""
     systems = [collect_lists(read_lists(file), rejected) for file in files]
-    utterances, errors, others = join_systems(systems, normalise)
+    utterances, errors, others = join_systems(systems, normaliser)
     for error in errors:
         rejected.add(error)
     if not utterances:
@@ -195,6 +200,8 @@ def write_combinations(
     utterances: Sequence[Utterance],
     settings: rover.RoverSettings,
     rejected: Rejections,
+    *,
+    normalised: bool,
 ) -> None:
     """Combine and write each utterance; one that takes too long is rejected."""
     with writer(output) as write:
@@ -207,7 +214,8 @@ def write_combinations(
             posteriors = [
                 {"word": word.word, "posterior": round(word.posterior, POSTERIOR_DECIMALS)} for word in words
             ]
-            hypothesis = Hypothesis(" ".join(word.word for word in words), {"word_posteriors": posteriors})
+            text = " ".join(word.word if normalised else word.surface for word in words)
+            hypothesis = Hypothesis(text, {"word_posteriors": posteriors})
             write(NBestList(item.id, (hypothesis,), reference=item.reference, group=item.group))
 
 

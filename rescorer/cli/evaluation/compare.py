@@ -13,7 +13,6 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation.inputs import CountedTextOptions
 from rescorer.cli.options.evaluation.scoring import (
     ReferenceOption,
-    choose_normaliser,
     collect_lists,
     make_list_reader,
 )
@@ -103,7 +102,7 @@ def compare(
     by, test_names = significance.by, parse_tests(significance.tests)
     weights = parse_first_pass(first_pass)
     read_lists = make_list_reader(reference, options.lists, transcripts=True)
-    normalise, counting = choose_normaliser(options.normaliser, None), options.counting.settings()
+    normalise, counting = options.text.make_normaliser(), options.counting.settings()
     rejected = Rejections()
     systems = [
         recognise_file(file, read_lists(file), options.lists, normalise, counting, weights, rejected)

@@ -74,7 +74,7 @@ def explain(
                 weights,
                 rerankers,
                 encoded,
-                component.finder.find(item.nbest, item.words, component.expected),
+                component.finder.find(item.nbest, item.read, component.expected),
                 has_reference=has_reference,
             )
             for item, encoded in zip(scored, encodings, strict=True)
@@ -88,7 +88,7 @@ def explain(
     elif list_id is None:
         print_changes(shown, sum(found.has_changed for found in explanations), len(explanations))
     else:
-        aligner = Aligner(rescorer.bundle.normaliser.normalise, counting)
+        aligner = Aligner(rescorer.ranker.text_normaliser.normalise, counting)
         for found in shown:
             print_explanation(found, aligner)
     if rejected:

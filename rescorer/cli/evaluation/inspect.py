@@ -10,7 +10,6 @@ import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation.inputs import RankedListOptions
-from rescorer.cli.options.evaluation.scoring import NormaliserOption, choose_normaliser
 from rescorer.cli.options.models import DeviceOption
 from rescorer.cli.options.weights import WeightOptions
 from rescorer.cli.output import SEE_JSON, Rejections
@@ -38,7 +37,6 @@ def inspect(
             "of the lists, and the effect of its weights.",
         ),
     ] = None,
-    normaliser: NormaliserOption = None,
     options: RankedListOptions,
     device: DeviceOption = "cpu",
     as_json: Annotated[
@@ -57,7 +55,7 @@ def inspect(
     read_lists = options.make_reader()
     first_pass = options.parse_first_pass()
     rescorer = Rescorer.load(bundle, device) if bundle else None
-    words = choose_normaliser(normaliser, rescorer)
+    words = options.text.make_normaliser(rescorer.bundle if rescorer else None)
     rejected = {file: Rejections() for file in files}
     inspections: dict[str, Inspection] = {}
     for file in files:

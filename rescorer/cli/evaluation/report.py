@@ -17,7 +17,6 @@ from rescorer.cli.evaluation.run import Run, check_bundle_options, check_system,
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation.inputs import EvaluationOptions
 from rescorer.cli.options.evaluation.score_cache import ModelOptions
-from rescorer.cli.options.evaluation.scoring import choose_normaliser
 from rescorer.cli.output import SOME_REJECTED, check_output_path, shorten_names
 from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError
@@ -136,7 +135,8 @@ def report(
         system=content.system,
     )
     reported = describe_files(run, rescorer, weights)
-    data = build_report_data(reported, choose_normaliser(options.normaliser, rescorer).normalise, settings)
+    normaliser = options.text.make_normaliser(rescorer.bundle if rescorer else None)
+    data = build_report_data(reported, normaliser.normalise, settings)
     for path in output:
         write(path, data)
     if evaluation.rejected:

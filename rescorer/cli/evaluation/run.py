@@ -11,7 +11,7 @@ import typer
 from rescorer.cli.evaluation.evaluation import OWN_LISTS, Evaluation
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.evaluation.inputs import EvaluationOptions
-from rescorer.cli.options.evaluation.scoring import choose_normaliser, collect_lists, make_list_reader
+from rescorer.cli.options.evaluation.scoring import collect_lists, make_list_reader
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import warn_if_tuned_otherwise
 from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
@@ -51,8 +51,6 @@ from rescorer.types import NBestList, Weights
 def check_bundle_options(options: EvaluationOptions) -> None:
     """Raise ConfigError if an option would be without effect, with or without a bundle."""
     if options.bundle is not None:
-        if options.normaliser is not None:
-            raise ConfigError("--normaliser is for lists without models: a --bundle has its own")
         return
     if options.phrases != PhraseOptions():
         raise ConfigError("--phrases and --phrase-list change the scores of a --bundle: give one")
@@ -101,18 +99,19 @@ def evaluate_files(files: Sequence[str], options: EvaluationOptions, rescorer: R
     if selection.merge and rescorer is None and first_pass is None:
         raise ConfigError("--merge adds up probabilities: give the scores with --first-pass, or a --bundle")
     read_lists = make_list_reader(options.reference, options.lists)
-    words = choose_normaliser(options.normaliser, rescorer)
+    normaliser = options.text.make_normaliser(rescorer.bundle if rescorer else None)
     if rescorer is not None:
+        rescorer.ranker.text_normaliser = normaliser
         options.phrases.apply(rescorer.ranker)
         options.candidates.apply(rescorer.ranker)
     generate = options.candidates.generate
-    run = Run(Evaluation(options.counting.settings(), words.normalise), selection, first_pass, generate)
+    run = Run(Evaluation(options.counting.settings(), normaliser.normalise), selection, first_pass, generate)
     files, printed = list(dict.fromkeys(files)), set[str]()
     for file in files:
         lists = collect_lists(read_lists(file), run.evaluation.rejected)
         check_streams(lists, first_pass, options.lists, file)
         if rescorer is None:
-            run.add_file(file, lists, words, is_only_file=len(files) == 1)
+            run.add_file(file, lists, normaliser, is_only_file=len(files) == 1)
             continue
         weights = options.weights.resolve(rescorer.bundle.weights)
         printed.add(check_streams(lists, weights, options.lists, file, printed))
@@ -193,7 +192,7 @@ class Run:
             word_only=drop_models(replace_by_base(weights, rerankers), self.first_pass),
             rescorer=rescorer,
         )
-        evaluation.add(file, scored, compare, rescorer.bundle.normaliser.normalise, unknown)
+        evaluation.add(file, scored, compare, rescorer.ranker.text_normaliser.normalise, unknown)
 
 
 def _warn_about_false_alarms(

@@ -16,6 +16,7 @@ from tqdm import tqdm
 from rescorer.bundle import Bundle
 from rescorer.cli.options.rescoring.loading import AnswerOptions, RescorerLoader
 from rescorer.cli.options.rescoring.shards import ShardOptions
+from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import check_first_lists
 from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError, pluralise
 from rescorer.files.rescoring import FileSummary
@@ -99,9 +100,24 @@ class ShardRun:
             "phrase_list": phrases.phrase_list,
             "generate": candidates.generate,
             "dictionary": _hash_if_file(candidates.dictionary),
+            **self._describe_text(),
         }
         weights = weights_to_dict(self.weights)
         return {"bundle": describe_bundle(self.bundle), "weights": weights, "options": options}
+
+    def _describe_text(self) -> dict[str, Any]:
+        """The normaliser by which answers compare texts, where they do; nothing if it is that of the models,
+        as it always was in plans of versions before 0.2."""
+        given = self.answers
+        compares = (
+            given.selection != SelectionOptions()
+            or given.decision.resolve(self.weights).kind != "maximum"
+            or self.weights.calibration is not None
+        )
+        settings = given.text.make_normaliser(self.bundle).settings
+        if not compares or settings == self.bundle.normaliser.settings:
+            return {}
+        return {"text": settings.to_dict()}
 
     def _make_plan(self, names: list[str], source: ListSource, answers: dict[str, Any]) -> None:
         """Make the plan of a folder, unless another process makes one at the same time."""

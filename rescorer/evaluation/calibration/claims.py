@@ -53,7 +53,7 @@ def make_claims(
     Returns:
         The claims, None if there is no valid list; and the error of each list that is not valid.
     """
-    normalise = rescorer.bundle.normaliser.normalise
+    normalise = rescorer.ranker.text_normaliser.normalise
     scored = rescorer.rescore_each(lists, weights)
     decided = scored
     if merge or drop_empty:

@@ -69,7 +69,8 @@ def score_outcomes(
 
 def _to_outcome(ranking: Ranking, rescorer: Rescorer, weights: Weights) -> Outcome:
     nbest, normalise = ranking.nbest, rescorer.bundle.normaliser.normalise
-    count = DEFAULT_COUNTING.counter_for(nbest.reference or "", normalise, nbest.id)
+    counted = rescorer.ranker.text_normaliser.normalise
+    count = DEFAULT_COUNTING.counter_for(nbest.reference or "", counted, nbest.id)
     counts = [count(hypothesis.text) for hypothesis in nbest.hypotheses]
     spoken = normalise(nbest.reference or "")
     made = [hypothesis.generated for hypothesis in nbest.hypotheses]
@@ -87,7 +88,7 @@ def _to_outcome(ranking: Ranking, rescorer: Rescorer, weights: Weights) -> Outco
         ranking.components.get(SOUND_MATCH, none),
         np.array([one is not None and is_right(one) for one in made]),
         np.array([errors.errors for errors in counts]),
-        len(spoken),
+        len(counted(nbest.reference or "")),
     )
 
 

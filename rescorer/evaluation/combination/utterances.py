@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,7 +13,7 @@ from rescorer.errors import InvalidList
 from rescorer.formats.rescored import is_rescored
 from rescorer.formats.word_times import is_finite_number
 from rescorer.ranking import MAX_TOTAL
-from rescorer.trie import Words
+from rescorer.text import Normaliser
 from rescorer.types import NBestList
 
 Key = tuple[str, int]
@@ -67,7 +67,7 @@ def _read_totals(nbest: NBestList) -> np.ndarray:
 
 
 def join_systems(
-    systems: Sequence[Iterable[NBestList]], normalise: Callable[[str], Words]
+    systems: Sequence[Iterable[NBestList]], normaliser: Normaliser
 ) -> tuple[list[Utterance], list[InvalidList], list[int]]:
     """Join the lists of all systems by id.
 
@@ -88,8 +88,11 @@ def join_systems(
             except InvalidList as error:
                 errors.append(error)
                 continue
-            words = tuple(normalise(hypothesis.text) for hypothesis in nbest.hypotheses)
-            found[key] = nbest, SystemList(words, totals)
+            words, surfaces = (
+                tuple(words_of(hypothesis.text) for hypothesis in nbest.hypotheses)
+                for words_of in (normaliser.normalise, normaliser.surfaces)
+            )
+            found[key] = nbest, SystemList(words, totals, surfaces)
         indexed.append(found)
     shared = [key for key in indexed[0] if all(key in found for found in indexed)]
     utterances = [_join([found[key] for found in indexed]) for key in shared]

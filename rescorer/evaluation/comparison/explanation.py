@@ -174,7 +174,7 @@ def explain_list(
             total,
             components,
             terms,
-            _quote_phrases(scored.words[position], phrases[position] if phrases else ()),
+            _quote_phrases(scored.read[position], phrases[position] if phrases else ()),
             {
                 reranker.component: parts[position]
                 for reranker, parts in zip(rerankers, features, strict=True)
@@ -219,7 +219,7 @@ def _find_features(
     scored: ScoredList, reranker: Reranker, weights: Weights, encoding: np.ndarray | None
 ) -> list[dict[str, FeaturePart]]:
     """The features of each hypothesis, by name, with what they add to the total under some weights."""
-    inputs = scored.components, scored.words, scored.context
+    inputs = scored.components, scored.read, scored.context
     values, weight = reranker.feature_values(*inputs).tolist(), weights.rerankers[reranker.name]
     x, encoding = reranker.inputs(*inputs), reranker.centre_encoding(encoding)
     parts = weight * reranker.contributions(x, encoding)

@@ -179,7 +179,7 @@ def find_false_alarms(
         longest = max(table.longest for table in tables)
         readings = normalise_reference(item, normalise)
         said = {gram for words in readings for gram in _list_grams(words, longest)}
-        heard = {gram for words in set(item.words) for gram in _list_grams(words, longest)}
+        heard = {gram for words in set(item.read) for gram in _list_grams(words, longest)}
         if found := [phrase for table in tables for phrase in table.find(heard) - table.find(said)]:
             unsaid[index] = tuple(sorted(found, key=lambda phrase: phrase.text))
         n_phrases += len(item.nbest.phrases) + len(expected)
@@ -259,7 +259,7 @@ def draw_distractors(
     }
     drawn: set[tuple[bytes, Words]] = set()
     for item in scored:
-        heard = {gram for words in set(item.words) for gram in _list_grams(words)} - said
+        heard = {gram for words in set(item.read) for gram in _list_grams(words)} - said
         drawn.update((_hash(words, seed), words) for words in heard)
         if len(drawn) > MAX_KEPT * n:
             drawn = set(heapq.nsmallest(n, drawn))

@@ -36,7 +36,7 @@ class ScoredList:
     components: Mapping[str, np.ndarray]
     """(H,) float64 by name."""
     words: Sequence[Words]
-    """Canonical words of each hypothesis."""
+    """Words of each hypothesis as texts are compared and errors are counted."""
     first_pass_order: Sequence[int]
     """Indices of the hypotheses, best first, as the recogniser ranked them."""
     first_pass_totals: np.ndarray | None
@@ -44,7 +44,14 @@ class ScoredList:
     selection: Selection
     """Which hypotheses take part in rankings."""
     context: Words = ()
-    """Canonical words of what was said before."""
+    """What was said before, in words as models read them."""
+    words_read: Sequence[Words] = ()
+    """Words of each hypothesis as models read them; empty: as they are compared."""
+
+    @property
+    def read(self) -> Sequence[Words]:
+        """Words of each hypothesis as models read them; without models, ``words``."""
+        return self.words_read or self.words
 
     @property
     def first_pass_index(self) -> int:
@@ -75,6 +82,7 @@ class ScoredList:
             evaluated=replace(self.evaluated, hypotheses=self.evaluated.hypotheses[:n]),
             components={name: values[:n] for name, values in self.components.items()},
             words=self.words[:n],
+            words_read=self.words_read[:n],
             first_pass_order=self.first_pass_order[:n],
             first_pass_totals=None if first is None else first[:n],
         )
@@ -97,14 +105,14 @@ def score_lists(
         first_pass_weights: weights that define the first pass; None for the order of the list.
         generate: add hypotheses with phrases in place of what sounds like them.
     """
-    normalise = rescorer.bundle.normaliser.normalise
     rankings = rescorer.rank_each(lists, RescoreOptions(weights, MAXIMUM, generate=generate))
     extended = (
         answer.nbest if isinstance(answer, Ranking) else nbest
         for nbest, answer in zip(lists, rankings, strict=True)
     )
     components = (answer.components if isinstance(answer, Ranking) else answer for answer in rankings)
-    return _count_lists(normalise, extended, components, first_pass_weights, counting, selection)
+    normalisers = (ranker := rescorer.ranker).text_normaliser.normalise, ranker.bundle.normaliser.normalise
+    return _count_lists(normalisers, extended, components, first_pass_weights, counting, selection)
 
 
 def count_lists(
@@ -119,17 +127,19 @@ def count_lists(
         {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
         for nbest in lists
     )
-    return _count_lists(normalise, lists, components, first_pass_weights, counting, selection)
+    return _count_lists((normalise, normalise), lists, components, first_pass_weights, counting, selection)
 
 
 def _count_lists(
-    normalise: Callable[[str], Words],
+    normalisers: tuple[Callable[[str], Words], Callable[[str], Words]],
     lists: Iterable[NBestList],
     components: Iterable[Mapping[str, np.ndarray] | InvalidList],
     first_pass_weights: Weights | None,
     counting: CountingSettings,
     selection: Selection,
 ) -> tuple[list[ScoredList], list[InvalidList]]:
+    """Count errors in words of the first normaliser; the second gives those that models read."""
+    normalise, read = normalisers
     scored: list[ScoredList] = []
     errors: list[InvalidList] = []
     for nbest, scores in zip(lists, components, strict=True):
@@ -137,18 +147,29 @@ def _count_lists(
             errors.append(scores)
             continue
         try:
-            evaluated = evaluate_list(nbest, normalise, first_pass_weights, counting)
-            words = tuple(normalise(hypothesis.text) for hypothesis in nbest.hypotheses)
-            order = find_first_pass_order(nbest, normalise, first_pass_weights)
+            evaluated = evaluate_list(nbest, normalise, first_pass_weights, counting, read)
+            words, words_read = (
+                tuple(map(words_of, (hypothesis.text for hypothesis in nbest.hypotheses)))
+                for words_of in normalisers
+            )
+            order = find_first_pass_order(nbest, read, first_pass_weights)
         except InvalidList as error:
             errors.append(error)
             continue
-        first_totals = _find_totals(nbest, words, first_pass_weights)
-        reference = nbest.reference or ""
-        said = (spoken.words for spoken in normalise_previous(nbest.previous, normalise))
-        context = join_words(said, normalise(nbest.context))
+        said = (spoken.words for spoken in normalise_previous(nbest.previous, read))
         scored.append(
-            ScoredList(nbest, evaluated, reference, scores, words, order, first_totals, selection, context)
+            ScoredList(
+                nbest,
+                evaluated,
+                nbest.reference or "",
+                scores,
+                words,
+                order,
+                _find_totals(nbest, words_read, first_pass_weights),
+                selection,
+                join_words(said, read(nbest.context)),
+                words_read,
+            )
         )
     return scored, errors
 

@@ -74,6 +74,7 @@ def evaluate_list(
     words: Callable[[str], Words],
     first_pass_weights: Weights | None = None,
     counting: CountingSettings = DEFAULT_COUNTING,
+    words_read: Callable[[str], Words] | None = None,
 ) -> EvaluatedList:
     """Count the errors of every hypothesis against the reference of the list.
 
@@ -82,6 +83,7 @@ def evaluate_list(
     Args:
         words: converts reference and hypotheses to canonical words: ``Normaliser.normalise``.
         first_pass_weights: weights that define the first pass; None for the recogniser's order.
+        words_read: converts hypotheses to the words that the first pass counts; None: ``words``.
 
     Raises:
         InvalidList: there is no reference, its alternatives or the ranks are malformed, or a weighted stream
@@ -93,7 +95,7 @@ def evaluate_list(
         )
     count = counting.counter_for(nbest.reference, words, nbest.id)
     errors = tuple(count(hypothesis.text) for hypothesis in nbest.hypotheses)
-    first = find_first_pass(nbest, words, first_pass_weights)
+    first = find_first_pass(nbest, words_read or words, first_pass_weights)
     return EvaluatedList(nbest.id, nbest.group, errors, errors[first], counting.unit)
 
 

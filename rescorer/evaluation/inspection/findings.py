@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from rescorer.errors import pluralise
+from rescorer.evaluation.inspection.equal_texts import EqualTexts
 from rescorer.evaluation.inspection.finding import Finding, Severity
 from rescorer.evaluation.inspection.list_stats import ErrorStats, ListStats
 from rescorer.evaluation.inspection.models import ModelStats, WeightStats
@@ -26,11 +28,14 @@ MAX_ADDED_T = 2.0
 MAX_SPREAD_RATIO = 4.0
 """Ratio between the spreads of two terms above which the larger term alone decides how their sum ranks."""
 ADVICE_BY_KIND = {
-    "filler": "Give --normaliser settings whose `drop` or `replace` removes them.",
+    "filler": "--fillers english or switchboard drops hesitations, --normaliser with `drop` others.",
     "variant": 'Set `variants` of the normaliser, write variants as word(2), or list them in its "replace".',
     "multiword": "List the joining character in the normaliser's `multiwords`.",
     "case": 'Set `case` of the normaliser to "lower".',
 }
+
+
+NO_EQUAL: Mapping[str, EqualTexts] = MappingProxyType({})
 
 
 def judge(
@@ -39,12 +44,14 @@ def judge(
     words: WordStats,
     errors: ErrorStats | None,
     models: ModelStats | None = None,
+    equal: Mapping[str, EqualTexts] = NO_EQUAL,
 ) -> tuple[Finding, ...]:
     """All findings, warnings first."""
     correlations = models.correlations if models else {}
     findings = [*_judge_lists(lists), *judge_order(lists, streams), *_judge_words(words)]
     for stream in streams:
         findings += judge_stream(stream, lists.lists, correlations.get(stream.name))
+    findings += _judge_equal_texts(equal)
     findings += _judge_errors(errors) if errors else ()
     findings += _judge_weights(models.weights, errors) if models else ()
     return tuple(sorted(findings, key=lambda finding: finding.severity == "note"))
@@ -133,6 +140,10 @@ def _judge_words(words: WordStats) -> Iterator[Finding]:
         examples = ", ".join(token for token, _ in tokens.examples[:5])
         message = f"{tokens.count:,} {kind} tokens remain after normalisation: {examples}"
         yield Finding(severity, kind, message, ADVICE_BY_KIND[kind])
+    if words.letters:
+        message = f"the texts look like {words.letters}, in which signs are letters and case counts"
+        advice = f"Count them as letters with --letters {words.letters}, or map them to the usual script."
+        yield Finding("warning", "letters", message, advice)
     if words.integers.count:
         examples = ", ".join(token for token, _ in words.integers.examples[:5])
         message = (
@@ -150,6 +161,40 @@ def _judge_words(words: WordStats) -> Iterator[Finding]:
         message += ", but knows most of these in another case"
         advice = "Set `case` of the normaliser to that of the bundle."
     yield Finding("warning" if unknown.rate > OOV_WARNING_RATE else "note", "oov", message, advice)
+
+
+def _judge_equal_texts(equal: Mapping[str, EqualTexts]) -> Iterator[Finding]:
+    found = equal.get("normaliser")
+    if found is not None and found.beyond:
+        message = (
+            f"{pluralise(found.beyond, 'text differs', 'texts differ')} from another of their list in more "
+            f"than case and punctuation, but {pluralise(found.beyond, 'has', 'have').split()[-1]} the same "
+            f"words once normalised: {found.quote_beyond()}"
+        )
+        advice = (
+            "Errors between them are not counted, and --merge makes them one: leave --normaliser out, or set "
+            '"rules" to 2 in its file.'
+        )
+        yield Finding("warning", "equal_texts", message, advice)
+    elif found is not None and found.texts:
+        examples = "; ".join(f"{first!r} = {second!r}" for first, second in found.examples)
+        message = (
+            f"{pluralise(found.texts, 'text has', 'texts have')} the words of another text once case and "
+            f"punctuation are normalised: {examples}"
+        )
+        yield Finding("note", "equal_texts", message)
+    read = equal.get("bundle")
+    if read is not None and read.beyond:
+        message = (
+            "the bundle's own normaliser gives its models the same words for "
+            f"{pluralise(read.beyond, 'text')} that {'is' if read.beyond == 1 else 'are'} not the same: "
+            f"{read.quote_beyond()}"
+        )
+        advice = (
+            "Its models cannot choose between them; errors are counted by other rules all the same. Train "
+            'models on text with "rules": 2 in the settings of the normaliser.'
+        )
+        yield Finding("warning", "bundle_equates", message, advice)
 
 
 def _judge_errors(errors: ErrorStats) -> Iterator[Finding]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from rescorer.errors import InputError
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
+from rescorer.evaluation.inspection.equal_texts import EqualTexts
 from rescorer.evaluation.inspection.finding import Finding
 from rescorer.evaluation.inspection.findings import judge
 from rescorer.evaluation.inspection.list_stats import ErrorStats, ListStats
@@ -30,6 +31,9 @@ class Inspection:
     """None without references."""
     models: ModelStats | None
     """None without a bundle."""
+    equal: Mapping[str, EqualTexts]
+    """Different texts with the same words: by ``normaliser``, in which errors are counted, and by that of the
+    ``bundle`` if it is another one."""
     findings: tuple[Finding, ...]
     """Warnings first."""
 
@@ -47,6 +51,7 @@ class Inspection:
             **self.words.to_dict(),
             **(self.errors.to_dict() if self.errors else {}),
             **(self.models.to_dict() if self.models else {}),
+            "equal_texts": {name: found.to_dict() for name, found in self.equal.items()},
             "findings": [asdict(finding) for finding in self.findings],
             "suspicious": self.suspicious,
         }
@@ -87,4 +92,5 @@ def inspect_lists(
     vocabulary = models.vocabulary if models and vocabulary is None else vocabulary
     words = tally.word_stats(vocabulary)
     stats = tally.list_stats(), tally.stream_stats(), words, tally.error_stats(), model_stats
-    return Inspection(*stats, findings=judge(*stats))
+    equal = tally.equal_texts()
+    return Inspection(*stats, equal=equal, findings=judge(*stats, equal))

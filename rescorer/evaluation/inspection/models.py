@@ -124,6 +124,8 @@ class ModelTally:
         self._added_errors: list[float] = []
         self._lists = self._refused = self._first_errors = self._errors = 0
         self._reason = ""
+        self.normaliser = rescorer.bundle.normaliser
+        """Gives the words that the models read."""
 
     @property
     def vocabulary(self) -> frozenset[str]:

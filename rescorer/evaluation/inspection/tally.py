@@ -12,6 +12,12 @@ from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.error_rate.oracle import EvaluatedList, find_first_pass_totals
 from rescorer.evaluation.error_rate.report import Totals
+from rescorer.evaluation.inspection.equal_texts import (
+    EqualTexts,
+    EqualTextTally,
+    make_bundle_twin,
+    make_mild_normaliser,
+)
 from rescorer.evaluation.inspection.list_stats import ErrorStats, ListStats
 from rescorer.evaluation.inspection.models import ModelTally
 from rescorer.evaluation.inspection.streams import StreamStats, StreamTally
@@ -42,6 +48,11 @@ class ListTally:
     ) -> None:
         self.normaliser, self.first_pass, self.counting = normaliser, first_pass, counting
         self._models = models
+        self._read = models.normaliser if models else normaliser
+        mild = make_mild_normaliser(normaliser.settings)
+        self._equal = {"normaliser": EqualTextTally(normaliser, mild)}
+        if self._read.settings != normaliser.settings:
+            self._equal["bundle"] = EqualTextTally(self._read, make_bundle_twin(self._read, normaliser))
         self._counts: Counter[str] = Counter()
         self._longest = 0
         self._ids: set[str] = set()
@@ -105,7 +116,11 @@ class ListTally:
     def word_stats(self, vocabulary: frozenset[str] | None = None) -> WordStats:
         """Return the statistics of words; ``vocabulary`` contains the words of the bundle's n-gram, if
         any."""
-        return self._words.stats(self.normaliser, vocabulary)
+        return self._words.stats(self.normaliser, vocabulary, self._read)
+
+    def equal_texts(self) -> dict[str, EqualTexts]:
+        """Texts made equal by the normaliser, and by that of the bundle if it is another one."""
+        return {name: tally.stats() for name, tally in self._equal.items()}
 
     def error_stats(self) -> ErrorStats | None:
         """Return the error statistics; None without references."""
@@ -144,6 +159,8 @@ class ListTally:
         )
         self._ids.add(nbest.id)
         self._words.add(texts)
+        for tally in self._equal.values():
+            tally.add(texts if nbest.reference is None else [*texts, nbest.reference])
 
     def _add_empty(self, words: Sequence[Words], total: np.ndarray | None) -> None:
         empty = np.array([not hypothesis for hypothesis in words])

@@ -8,13 +8,21 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rescorer.text import DEFAULT_DROP_PATTERNS, Normaliser
+from rescorer.text import EVENT_PATTERNS, FILLERS, Normaliser
 
 MAX_EXAMPLES = 20
 """Maximum number of OOV words to keep, and of examples to keep per kind of token."""
 
 FILLER = re.compile(r"<[^<>\s]+>|\[[^\[\]\s]+\]|\{[^{}\s]+\}|\([^()\s]*[^()\d\s][^()\s]*\)|\+\+?[^+\s]+\+\+?|"
                     r"[!%#]\w+|\*\w+\*|-\w+-", re.IGNORECASE)  # fmt: skip
+MARK_PATTERNS = (*EVENT_PATTERNS, *(pattern for pattern in FILLERS["english"] if "[" in pattern[:2]), "sil")
+"""Tokens that are marks rather than words wherever they are left: events, and fillers in brackets."""
+BUCKWALTER = re.compile(r"(?=.*[|>&<}{~*$])['|>&<}{`~*$_A-Za-z]*[A-Za-z]['|>&<}{`~*$_A-Za-z]*")
+X_SAMPA = re.compile(
+    r"(?!.*(?:@@|##|<\|))(?=.*(?:[@{}\\]|[A-Za-z]:.|[A-Za-z]_[a-z]|\"[A-Za-z].*(?<!\")$))[!-~]+"
+)
+MIN_LETTERS_SHARE = 0.2
+"""Smallest share of tokens with a sign among their letters for which signs seem to be letters."""
 VARIANT = re.compile(r"(.*\w)(?:\(\d+\)|[#~]\d+)")
 MULTIWORD = re.compile(r"[^\W\d_]+(?:'\w+)?(?:[_+=~^|][^\W\d_]+(?:'\w+)?)+")
 JOINER = re.compile(r"[_+=~^|]")
@@ -79,10 +87,12 @@ class WordStats:
     """None without a vocabulary."""
     integers: TokenStats = TokenStats(0, 0, ())
     """Tokens of the hypotheses, if all are whole numbers, like word ids, and the references are not."""
+    letters: str = ""
+    """Name of the alphabet that the tokens seem to be written in, in which signs are letters."""
 
     def to_dict(self) -> dict[str, Any]:
         uncovered = {kind: tokens.to_dict() for kind, tokens in self.uncovered.items()}
-        return {"uncovered": uncovered, "integers": self.integers.to_dict()} | (
+        return {"uncovered": uncovered, "integers": self.integers.to_dict(), "letters": self.letters} | (
             self.unknown.to_dict() if self.unknown else {}
         )
 
@@ -104,7 +114,18 @@ class WordTally:
             self._hypothesis_tokens.update(text.split())
         self._reference_tokens.update(reference)
 
-    def stats(self, normaliser: Normaliser, vocabulary: frozenset[str] | None = None) -> WordStats:
+    def stats(
+        self,
+        normaliser: Normaliser,
+        vocabulary: frozenset[str] | None = None,
+        read: Normaliser | None = None,
+    ) -> WordStats:
+        """Judge the tokens.
+
+        Args:
+            normaliser: gives the words in which errors are counted.
+            read: gives the words that models read, which can be unknown; None: the same.
+        """
         tokens = self._hypothesis_tokens + self._reference_tokens
         kinds: dict[str, Counter[str]] = {}
         for token, count in tokens.items():
@@ -113,8 +134,9 @@ class WordTally:
         return WordStats(
             tokens=tokens.total(),
             uncovered={kind: TokenStats.from_counts(kinds[kind]) for kind in sorted(kinds)},
-            unknown=None if vocabulary is None else self._count_unknown(normaliser, vocabulary),
+            unknown=None if vocabulary is None else self._count_unknown(read or normaliser, vocabulary),
             integers=TokenStats.from_counts(self._find_integer_ids()),
+            letters="" if normaliser.settings.letters else find_letters(tokens),
         )
 
     def _find_integer_ids(self) -> Counter[str]:
@@ -151,7 +173,7 @@ def classify_uncovered(
     words = normaliser.normalise_token(token)
     if not words or (vocabulary is not None and all(word in vocabulary for word in words)):
         return ""
-    if _matches(DEFAULT_DROP_PATTERNS, token):
+    if _matches(MARK_PATTERNS, token):
         return "filler"
     if vocabulary is None and _matches(normaliser.settings.keep, token):
         return ""
@@ -163,6 +185,21 @@ def classify_uncovered(
         return "multiword"
     mixed = normaliser.settings.case == "keep" and token != token.lower()
     return "case" if mixed and (token.lower() in seen or (vocabulary and token.lower() in vocabulary)) else ""
+
+
+def find_letters(tokens: Mapping[str, int]) -> str:
+    """Name the alphabet in which signs are letters that tokens seem to be written in; empty if it is none.
+
+    Buckwalter has no other signs than its own; X-SAMPA is recognised by signs at places of letters in many
+    tokens that are not in Buckwalter.
+    """
+    total = sum(tokens.values())
+    for name, pattern in (("buckwalter", BUCKWALTER), ("x-sampa", X_SAMPA)):
+        found = (token for token in tokens if pattern.fullmatch(token) and not FILLER.fullmatch(token))
+        count = sum(map(tokens.__getitem__, found))
+        if count > MIN_LETTERS_SHARE * total:
+            return name
+    return ""
 
 
 def _matches(patterns: Iterable[str], token: str) -> bool:

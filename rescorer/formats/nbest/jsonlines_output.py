@@ -124,7 +124,7 @@ def _consensus_record(ranking: Ranking) -> dict[str, Any]:
     for word in ranking.consensus:
         numbers = {"posterior": word.posterior, "start_s": word.start_s, "duration_s": word.duration_s}
         rounded = {name: round(value, SCORE_DECIMALS) for name, value in numbers.items() if value is not None}
-        words.append({"word": word.word, **rounded})
+        words.append({"word": word.word, **rounded, **({"text": word.text} if word.text else {})})
     return {"consensus": words, "consensus_rank": None if position is None else position + 1}
 
 

@@ -338,16 +338,18 @@ class RescoredList(_message.Message):
     def __init__(self, id: _Optional[str] = ..., status: _Optional[_Union[_status_pb2.Status, _Mapping]] = ..., hypotheses: _Optional[_Iterable[_Union[RescoredHypothesis, _Mapping]]] = ..., fields: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., degradation: _Optional[_Union[Degradation, str]] = ..., dropped_ranks: _Optional[_Iterable[int]] = ..., consensus: _Optional[_Iterable[_Union[ConsensusWord, _Mapping]]] = ..., consensus_rank: _Optional[int] = ...) -> None: ...
 
 class ConsensusWord(_message.Message):
-    __slots__ = ("word", "posterior", "start_s", "duration_s")
+    __slots__ = ("word", "posterior", "start_s", "duration_s", "text")
     WORD_FIELD_NUMBER: _ClassVar[int]
     POSTERIOR_FIELD_NUMBER: _ClassVar[int]
     START_S_FIELD_NUMBER: _ClassVar[int]
     DURATION_S_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
     word: str
     posterior: float
     start_s: float
     duration_s: float
-    def __init__(self, word: _Optional[str] = ..., posterior: _Optional[float] = ..., start_s: _Optional[float] = ..., duration_s: _Optional[float] = ...) -> None: ...
+    text: str
+    def __init__(self, word: _Optional[str] = ..., posterior: _Optional[float] = ..., start_s: _Optional[float] = ..., duration_s: _Optional[float] = ..., text: _Optional[str] = ...) -> None: ...
 
 class RescoredHypothesis(_message.Message):
     __slots__ = ("text", "rank", "original_rank", "total", "log_posterior", "components", "merged_ranks", "fields", "confidence", "word_confidences", "expected_errors", "generated")

@@ -254,7 +254,7 @@ def limit_steps(
     for index, prepared in enumerate(lists):
         steps = 0
         if isinstance(prepared, PreparedList):
-            steps = rules.estimate_steps(decision, prepared.words)
+            steps = rules.estimate_steps(decision, prepared.compared)
             for component in prepared.components:
                 if own_steps := component.steps_to_rank(prepared, options.weights):
                     steps, costly = steps + own_steps, [*costly, *component.columns]
@@ -368,7 +368,7 @@ def list_response_bytes(outline: Outline, ranker: ListRanker, parts: AnswerParts
         parts: parts that the answer may have.
         limit: if the numbers of hypotheses and streams alone are beyond it, nothing else is looked at.
     """
-    nbest, bundle = outline.nbest, ranker.bundle
+    nbest = outline.nbest
     least = len(nbest.hypotheses) * (HYPOTHESIS_BYTES + COMPONENT_BYTES * len(nbest.streams))
     if least > limit:
         return max(least, LIST_STATUS_BYTES)
@@ -386,8 +386,10 @@ def list_response_bytes(outline: Outline, ranker: ListRanker, parts: AnswerParts
     if parts.consensus:
         # A slot decides on a word only if words have half of its posteriors or more. So a consensus has at
         # most twice the words of the longest hypothesis, which has at most half as many words as bytes.
-        words_bytes = [utf8_bytes(text) * bundle.normaliser.max_growth(text) for text in texts]
-        total += CONSENSUS_WORD_BYTES * (max(words_bytes, default=0) + 1) + sum(words_bytes)
+        # Each word is sent as it is and as it is written.
+        normaliser = ranker.text_normaliser
+        words_bytes = [utf8_bytes(text) * normaliser.max_growth(text) for text in texts]
+        total += CONSENSUS_WORD_BYTES * (max(words_bytes, default=0) + 1) + 2 * sum(words_bytes)
     return max(total, LIST_STATUS_BYTES)
 
 

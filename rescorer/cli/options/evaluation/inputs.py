@@ -12,13 +12,13 @@ import typer
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.evaluation.scoring import (
     CountingOptions,
-    NormaliserOption,
     ReferenceOption,
     make_list_reader,
 )
 from rescorer.cli.options.lists import ListInputOptions, Lists
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.options.text import TextOptions
 from rescorer.cli.options.weights import FirstPassOption, WeightOptions, check_streams, parse_first_pass
 from rescorer.errors import InvalidList
 from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
@@ -31,7 +31,7 @@ from rescorer.types import NBestList, Weights
 class CountedTextOptions:
     """How texts are read, normalised and counted that no models score."""
 
-    normaliser: NormaliserOption = None
+    text: TextOptions
     lists: ListInputOptions
     counting: CountingOptions
 
@@ -41,6 +41,7 @@ class WeightedListOptions:
     """Lists with references, and the weights that rank them."""
 
     reference: ReferenceOption = None
+    text: TextOptions
     lists: ListInputOptions
     weights: WeightOptions
 
@@ -66,7 +67,7 @@ class EvaluationOptions:
         ),
     ] = False
     first_pass: FirstPassOption = None
-    normaliser: NormaliserOption = None
+    text: TextOptions
     lists: ListInputOptions
     weights: WeightOptions
     selection: SelectionOptions
@@ -81,6 +82,7 @@ class RankedListOptions:
 
     reference: ReferenceOption = None
     first_pass: FirstPassOption = None
+    text: TextOptions
     lists: ListInputOptions
     weights: WeightOptions
     counting: CountingOptions
@@ -108,7 +110,8 @@ class ScoredListOptions(RankedListOptions):
     candidates: CandidateOptions
 
     def apply(self, ranker: ListRanker) -> None:
-        """Let a ranker expect the phrases, and generate hypotheses; see the ``apply`` of both options."""
+        """Let a ranker compare texts, expect phrases and generate hypotheses; see the ``apply`` of each."""
+        self.text.apply(ranker)
         self.phrases.apply(ranker)
         self.candidates.apply(ranker)
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from rescorer.bundle import read_normaliser
 from rescorer.cli.options.lists import ListInputOptions, Lists
 from rescorer.cli.output import MAX_EXAMPLES, Rejections
 from rescorer.errors import ConfigError, InputError
@@ -18,8 +16,6 @@ from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.evaluation.error_rate.time_alignment import align_by_time
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
-from rescorer.pipeline import Rescorer
-from rescorer.text import Normaliser
 from rescorer.types import NBestList
 
 ReferenceOption = Annotated[
@@ -28,10 +24,6 @@ ReferenceOption = Annotated[
         help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text or "
         "JSON; or by time, if the name ends in .stm and FILE is a ctm."
     ),
-]
-NormaliserOption = Annotated[
-    Path | None,
-    typer.Option(help="JSON file of normaliser settings; default: those of the bundle, or lower case."),
 ]
 
 
@@ -60,23 +52,6 @@ class CountingOptions:
     def settings(self) -> CountingSettings:
         """Raises ConfigError if the options contradict each other."""
         return CountingSettings(self.counting, self.characters, self.optional_words, self.fragments)
-
-
-def choose_normaliser(path: Path | None, rescorer: Rescorer | None) -> Normaliser:
-    """The normaliser of ``--normaliser``, else of the bundle, else the default one.
-
-    Raises:
-        ConfigError: the file does not exist.
-        BundleError: the file is not one of normaliser settings.
-    """
-    if path:
-        if not path.exists():
-            raise ConfigError(
-                f"--normaliser {path}: no such file; expected a JSON file of normaliser settings, such as "
-                "the text.json of a bundle; leave it out for the normaliser of the bundle, or lower case"
-            )
-        return read_normaliser(path)
-    return rescorer.bundle.normaliser if rescorer else Normaliser()
 
 
 def make_list_reader(

@@ -15,6 +15,7 @@ from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.rescoring.decision import DecisionOptions
 from rescorer.cli.options.rescoring.sessions import SessionOptions
 from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.options.text import TextOptions
 from rescorer.cli.options.weights import WeightOptions
 from rescorer.files.rescoring import LocalRescorer
 from rescorer.formats.rescored import get_renderer
@@ -27,6 +28,7 @@ from rescorer.scoring.ranker import ListRanker
 class AnswerOptions:
     """How lists are read, and what decides their answers besides the models."""
 
+    text: TextOptions
     lists: ListInputOptions
     weights: WeightOptions
     selection: SelectionOptions
@@ -36,7 +38,8 @@ class AnswerOptions:
     candidates: CandidateOptions
 
     def apply(self, ranker: ListRanker) -> None:
-        """Let a ranker expect the phrases, and generate hypotheses; see the ``apply`` of both options."""
+        """Let a ranker compare texts, expect phrases and generate hypotheses; see the ``apply`` of each."""
+        self.text.apply(ranker)
         self.phrases.apply(ranker)
         self.candidates.apply(ranker)
 
@@ -69,7 +72,7 @@ class RescorerLoader:
     machine: MachineOptions
     options: RescoreOptions
     applied: AnswerOptions | None = None
-    """Options with phrases and a dictionary for all lists; None for neither."""
+    """Options with the words by which texts are compared, phrases and a dictionary; None for the defaults."""
     to: str = "jsonl"
 
     def __call__(self) -> LocalRescorer:
