@@ -102,7 +102,7 @@ def test_weights_round_trip_with_their_rule():
         ("mbr", "weights.decision is 'mbr'; expected an object such as"),
         ({"kind": "minimum_bayes_risks"}, "decision.kind is 'minimum_bayes_risks'.*did you mean 'minimum_b"),
         ({"kind": None}, "decision.kind is 'None'; expected one of maximum"),
-        ({"unit": "words"}, "decision.unit is 'words'; expected one of word, character; did you mean 'word'"),
+        ({"unit": "words"}, "decision.unit is 'words'; expected one of word, character, mixed; did you"),
         ({"temperature": 0}, "decision.temperature is 0; expected a finite number above 0"),
         ({"temperature": True}, "decision.temperature is True"),
         ({"temperature": "2"}, "decision.temperature is '2'"),
