@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import NamedTuple
@@ -42,10 +42,12 @@ from rescorer.unicode_classes import (
 )
 
 __all__ = [
+    "COUNTING_ADVICE",
     "SCRIPTS_WITHOUT_SPACES",
     "UNICODE_VERSION",
     "SpacingTally",
     "rate_name",
+    "remark_on_spacing",
     "split_characters",
     "split_units",
     "unit_noun",
@@ -103,19 +105,20 @@ def _split_mixed(text: str) -> tuple[str, ...]:
         return tuple(text.split(" ")) if text else ()
     if _is_plain(text):
         return tuple(patterns.plain_mixed.findall(text))
-    return tuple(map(_compose, patterns.mixed.findall(patterns.needless_space.sub("", text))))
+    words = patterns.needless_space.sub("", text).split(" ")
+    return tuple(_compose(unit) for word in words for unit in patterns.mixed.findall(word))
 
 
 def _is_plain(text: str) -> bool:
-    """Whether each character is a cluster of its own."""
-    return (text.isascii() and "\n" not in text) or not _patterns().joining.search(text)
+    """Whether each character is a cluster of its own, in NFC."""
+    if text.isascii():
+        return "\n" not in text
+    return not _patterns().joining.search(text) and unicodedata.is_normalized("NFC", text)
 
 
 def _compose(unit: str) -> str:
     """A unit in NFC: a mark that stood behind a space may have joined the letter before it."""
-    if len(unit) == 1 or len(unit) > MAX_COMPOSED_CHARACTERS:
-        return unit
-    return unicodedata.normalize("NFC", unit)
+    return unit if len(unit) > MAX_COMPOSED_CHARACTERS else unicodedata.normalize("NFC", unit)
 
 
 class _Patterns(NamedTuple):
@@ -154,7 +157,7 @@ def _patterns() -> _Patterns:
     return _Patterns(
         cluster=re.compile(cluster),
         joining=re.compile(f"[{joining}]"),
-        mixed=re.compile(f"{own}|(?:(?![{WITHOUT_SPACES} ]){cluster})++"),
+        mixed=re.compile(f"{own}|(?:(?![{WITHOUT_SPACES}]){cluster})++"),
         plain_mixed=re.compile(f"[{WITHOUT_SPACES}]|[^{WITHOUT_SPACES} ]+"),
         needless_space=re.compile(
             f"(?<=[{WITHOUT_SPACES}]) (?=[{WITHOUT_SPACES}{EXTEND}{SPACING_MARK}{JOINER}])"
@@ -165,7 +168,7 @@ def _patterns() -> _Patterns:
 
 MIN_SHARE_OF_TEXTS = 0.1
 """Smallest share of texts in scripts without spaces that is worth a remark."""
-COUNTING_ADVICE = "Count characters with --characters, or words of other scripts too with --unit mixed."
+COUNTING_ADVICE = "count characters with --characters, or also words of other scripts with --unit mixed"
 
 
 @dataclass(slots=True)
@@ -201,18 +204,31 @@ class SpacingTally:
 
     @property
     def is_undivided(self) -> bool:
-        """Whether much of the text has no spaces, so that its words are whole sentences."""
+        """Whether much of the text has no spaces, so that its words are whole sentences.
+
+        Half is enough: it may be that of the hypotheses beside divided references.
+        """
         return (
             self.in_scripts > 0
             and self.in_scripts >= MIN_SHARE_OF_TEXTS * self.texts
-            and 2 * self.undivided > self.in_scripts
+            and 2 * self.undivided >= self.in_scripts
         )
 
     def describe(self) -> str:
-        """What was noticed, as a sentence without a full stop; empty if there is nothing to remark on."""
+        """What was noticed, without a full stop; empty if there is nothing to remark on."""
         if not self.is_undivided:
             return ""
-        texts = pluralise(self.undivided, "text has", "texts have")
+        texts = pluralise(self.texts, "text has", "texts have")
         return (
-            f"{texts} no spaces between words, of {self.texts:,}, and each is one word: {quote(self.example)}"
+            f"{self.undivided:,} of {texts} no spaces between words, and whole phrases count as one word: "
+            f"{quote(self.example)}"
         )
+
+
+def remark_on_spacing(texts: Iterable[Sequence[str]]) -> str:
+    """What to know about an error rate in words of texts, given in canonical words; mostly empty."""
+    tally = SpacingTally()
+    for words in texts:
+        tally.add(words)
+    found = tally.describe()
+    return f"{found}; {COUNTING_ADVICE}" if found else ""

@@ -79,6 +79,8 @@ class WordStats:
     """None without a vocabulary."""
     integers: TokenStats = TokenStats(0, 0, ())
     """Tokens of the hypotheses, if all are whole numbers, like word ids, and the references are not."""
+    spacing: str = ""
+    """What is to be said about words without spaces between them; see ``rescorer.units``."""
 
     def to_dict(self) -> dict[str, Any]:
         uncovered = {kind: tokens.to_dict() for kind, tokens in self.uncovered.items()}
