@@ -134,9 +134,7 @@ CHARACTERS = st.one_of(
     *LETTERS.values(), st.sampled_from("aé1각가ー手กा्क\u200c\u200d\ufe0f👩"), st.characters(codec="utf-8")
 )
 TEXTS = st.text(CHARACTERS, max_size=12)
-TOKENS = st.lists(
-    TEXTS.map(lambda text: "".join(text.split())).filter(bool), max_size=4
-)  # as of a normaliser
+TOKENS = st.lists(TEXTS.map(lambda text: "".join(text.split())).filter(bool), max_size=4)
 
 
 @given(TEXTS)
@@ -155,6 +153,12 @@ def test_spaces_between_letters_that_need_none_change_nothing(text, data):
     places = sorted(data.draw(st.sets(st.integers(0, len(text)))))
     words = [text[a:b] for a, b in zip([0, *places], [*places, len(text)], strict=True) if text[a:b]]
     assert split_units(words, "mixed") == split_units([text] if text else [], "mixed")
+
+
+@given(TEXTS)
+def test_equivalent_texts_have_the_same_characters(text):
+    one, other = (split_characters(unicodedata.normalize(form, text)) for form in ("NFC", "NFD"))
+    assert one == other
 
 
 @given(TOKENS)
