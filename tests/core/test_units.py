@@ -172,11 +172,11 @@ def test_no_letter_is_lost(words):
     "part", ["क्", "👩\u200d", "\u1100", "🇩", "\u0600", "e\u0301", "\u0301", "手\ufe00", "ก a"]
 )
 def test_time_is_linear(part):
-    """Texts are untrusted: a text that is twice as long must not take four times as long."""
+    """Texts are untrusted. In quadratic time these would take minutes."""
     started = time.perf_counter()
     for unit in ("character", "mixed"):
         split_units((part * 30_000).split(), unit)
-    assert time.perf_counter() - started < 2.0
+    assert time.perf_counter() - started < 5.0
 
 
 def test_text_without_spaces_is_noticed():

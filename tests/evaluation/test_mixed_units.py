@@ -147,6 +147,7 @@ def test_errors_and_alignments_are_of_mixed_units(run, lists):
     assert "look" in out
 
 
+@pytest.mark.slow
 def test_other_commands_count_mixed_units(run, lists, bundle, tmp_path):
     both = [lists, tmp_path / "other.jsonl"]
     shutil.copy(*both)
@@ -158,8 +159,11 @@ def test_other_commands_count_mixed_units(run, lists, bundle, tmp_path):
     _, out, _ = run("combine", *both, "--unit", "mixed", "-o", tmp_path / "c.jsonl")
     assert "MER %" in out
     weights = ("--bundle", bundle, "-w", "lm:mixture=0")
-    _, out, _ = run("tune", lists, *weights, "--unit", "mixed", "--force", "-o", tmp_path / "w.json")
-    assert "MER %" in out
+    tune = ("tune", lists, *weights, "--force", "-o", tmp_path / "w.json")
+    _, out, err = run(*tune, "--unit", "mixed")
+    assert ("MER %" in out, "no spaces between words" in err) == (True, False)
+    _, _, err = run(*tune)
+    assert "no spaces between words" in err
     run("report", lists, "--unit", "mixed", "-o", tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
     assert all(text in page for text in ("MER %", f"{LENGTH} reference units", "characters of scripts"))
@@ -199,6 +203,7 @@ def test_minimum_bayes_risk_minimises_mixed_units():
     assert expected_errors(words[:2], np.array([0.5, 0.5]), "mixed").tolist() == [0.5, 0.5]
 
 
+@pytest.mark.slow
 def test_words_in_text_without_spaces_are_warned_of(run, tmp_path):
     path = tmp_path / "zh.jsonl"
     lines = (
