@@ -15,7 +15,7 @@ from rescorer.conversation import Generated, Phrase, Utterance
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 
 DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
-ErrorUnit = Literal["word", "character"]
+ErrorUnit = Literal["word", "character", "mixed"]
 MAX_KNOTS = 100
 """Largest number of points of a map of confidences."""
 MAX_CACHE_SHARE, DEFAULT_FLATNESS, MAX_FLATNESS = 0.5, 0.3, 100.0
@@ -74,7 +74,7 @@ class DecisionRule:
     fewest expected errors first; ``confusion_network``: largest total first, and beside the list the
     consensus of all its hypotheses, which may be a text that none of them has."""
     unit: ErrorUnit = "word"
-    """Errors to minimise: words, or characters without spaces (``minimum_bayes_risk`` only)."""
+    """Errors to minimise, see ``rescorer.units`` (``minimum_bayes_risk`` only)."""
     temperature: float = 1.0
     """The posteriors of the rule are the softmax of total / temperature, which is positive: at high
     temperatures all hypotheses count alike. The maximum does not depend on it."""
@@ -98,7 +98,7 @@ class DecisionRule:
             )
         if self.kind == "confusion_network" and self.unit != "word":
             raise ConfigError(
-                "decision.unit is 'character', but a confusion network decides word by word; expected "
+                f"decision.unit is {self.unit!r}, but a confusion network decides word by word; expected "
                 "'word', or decision.kind 'minimum_bayes_risk'"
             )
 
@@ -247,7 +247,7 @@ class RescoredHypothesis:
     """0-based input ranks of the hypotheses merged into this one, including itself; empty without merging."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     expected_errors: float | None = None
-    """Expected number of wrong words or characters, by which minimum Bayes risk ranks; None under other
+    """Expected number of wrong words, or other units, by which minimum Bayes risk ranks; None under other
     rules."""
     confidence: float | None = None
     """Probability that all words are right, if the weights are calibrated; only for the best hypothesis."""

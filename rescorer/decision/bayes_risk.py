@@ -25,10 +25,10 @@ def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorU
         words: canonical words of each hypothesis.
         posteriors: (H,) float64, not negative; ``ranking.posteriors`` computes them from totals. Those of
             equal hypotheses are added. Or (H, T), several posteriors of each hypothesis.
-        unit: what counts as an error: a wrong ``word``, or a wrong ``character`` (without spaces).
+        unit: what counts as an error: a wrong word, or another unit of ``rescorer.units``.
 
     Returns:
-        The shape of ``posteriors``, float64, in words or characters.
+        The shape of ``posteriors``, float64, in words or other units.
 
     Raises:
         LimitExceeded: the list is too long to be compared, see ``distances.MAX_STEPS``.

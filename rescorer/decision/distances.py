@@ -19,6 +19,7 @@ from rapidfuzz.process import cdist
 from rescorer.errors import LimitExceeded
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit
+from rescorer.units import split_units, unit_noun
 
 Text = TypeVar("Text", str, Words)
 MAX_STEPS = 1_000_000_000
@@ -64,14 +65,12 @@ def code_list(words: Sequence[Words], unit: ErrorUnit = "word") -> CodedList:
 
     Args:
         words: canonical words of each hypothesis.
-        unit: ``word``, or ``character`` for the characters of the words without spaces.
+        unit: what a token is; see ``rescorer.units``.
 
     Raises:
         LimitExceeded: the comparison would take more than ``MAX_STEPS``.
     """
-    if unit == "character":
-        return code_texts(["".join(hypothesis) for hypothesis in words], unit)
-    distinct, index = _find_distinct(words, unit)
+    distinct, index = _find_distinct([split_units(hypothesis, unit) for hypothesis in words], unit)
     characters: dict[str, str] = {}
     for hypothesis in distinct:
         for word in hypothesis:
@@ -100,8 +99,8 @@ def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], 
     if steps > MAX_STEPS:
         raise LimitExceeded(
             f"comparing {len(distinct):,} distinct hypotheses with up to {max(map(len, distinct)):,} "
-            f"{unit}s takes {steps:,} steps; expected at most {MAX_STEPS:,}; send fewer hypotheses, or use "
-            "the decision rule maximum and weights without a reranker",
+            f"{unit_noun(unit)}s takes {steps:,} steps; expected at most {MAX_STEPS:,}; send fewer "
+            "hypotheses, or use the decision rule maximum and weights without a reranker",
             field="hypotheses",
         )
     return distinct, index

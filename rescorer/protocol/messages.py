@@ -52,6 +52,7 @@ ERROR_UNITS: Mapping[int, ErrorUnit] = MappingProxyType(
         pb.ERROR_UNIT_UNSPECIFIED: "word",
         pb.ERROR_UNIT_WORD: "word",
         pb.ERROR_UNIT_CHARACTER: "character",
+        pb.ERROR_UNIT_MIXED: "mixed",
     }
 )
 

@@ -16,7 +16,7 @@ TOTALS = st.floats(-1e3, 1e3)
 
 
 @given(LISTS.flatmap(lambda words: st.tuples(st.just(words), st.tuples(*[TOTALS] * len(words)))),
-       st.floats(0.01, 100), st.sampled_from(["word", "character"]))  # fmt: skip
+       st.floats(0.01, 100), st.sampled_from(["word", "character", "mixed"]))  # fmt: skip
 def test_agrees_with_plain_expected_errors(list_and_totals, temperature, unit):
     words, totals = list_and_totals
     expected = plain_expected_errors(words, plain_posteriors(totals, temperature), unit)

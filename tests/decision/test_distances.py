@@ -12,11 +12,13 @@ from rescorer.decision import distances
 from rescorer.decision.distances import code_list, distance_matrix
 from tests.support.decision_twins import edit_distance, plain_distance_matrix
 
-WORDS = st.lists(st.sampled_from(["a", "b", "ab", "ba", "\ud800", "é", "🙂"]), max_size=8).map(tuple)
+WORDS = st.lists(st.sampled_from(["a", "b", "ab", "ba", "\ud800", "é", "🙂", "手a", "กิ"]), max_size=8).map(
+    tuple
+)
 LISTS = st.lists(WORDS, min_size=1, max_size=10)
 
 
-@given(LISTS, st.sampled_from(["word", "character"]))
+@given(LISTS, st.sampled_from(["word", "character", "mixed"]))
 def test_agrees_with_plain_distances(words, unit):
     matrix = distance_matrix(words, unit)
     assert matrix.dtype == np.int32

@@ -102,7 +102,7 @@ def test_weights_round_trip_with_their_rule():
         ("mbr", "weights.decision is 'mbr'; expected an object such as"),
         ({"kind": "minimum_bayes_risks"}, "decision.kind is 'minimum_bayes_risks'.*did you mean 'minimum_b"),
         ({"kind": None}, "decision.kind is 'None'; expected one of maximum"),
-        ({"unit": "words"}, "decision.unit is 'words'; expected one of word, character; did you mean 'word'"),
+        ({"unit": "words"}, "decision.unit is 'words'; expected one of word, character, mixed; did you"),
         ({"temperature": 0}, "decision.temperature is 0; expected a finite number above 0"),
         ({"temperature": True}, "decision.temperature is True"),
         ({"temperature": "2"}, "decision.temperature is '2'"),
@@ -153,7 +153,7 @@ def test_the_consensus_has_the_times_of_the_words(library):
 def test_estimated_work_bounds_the_work_of_minimum_bayes_risk():
     words = [("a", "b", "c" * 70), ("a", "x", "y", "z"), ("a", "b", "c" * 70), ()]
     assert estimate_steps(DecisionRule(), words) == 0
-    for unit in ("word", "character"):
+    for unit in ("word", "character", "mixed"):
         rule = DecisionRule("minimum_bayes_risk", unit)
         assert estimate_steps(rule, words) >= distances.code_list(words, unit).steps
     assert estimate_steps(CONSENSUS, words) == 10 * (STEPS_PER_ROW + 4) + 4 * 4 * STEPS_PER_SLOT

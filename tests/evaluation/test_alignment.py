@@ -212,7 +212,7 @@ def test_normalises_words_without_their_marks():
 
 @pytest.mark.parametrize("method", ["levenshtein", "sclite"])
 def test_counts_characters_without_spaces(method):
-    counting = CountingSettings(method, characters=True)
+    counting = CountingSettings(method, unit="character")
     assert counting.unit == "character"
     assert kinds(counting.counter_for("{ ab c / 你好 }", split)("你 吗")) == (1, 0, 0, 2)
     assert kinds(counting.counter_for("ab c", split)("a b c d")) == (0, 0, 1, 3)
@@ -224,7 +224,7 @@ def test_counts_characters_without_spaces(method):
         {"method": "wer"},
         {"optional_words": True},
         {"fragments": True},
-        {"method": "sclite", "characters": True, "fragments": True},
+        {"method": "sclite", "unit": "character", "fragments": True},
     ],
 )
 def test_rejects_contradicting_settings(settings):

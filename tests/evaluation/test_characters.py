@@ -64,7 +64,7 @@ def test_library_counts_characters(method):
     for name, (reference, hypotheses) in LISTS.items():
         nbest = NBestList(name, tuple(map(Hypothesis, hypotheses)), reference=reference)
         found = evaluate_list(
-            nbest, Normaliser().normalise, counting=CountingSettings(method, characters=True)
+            nbest, Normaliser().normalise, counting=CountingSettings(method, unit="character")
         )
         expected = {"u1": [2, 0], "u2": [1, 2, 2], "u3": [0, 2]}[name]
         assert [counts.errors for counts in found.hypotheses] == expected

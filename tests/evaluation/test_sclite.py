@@ -41,7 +41,7 @@ def lower_case(text: str) -> tuple[str, ...]:
 def parse_flags(options: str) -> CountingSettings:
     return CountingSettings(
         "sclite",
-        characters="-c" in options,
+        unit="character" if "-c" in options else "word",
         optional_words="-D" in options,
         fragments="-F" in options,
     )

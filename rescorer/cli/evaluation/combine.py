@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,6 +32,7 @@ from rescorer.formats.registry import choose
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import MAX_NUMBER, Hypothesis, NBestList
+from rescorer.units import remark_on_spacing
 
 FORMATS = ("jsonl", "trn")
 """Formats that hold a text without scores or times."""
@@ -125,6 +126,7 @@ def combine(
     if judged:
         counting = options.counting.settings()
         report = _judge(judged, files, normaliser.normalise, counting, None if tune else settings)
+        report = replace(report, counted=counting.unit)
         settings = report.tuned or settings
     write_combinations(output, writer, utterances, settings, rejected, normalised=normalised)
     rejected.report(SEE_JSON)
@@ -134,6 +136,10 @@ def combine(
     else:
         if report is not None:
             print_out(render_combination(report), "", *summarise(report))
+        texts = (system.words[0] for item in utterances for system in item.systems)
+        remark = remark_on_spacing(texts) if report is None or report.counted == "word" else ""
+        if remark:
+            print_out(remark)
         how = "in normalised words" if normalised else "each word as the first recogniser with it writes it"
         print_out(f"{pluralise(len(utterances), 'utterance')} written to {output}, {how}")
     if rejected:
@@ -235,4 +241,10 @@ def to_dict(report: CombinationReport | None, utterances: Sequence[Utterance]) -
     ]
     gain = {"over": report.best_system, **gain_to_dict(report.gain)}
     tuned = None if report.tuned is None else asdict(report.tuned)
-    return {"systems": systems, "gain": gain, "tuned": tuned, "utterances": report.utterances}
+    return {
+        "systems": systems,
+        "gain": gain,
+        "tuned": tuned,
+        "utterances": report.utterances,
+        "unit": report.counted,
+    }

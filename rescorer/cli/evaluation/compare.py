@@ -21,6 +21,7 @@ from rescorer.cli.options.weights import FirstPassOption, check_streams, parse_f
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, shorten_names
 from rescorer.cli.render.evaluation.pairs import export_pairs, print_comparison
 from rescorer.cli.render.exports import ExportOption, check_export
+from rescorer.cli.render.tables import print_out
 from rescorer.errors import ConfigError, FormatError, InvalidList, did_you_mean
 from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.oracle import find_first_pass
@@ -35,6 +36,7 @@ from rescorer.evaluation.significance.pairwise import (
 from rescorer.formats.rescored import is_rescored
 from rescorer.text import Normaliser
 from rescorer.types import Weights
+from rescorer.units import remark_on_spacing
 
 Unit = Literal["list", "group"]
 RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
@@ -112,6 +114,8 @@ def compare(
     shared = find_shared_lists(systems)
     short_names = shorten_names(names)
     comparison = compare_shared(dict(zip(short_names, systems, strict=True)), shared, by, test_names)
+    texts = (key[1] for key in shared)
+    remark = remark_on_spacing(texts) if counting.unit == "word" else ""
     others = {name: len(lists) - len(shared) for name, lists in zip(short_names, systems, strict=True)}
     if export:
         export_pairs(comparison, export)
@@ -119,9 +123,12 @@ def compare(
         report = comparison.to_dict(len(shared), others)
         report |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
         report |= {"counting": counting.method, "unit": counting.unit}
+        report |= {"notes": [remark] if remark else []}
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         print_comparison(comparison, counting.unit, len(shared), others)
+        if remark:
+            print_out(remark)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 

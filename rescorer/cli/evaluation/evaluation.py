@@ -25,6 +25,7 @@ from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lis
 from rescorer.evaluation.significance.gains import Significance
 from rescorer.evaluation.significance.results import Result, judge_rows
 from rescorer.evaluation.significance.verdict import Verdict, correct_verdicts, find_verdicts
+from rescorer.units import remark_on_spacing
 
 OWN_LISTS = ", all its lists"
 """Ends the names of rows about all lists of a file, where most rows are about those that files share."""
@@ -133,6 +134,20 @@ class Evaluation:
                 yield self.row_name(part, result.row), part, result
 
     @property
+    def notes(self) -> list[str]:
+        """What is to be said about the rows."""
+        notes = (note for part in self.parts for note in part.comparison.notes)
+        return list(dict.fromkeys(filter(None, (self.spacing, *notes))))
+
+    @property
+    def spacing(self) -> str:
+        """Advice if words were counted in texts without spaces between words, otherwise empty."""
+        if self.counting.unit != "word":
+            return ""
+        lists = (pair for evaluated in self.files.values() for pair in evaluated.lists.items())
+        return remark_on_spacing(text for key, item in lists for text in (key[1], item.words[0]))
+
+    @property
     def other_lists(self) -> dict[str, int]:
         """Number of lists of each file that are not shared."""
         return {file: len(evaluated.lists) - self.n_shared for file, evaluated in self.files.items()}
@@ -173,7 +188,7 @@ class Evaluation:
             "verdicts": [
                 {"file": part.file, **verdict.to_dict()} for part in self.parts for verdict in part.verdicts
             ],
-            "notes": [note for part in self.parts for note in part.comparison.notes],
+            "notes": self.notes,
             "intervals": [
                 {
                     "file": part.file,

@@ -158,6 +158,8 @@ def describe_files(run: Run, rescorer: Rescorer | None, weights: Weights | None)
     for part, name in zip(parts, shorten_names([part.file for part in parts]), strict=True):
         warning = run.warnings.get(part.file)
         notes = [warning[0].upper() + warning[1:]] if warning else []
+        if part is parts[0] and (remark := run.evaluation.spacing):
+            notes.append(f"{remark[0].upper()}{remark[1:]}.")
         if part is parts[0] and rejected:
             notes.append(f"{rejected:,} list{' was' if rejected == 1 else 's were'} rejected")
         files.append(_describe_file(name, part, rescorer, weights, notes))

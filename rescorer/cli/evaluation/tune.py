@@ -45,6 +45,7 @@ from rescorer.extensions.rerankers import used_rerankers
 from rescorer.formats.io.text_io import write_text
 from rescorer.score_combination import phrase_weight, weights_to_dict
 from rescorer.types import Weights
+from rescorer.units import remark_on_spacing
 
 HELD_OUT = "held out"
 FREE_HELP = (
@@ -109,6 +110,9 @@ def tune(
     rejected.report(SEE_JSON)
     if not scored:
         raise FormatError("no list could be used for tuning", file=file)
+    unit = scored[0].evaluated.unit
+    if unit == "word" and (remark := remark_on_spacing(item.words[0] for item in scored)):
+        typer.echo(f"warning: {file}: {remark}", err=True)
     if n_seen := count_tuning_lists(start, lists, used_rerankers(rescorer.bundle, start)):
         warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
     bound = phrase_bound.make_bound(rescorer, scored, start, names)
@@ -181,6 +185,7 @@ def _print_json(
         **report.to_dict(force),
         "written": "tuned" if report.judgement.is_better or force else "start",
         "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
+        "unit": tuning.scored[0].evaluated.unit,
         **({"false_alarms": alarms} if alarms else {}),
         "rejected": len(rejected),
         "rejected_lists": rejected.reasons,

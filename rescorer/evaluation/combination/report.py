@@ -16,6 +16,7 @@ from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.error_rate.error_counts import WordErrors
 from rescorer.evaluation.statistics.bootstrap import Gain, Interval, bootstrap, choose_units
 from rescorer.trie import Words
+from rescorer.types import ErrorUnit
 
 MAX_FOLDS = 10
 """Number of folds, made of whole groups, by which a tuned combination is judged."""
@@ -50,6 +51,8 @@ class CombinationReport:
     """What to expect of intervals from few lists or groups; may be empty."""
     tuned: RoverSettings | None = None
     """Settings that all utterances together tune; None if the settings were given."""
+    counted: ErrorUnit = "word"
+    """What errors were counted in."""
 
 
 def judge_settings(

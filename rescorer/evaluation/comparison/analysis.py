@@ -106,7 +106,7 @@ def analyse_errors(
     aligned = list(align_rows(comparison.scored, comparison.first_pass, row, aligner))
     pairs = [(item.before, item.after) for item in aligned]
     parts = {"frequency": divide_by_frequency(pairs)}
-    if unknown is not None:
+    if unknown is not None and aligner.unit == "word":  # models know words, not parts of them
         parts["language models"] = divide_by_known(pairs, unknown)
     parts["reference length"] = _divide(comparison, row, _reference_length, LENGTH_LIMITS)
     if not (row.winners == comparison.first_pass.winners).all():

@@ -12,7 +12,7 @@ from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.error_rate.oracle import EvaluatedList, Selection
 from rescorer.ranking import posteriors
 from rescorer.score_combination import totals
-from rescorer.types import ErrorUnit, Weights
+from rescorer.types import Weights
 
 
 def order_by_weights(scored: ScoredList, weights: Weights) -> list[int]:
@@ -32,8 +32,7 @@ def order_by_expected_errors(scored: ScoredList, weights: Weights) -> list[int]:
     positions = sorted(order)
     kept = total[positions]
     beliefs = posteriors(kept, weights.decision.temperature)
-    unit: ErrorUnit = "character" if scored.evaluated.unit == "character" else "word"
-    errors = expected_errors([scored.words[i] for i in positions], beliefs, unit)
+    errors = expected_errors([scored.words[i] for i in positions], beliefs, scored.evaluated.unit)
     return [positions[k] for k in fewest_errors_first(errors, kept)]
 
 

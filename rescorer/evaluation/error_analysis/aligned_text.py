@@ -10,6 +10,7 @@ from rapidfuzz.distance import Levenshtein
 from rescorer.evaluation.error_rate.alignment import GAP_COST, SUBSTITUTION_COST, trace_alignment
 from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
+from rescorer.types import ErrorUnit
 
 PairKind = Literal["correct", "substitution", "deletion", "insertion"]
 Tokens = tuple[str, ...]
@@ -65,6 +66,11 @@ class Aligner:
     def __init__(self, normalise: Callable[[str], Tokens], counting: CountingSettings) -> None:
         self._normalise, self._counting = normalise, counting
 
+    @property
+    def unit(self) -> ErrorUnit:
+        """What is aligned."""
+        return self._counting.unit
+
     def align(self, reference: str, hypothesis: Tokens) -> Alignment:
         """Align the canonical words of a hypothesis with a reference as written.
 
@@ -78,8 +84,8 @@ class Aligner:
         return align_tokens(closest, heard, self._counting.method)
 
     def tokens(self, words: Tokens) -> Tokens:
-        """What is counted in a text: its words, or its characters without spaces."""
-        return tuple("".join(words)) if self._counting.characters else words
+        """What is counted in a text: its words, or other units."""
+        return self._counting.split(words)
 
     def _distance(self, reference: Tokens, hypothesis: Tokens) -> int:
         is_sclite = self._counting.method == "sclite"

@@ -1,4 +1,4 @@
-"""Settings for counting errors: which transcription marks to honour, words or characters, which alignment."""
+"""Settings for counting errors: transcription marks to honour, units to count, and the alignment."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from rescorer.evaluation.error_rate.alternations import (
     parse_alternations,
 )
 from rescorer.evaluation.error_rate.error_counts import WordErrors, count_fewest_errors
+from rescorer.types import ErrorUnit
+from rescorer.units import split_units
 
 Method = Literal["levenshtein", "sclite"]
 Normalise = Callable[[str], tuple[str, ...]]
@@ -31,8 +33,10 @@ class CountingSettings:
 
     method: Method = "levenshtein"
     """``levenshtein``: fewest possible errors; ``sclite``: sclite's alignment, sometimes one error more."""
-    characters: bool = False
-    """Count characters without spaces instead of words, for languages written without spaces (sclite -c)."""
+    unit: ErrorUnit = "word"
+    """``word``, ``character``, or ``mixed``: characters of scripts without spaces, and words of others; see
+    ``rescorer.units``. sclite's -c and -c NOASCII count the same where each character is one code point and,
+    for ``mixed``, all other words are ASCII."""
     optional_words: bool = False
     """A word written ``(word)`` may be left out (sclite -D)."""
     fragments: bool = False
@@ -47,13 +51,15 @@ class CountingSettings:
                 f"optional words and fragments need sclite's alignment, but counting is {self.method!r}; "
                 "count with sclite"
             )
-        if self.characters and self.fragments:
-            raise ConfigError("fragments are parts of words and cannot be combined with characters")
+        if self.unit not in get_args(ErrorUnit):
+            raise ConfigError(f"unit is {self.unit!r}; expected one of {', '.join(get_args(ErrorUnit))}")
+        if self.unit != "word" and self.fragments:
+            unit = "characters" if self.unit == "character" else "the mixed unit"
+            raise ConfigError(f"fragments are parts of words and cannot be combined with {unit}")
 
-    @property
-    def unit(self) -> str:
-        """What is counted: ``character`` or ``word``."""
-        return "character" if self.characters else "word"
+    def split(self, words: Sequence[str]) -> tuple[str, ...]:
+        """Split canonical words into the units that are counted."""
+        return split_units(words, self.unit)
 
     def counter_for(self, reference: str, words: Normalise, list_id: str = "") -> ErrorCounter:
         """Build a function that counts the errors of hypotheses against one reference.
@@ -67,7 +73,7 @@ class CountingSettings:
         Raises:
             InvalidList: the alternatives are malformed.
         """
-        normalise = _split_characters(words) if self.characters else words
+        normalise = words if self.unit == "word" else lambda text: self.split(words(text))
         has_marks = self.optional_words or self.fragments
         if self.method == "levenshtein":
             readings = expand_alternations(reference, list_id)
@@ -132,10 +138,6 @@ def build_network(parts: Sequence[Part], tokenise: Callable[[str], Sequence[Toke
 
     final_arcs = add_sequence(parts, (0,))
     return Network(tuple(arcs), final_arcs)
-
-
-def _split_characters(words: Normalise) -> Normalise:
-    return lambda text: tuple("".join(words(text)))
 
 
 def _cached_counter(

@@ -13,7 +13,7 @@ from rescorer.evaluation.error_rate.error_counts import WordErrors
 from rescorer.ranking import best_first, find_empty, select_and_order
 from rescorer.score_combination import WORDS, totals
 from rescorer.trie import Words
-from rescorer.types import NBestList, Weights
+from rescorer.types import ErrorUnit, NBestList, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +25,8 @@ class EvaluatedList:
     hypotheses: tuple[WordErrors, ...]
     first_pass: WordErrors
     """Errors of the hypothesis that the recogniser ranked first, which may have been dropped since."""
-    unit: str = "word"
-    """What was counted: ``word`` or ``character``."""
+    unit: ErrorUnit = "word"
+    """What was counted: ``word``, ``character`` or ``mixed``."""
 
     @property
     def system(self) -> WordErrors:

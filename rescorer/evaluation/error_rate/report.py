@@ -94,7 +94,7 @@ class Report:
     groups: Mapping[str, Totals]
     """Totals per speaker or other group, in input order; the empty string for lists without a group."""
     unit: str = "word"
-    """What was counted: ``word`` or ``character``."""
+    """What was counted: ``word``, ``character`` or ``mixed``."""
 
     def to_dict(self) -> dict[str, Any]:
         """``Totals.to_dict`` of all lists, and of each group under ``groups`` if any list has a group."""

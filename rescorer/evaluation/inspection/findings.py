@@ -15,6 +15,7 @@ from rescorer.evaluation.inspection.streams import StreamStats
 from rescorer.evaluation.inspection.tally import NEAR_NATS
 from rescorer.evaluation.inspection.words import WordStats
 from rescorer.preparation.unread_scores import shorten_names
+from rescorer.units import COUNTING_ADVICE
 
 MAX_DUPLICATE_SHARE = 0.1
 """Largest share of duplicate hypotheses without a warning."""
@@ -152,6 +153,9 @@ def _judge_words(words: WordStats) -> Iterator[Finding]:
         )
         advice = "Map ids to words first, as Kaldi's utils/int2sym.pl does, unless digits were spoken."
         yield Finding("warning", "integer_ids", message, advice)
+    if words.spacing:
+        advice = f"{COUNTING_ADVICE[0].upper()}{COUNTING_ADVICE[1:]}; language models need divided words."
+        yield Finding("warning", "no_spaces", words.spacing, advice)
     unknown = words.unknown
     if unknown is None or unknown.rate < OOV_NOTE_RATE:
         return

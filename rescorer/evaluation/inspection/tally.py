@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from rescorer.ranking import best_first
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.units import SpacingTally
 
 NEAR_NATS = 3.0
 """An empty hypothesis at most this far below the best other one may win after a small change of weights."""
@@ -60,6 +62,7 @@ class ListTally:
         self._lowest_ranks: Counter[int] = Counter()
         self._streams: dict[str, StreamTally] = {}
         self._words = WordTally()
+        self._spacing = SpacingTally()
         self._totals = Totals.zero()
         self._random_errors = 0.0
         self._errors_at_depth = np.zeros(0, dtype=np.int64)
@@ -116,7 +119,8 @@ class ListTally:
     def word_stats(self, vocabulary: frozenset[str] | None = None) -> WordStats:
         """Return the statistics of words; ``vocabulary`` contains the words of the bundle's n-gram, if
         any."""
-        return self._words.stats(self.normaliser, vocabulary, self._read)
+        spacing = self._spacing.describe() if self.counting.unit == "word" else ""
+        return replace(self._words.stats(self.normaliser, vocabulary, self._read), spacing=spacing)
 
     def equal_texts(self) -> dict[str, EqualTexts]:
         """Texts made equal by the normaliser, and by that of the bundle if it is another one."""
@@ -158,6 +162,7 @@ class ListTally:
             prefixes=build_trie(words).n_edges,
         )
         self._ids.add(nbest.id)
+        self._spacing.add(words[0])
         self._words.add(texts)
         for tally in self._equal.values():
             tally.add(texts if nbest.reference is None else [*texts, nbest.reference])
@@ -193,6 +198,7 @@ class ListTally:
     def _add_first_words(self, nbest: NBestList, words: Sequence[Words]) -> None:
         readings = expand_alternations(nbest.reference or "", nbest.id)
         references = {self.normaliser.normalise(" ".join(reading)) for reading in readings}
+        self._spacing.add(self.normaliser.normalise(" ".join(readings[0])))
         self._words.add((), readings[0])
         hypotheses = set(words)
         if not references & hypotheses and any(

@@ -89,6 +89,8 @@ class WordStats:
     """Tokens of the hypotheses, if all are whole numbers, like word ids, and the references are not."""
     letters: str = ""
     """Name of the alphabet that the tokens seem to be written in, in which signs are letters."""
+    spacing: str = ""
+    """What is to be said about words without spaces between them; see ``rescorer.units``."""
 
     def to_dict(self) -> dict[str, Any]:
         uncovered = {kind: tokens.to_dict() for kind, tokens in self.uncovered.items()}

@@ -211,11 +211,19 @@ def _to_range(interval: Interval) -> Range | None:
     return (100.0 * interval.low, 100.0 * interval.high) if interval.is_finite else None
 
 
+UNITS = {
+    "word": "words",
+    "character": "characters",
+    "mixed": "words, and characters of scripts without spaces",
+}
+"""What is counted, by unit."""
+
+
 def describe_counting(counting: CountingSettings) -> str:
     """How errors are counted, in words."""
     method = "sclite's alignment" if counting.method == "sclite" else "fewest errors"
     marks = ["optional words"] * counting.optional_words + ["fragments"] * counting.fragments
-    return f"{method} in {counting.unit}s" + (f", with {' and '.join(marks)}" if marks else "")
+    return f"{method} in {UNITS[counting.unit]}" + (f", with {' and '.join(marks)}" if marks else "")
 
 
 def describe_bootstrap(unit: str, warning: str) -> str:

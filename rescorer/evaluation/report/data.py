@@ -1,6 +1,6 @@
 """Everything that a report shows, as frozen data that can be written as JSON.
 
-Rates, intervals and gains are in percent of the reference words (or characters); a gain is positive if it
+Rates, intervals and gains are in percent of the reference words (or other units); a gain is positive if it
 saves errors. A section whose data is missing is left out of the report.
 """
 
@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
+
+from rescorer.units import rate_name, unit_noun
 
 Role = Literal["baseline", "system", "oracle"]
 WordKind = Literal["correct", "substitution", "deletion", "insertion"]
@@ -271,7 +273,7 @@ class ReportData:
     counting: str
     """How errors were counted, in words."""
     unit: str
-    """What was counted: ``word`` or ``character``."""
+    """What was counted: ``word``, ``character`` or ``mixed``."""
     lists: int
     reference_words: int
     n_groups: int
@@ -293,8 +295,13 @@ class ReportData:
 
     @property
     def rate_name(self) -> str:
-        """``WER`` or ``CER``."""
-        return f"{self.unit[0].upper()}ER"
+        """``WER``, ``CER`` or ``MER``."""
+        return rate_name(self.unit)
+
+    @property
+    def noun(self) -> str:
+        """What the reference words are, in the singular."""
+        return unit_noun(self.unit)
 
     def row(self, name: str) -> SystemRow:
         """The row of a system."""

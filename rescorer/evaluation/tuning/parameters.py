@@ -52,7 +52,7 @@ class TuningList:
     components: Mapping[str, np.ndarray]
     """(N,) float64 by name, unweighted; those that only fixed weights of 0 count may be missing."""
     errors: np.ndarray
-    """(N,) int64, errors of each hypothesis, in words or characters."""
+    """(N,) int64, errors of each hypothesis, in words or other units."""
     offset: np.ndarray | None = None
     """(N,) added to each total, such as what merging equal hypotheses adds; None for nothing."""
 

@@ -56,7 +56,7 @@ class TuningProblem:
     components: np.ndarray
     """(K, H) float64, unweighted; the hypotheses of a list are adjacent and in the recogniser's order."""
     errors: np.ndarray
-    """(H,) int64, errors of each hypothesis, in words or characters."""
+    """(H,) int64, errors of each hypothesis, in words or other units."""
     offsets: np.ndarray
     """(L + 1,) int64, where each list begins."""
     start: np.ndarray

@@ -49,6 +49,7 @@ class ErrorUnit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_UNIT_UNSPECIFIED: _ClassVar[ErrorUnit]
     ERROR_UNIT_WORD: _ClassVar[ErrorUnit]
     ERROR_UNIT_CHARACTER: _ClassVar[ErrorUnit]
+    ERROR_UNIT_MIXED: _ClassVar[ErrorUnit]
 LOG_BASE_UNSPECIFIED: LogBase
 LOG_BASE_E: LogBase
 LOG_BASE_2: LogBase
@@ -71,6 +72,7 @@ DECISION_KIND_CONFUSION_NETWORK: DecisionKind
 ERROR_UNIT_UNSPECIFIED: ErrorUnit
 ERROR_UNIT_WORD: ErrorUnit
 ERROR_UNIT_CHARACTER: ErrorUnit
+ERROR_UNIT_MIXED: ErrorUnit
 
 class DecisionRule(_message.Message):
     __slots__ = ("kind", "unit", "temperature")

@@ -40,7 +40,7 @@ def test_aligns_with_the_closest_reading():
 
 
 def test_aligns_characters_if_they_are_counted():
-    aligner = Aligner(Normaliser().normalise, CountingSettings(characters=True))
+    aligner = Aligner(Normaliser().normalise, CountingSettings(unit="character"))
     aligned = aligner.align("ab c", ("abd",))
     assert [pair.kind for pair in aligned] == ["correct", "correct", "substitution"]
 

@@ -78,6 +78,18 @@ def test_prints_readable_summary(run: Run, tmp_path: Path) -> None:
     assert "perplexity" in out
 
 
+def test_warns_of_text_that_is_not_divided_into_words(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = tmp_path / "zh.txt"
+    sentences = ["今天天气很好", "我们去北京", "他说中文", "ฉันชอบกาแฟ"]
+    for written, warned in ((sentences, True), ([" ".join(sentence) for sentence in sentences], False)):
+        text.write_text("\n".join(written) + "\n", encoding="utf-8")
+        caplog.clear()
+        status, _, _ = run(text, "-o", tmp_path / "model.arpa", "--order", 2)
+        assert (status, "4 of 4 texts have no spaces between words" in caplog.text) == (0, warned)
+
+
 def test_counts_unknown_words_only_on_request(tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("a <unk> b\na b\n")

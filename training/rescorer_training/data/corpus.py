@@ -7,6 +7,7 @@ lines without canonical words are skipped. For backward models, the words of eac
 from __future__ import annotations
 
 import itertools
+import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -16,13 +17,18 @@ import numpy as np
 from rescorer.errors import FormatError
 from rescorer.formats.io import text_io
 from rescorer.text import Normaliser
+from rescorer.units import SpacingTally
 from rescorer_training.data.pipes import open_text
 from rescorer_training.progress import track
+
+logger = logging.getLogger(__name__)
 
 MAX_BUFFERED_IDS = 4_000_000
 """Number of word ids to collect in a list before they go to disk or into an array (16 MB)."""
 SENTENCE_END = 0
 """Number with which ``number_words`` closes every sentence."""
+SENTENCES_EXAMINED = 1_000
+"""Number of sentences of which it is found out whether they have spaces."""
 LINES_PER_REPORT = 10_000
 """Number of lines between two progress reports."""
 
@@ -65,10 +71,15 @@ def read_sentences(
 def count_words(
     paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
 ) -> Counter[str]:
-    """Count the occurrences of each canonical word."""
+    """Count the occurrences of each canonical word; warn of text that was not divided into words."""
     counts: Counter[str] = Counter()
-    for words in read_sentences(paths, normaliser, progress):
+    spacing = SpacingTally()
+    for number, words in enumerate(read_sentences(paths, normaliser, progress)):
         counts.update(words)
+        if number < SENTENCES_EXAMINED:
+            spacing.add(words)
+    if found := spacing.describe():
+        logger.warning("%s; divide the text into words, or put spaces between characters", found)
     return counts
 
 

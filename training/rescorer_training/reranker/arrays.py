@@ -32,7 +32,7 @@ class TrainingArrays:
     x: np.ndarray
     """(H, F) float64, centred in the list and divided by the scales."""
     errors: np.ndarray
-    """(H,) float64, errors of each hypothesis, in words or characters."""
+    """(H,) float64, errors of each hypothesis, in words or other units."""
     empty: np.ndarray
     """(H,) bool, whether each hypothesis has no words, while another one of its list has some."""
     offsets: np.ndarray

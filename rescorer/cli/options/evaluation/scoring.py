@@ -16,7 +16,7 @@ from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.evaluation.error_rate.time_alignment import align_by_time
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
-from rescorer.types import NBestList
+from rescorer.types import ErrorUnit, NBestList
 
 ReferenceOption = Annotated[
     str | None,
@@ -38,9 +38,15 @@ class CountingOptions:
             "NIST's sclite, sometimes one more."
         ),
     ] = "levenshtein"
-    characters: Annotated[
-        bool, typer.Option("--characters", help="Count characters without spaces, not words (sclite -c).")
-    ] = False
+    unit: Annotated[
+        ErrorUnit | None,
+        typer.Option(
+            help="What to count. word: words (WER); character: characters as people see them, without spaces "
+            "(CER, sclite -c); mixed: characters of scripts without spaces such as Han, Kana and Thai, and "
+            "words of all others (MER, sclite -c NOASCII). Default: word."
+        ),
+    ] = None
+    characters: Annotated[bool, typer.Option("--characters", help="The same as --unit character.")] = False
     optional_words: Annotated[
         bool, typer.Option("--optional-words", help="With sclite: allow (word) to be left out (its -D).")
     ] = False
@@ -51,7 +57,10 @@ class CountingOptions:
 
     def settings(self) -> CountingSettings:
         """Raises ConfigError if the options contradict each other."""
-        return CountingSettings(self.counting, self.characters, self.optional_words, self.fragments)
+        if self.characters and self.unit not in (None, "character"):
+            raise ConfigError(f"--characters and --unit {self.unit} contradict each other; omit one of them")
+        unit = "character" if self.characters else self.unit or "word"
+        return CountingSettings(self.counting, unit, self.optional_words, self.fragments)
 
 
 def make_list_reader(

@@ -31,7 +31,7 @@ class DecisionOptions:
     ] = None
     decision_unit: Annotated[
         ErrorUnit | None,
-        typer.Option(help="Errors that mbr minimises: words, or characters without spaces. Default: word."),
+        typer.Option(help="Errors that mbr minimises; see --unit of `rescorer evaluate`. Default: word."),
     ] = None
     temperature: Annotated[
         float | None,

@@ -13,11 +13,13 @@ from rescorer.evaluation.figures import (
     format_interval,
     format_percent,
 )
+from rescorer.units import rate_name, unit_noun
 
 
 def render_combination(report: CombinationReport) -> FoldingTable:
     """Render one row per system and vote."""
-    table = FoldingTable("system", "WER %", "interval", "errors", "words")
+    rate, noun = rate_name(report.counted), unit_noun(report.counted)
+    table = FoldingTable("system", f"{rate} %", "interval", "errors", f"{noun}s")
     for name, row in report.rows.items():
         counts = (str(row.errors), str(row.reference_words))
         table.add_row(name, format_percent(row.rate), format_interval(row.interval), *counts)

@@ -101,8 +101,7 @@ def _print_remarks(evaluation: Evaluation) -> None:
     }
     print_out(f"intervals of 95 %: bootstrap of {', '.join(sorted(drawn))}; gains are over the first pass")
     warnings = dict.fromkeys(part.significance.bootstrap.warning for part in evaluation.parts)
-    notes = dict.fromkeys(note for part in evaluation.parts for note in part.comparison.notes)
-    for line in (*warnings, *notes):
+    for line in (*warnings, *evaluation.notes):
         if line:
             print_out(line)
 

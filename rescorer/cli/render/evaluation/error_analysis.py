@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
 from rescorer.evaluation.comparison.analysis import ErrorAnalysis
 from rescorer.evaluation.error_analysis.breakdown import Part
+from rescorer.units import rate_name, unit_noun
 
 SHOWN = 10
 """Number of words or pairs of each kind."""
@@ -17,9 +18,9 @@ def print_errors(analysis: ErrorAnalysis, unit: str) -> None:
     """Print the analysis of one system's errors.
 
     Args:
-        unit: what was counted, ``word`` or ``character``.
+        unit: what was counted.
     """
-    confusions, changes = analysis.confusions, analysis.changes
+    confusions, changes, noun = analysis.confusions, analysis.changes, unit_noun(unit)
     pairs = Counter({f"{a} → {b}": n for (a, b), n in confusions.substitutions.items()})
     grid = {
         "confused": pairs,
@@ -28,8 +29,8 @@ def print_errors(analysis: ErrorAnalysis, unit: str) -> None:
     }
     print_out("", f"errors of {analysis.system}", make_text_grid(_describe(grid)))
     changed = {
-        f"{unit}s fixed": changes.fixed,
-        f"{unit}s broken": changes.broken,
+        f"{noun}s fixed": changes.fixed,
+        f"{noun}s broken": changes.broken,
         "insertions removed": changes.insertions_removed,
         "insertions added": changes.insertions_added,
     }
@@ -60,8 +61,8 @@ PARTS = {
 
 
 def _render_parts(name: str, parts: list[Part], unit: str) -> FoldingTable:
-    heading, items, wrong = (text.format(unit=unit) for text in PARTS[name])
-    share = "%" if wrong == "wrong" else f"{unit[0].upper()}ER %"
+    heading, items, wrong = (text.format(unit=unit_noun(unit)) for text in PARTS[name])
+    share = "%" if wrong == "wrong" else f"{rate_name(unit)} %"
     first, after = f"first pass {share}", f"rescored {share}"
     table = FoldingTable(heading, items, first, after, f"first pass {wrong}", f"rescored {wrong}")
     for part in parts:

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 
 from rescorer.cli.render.tables import FoldingTable
 from rescorer.evaluation.error_rate.report import NO_GROUP, PERCENT_DECIMALS, Report, Totals, to_percent
+from rescorer.units import rate_name, unit_noun
 
 COLUMNS = {
     "accuracy %": "word_accuracy",
@@ -83,7 +84,7 @@ def format_cells(totals: Totals, unit: str, extra: Cells | None = None) -> dict[
     values = totals.to_dict()
     numbers = {heading: _format_number(values[key]) for heading, key in COLUMNS.items()}
     rate, words = _format_number(values["wer"]), _format_number(values["reference_words"])
-    return {f"{unit[0].upper()}ER %": rate, **(extra or {}), **numbers, f"{unit}s": words}
+    return {f"{rate_name(unit)} %": rate, **(extra or {}), **numbers, f"{unit_noun(unit)}s": words}
 
 
 def _make_table(

@@ -16,6 +16,7 @@ from rescorer.evaluation.inspection.list_stats import ErrorStats
 from rescorer.evaluation.inspection.models import ModelStats
 from rescorer.evaluation.inspection.stream_findings import MIN_LM_R
 from rescorer.evaluation.inspection.words import TokenStats
+from rescorer.units import rate_name
 
 MAX_EXAMPLES = 10
 
@@ -75,7 +76,7 @@ def _error_rows(errors: ErrorStats) -> dict[str, str]:
     lists = pluralise(values["with_reference"], "list")
     first = pluralise(depth, "hypothesis gives", "hypotheses give")
     return {
-        f"{errors.unit[0].upper()}ER %": f"{rates} ({lists} with references)",
+        f"{rate_name(errors.unit)} %": f"{rates} ({lists} with references)",
         "depth": f"the first {first} 90 % of the oracle's gain",
     }
 

@@ -22,6 +22,7 @@ from rescorer.evaluation.figures import (
     format_percent,
 )
 from rescorer.evaluation.significance.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
+from rescorer.units import rate_name, unit_noun
 
 PAIR_COLUMN = "pair"
 TEST_HEADINGS = {"bootstrap": "p", "matched_pairs": "MAPSSWE p", "sign": "sign p", "wilcoxon": "Wilcoxon p"}
@@ -34,7 +35,9 @@ def print_comparison(
     letters = {
         system.name: letter for system, letter in zip(comparison.systems, name_letters(), strict=False)
     }
-    systems = FoldingTable("system", f"{unit[0].upper()}ER %", "interval", "sub", "del", "ins", f"{unit}s")
+    systems = FoldingTable(
+        "system", f"{rate_name(unit)} %", "interval", "sub", "del", "ins", f"{unit_noun(unit)}s"
+    )
     for system in comparison.systems:
         systems.add_row(letters[system.name], *_system_cells(system))
     lettered = [

@@ -1,0 +1,234 @@
+"""The units in which errors are counted: words, characters as people see them, or a mixture of both.
+
+A character is an extended grapheme cluster of Unicode (UAX #29): a letter with its accents and vowel signs,
+a syllable of Hangul however it is encoded, a conjunct such as क्ष, an emoji with what a joiner joins to it, or
+a flag. Spaces make no difference to the characters of a text.
+
+Mixed units are characters of scripts that are written without spaces, such as Han, Kana, Thai, Lao, Khmer,
+Myanmar and Tibetan (``SCRIPTS_WITHOUT_SPACES``), and words of all others, Hangul among them: 手机 beside a
+Latin word is two units, ``iPhone`` is one, and so ``iPhone手机`` is three.
+
+The classes of characters stand in ``unicode_classes``, generated from one version of Unicode: an error rate
+must not depend on that of Python or of a library.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
+
+from rescorer.errors import pluralise, quote
+from rescorer.types import ErrorUnit
+from rescorer.unicode_classes import (
+    CONJUNCT_EXTEND,
+    CONSONANT,
+    CONTROL,
+    EXTEND,
+    JAMO_L,
+    JAMO_T,
+    JAMO_V,
+    LINKER,
+    PICTOGRAPH,
+    PREPEND,
+    REGIONAL_INDICATOR,
+    SCRIPTS_WITHOUT_SPACES,
+    SPACING_MARK,
+    UNICODE_VERSION,
+    WITHOUT_SPACES,
+)
+
+__all__ = [
+    "COUNTING_ADVICE",
+    "SCRIPTS_WITHOUT_SPACES",
+    "UNICODE_VERSION",
+    "SpacingTally",
+    "rate_name",
+    "remark_on_spacing",
+    "split_characters",
+    "split_units",
+    "unit_noun",
+]
+
+JOINER = "\u200d"
+SYLLABLES = "\uac00-\ud7a3"
+"""Syllables of Hangul in one character."""
+OPEN_SYLLABLES = "".join(map(chr, range(0xAC00, 0xD7A4, 28)))
+"""Those without a trailing consonant."""
+MAX_COMPOSED_CHARACTERS = 1000
+"""Longest cluster to which Unicode normalisation is applied, which takes quadratic time."""
+
+
+def rate_name(unit: str) -> str:
+    """``WER``, ``CER`` or ``MER``: the error rate in a unit."""
+    return f"{unit[0].upper()}ER"
+
+
+def unit_noun(unit: str) -> str:
+    """The name of one unit: ``word``, ``character``, or, if both are counted, ``unit``."""
+    return "unit" if unit == "mixed" else unit
+
+
+def split_units(words: Sequence[str], unit: ErrorUnit) -> tuple[str, ...]:
+    """Split canonical words into the units that are counted.
+
+    >>> split_units(("मेरी", "फ़ोन"), "character")
+    ('मे', 'री', 'फ़ो', 'न')
+    >>> split_units(("我的", "iphone手机"), "mixed")
+    ('我', '的', 'iphone', '手', '机')
+    """
+    if unit == "word":
+        return tuple(words)
+    if unit == "character":
+        return split_characters("".join(words))
+    return _split_mixed(" ".join(words))
+
+
+def split_characters(text: str) -> tuple[str, ...]:
+    """Split a text into grapheme clusters, in Unicode's composed form (NFC) each.
+
+    >>> split_characters("กำ") , split_characters("각") == split_characters("\u1100\u1161\u11a8")
+    (('กำ',), True)
+    """
+    if _is_plain(text):
+        return tuple(text)
+    return tuple(map(_compose, _patterns().cluster.findall(text)))
+
+
+def _split_mixed(text: str) -> tuple[str, ...]:
+    """Split words with single spaces between them; spaces beside letters that need none do not count."""
+    patterns = _patterns()
+    if text.isascii() or not patterns.without_spaces.search(text):
+        return tuple(text.split(" ")) if text else ()
+    if _is_plain(text):
+        return tuple(patterns.plain_mixed.findall(text))
+    words = patterns.needless_space.sub("", text).split(" ")
+    return tuple(_compose(unit) for word in words for unit in patterns.mixed.findall(word))
+
+
+def _is_plain(text: str) -> bool:
+    """Whether each character is a cluster of its own, in NFC."""
+    if text.isascii():
+        return "\n" not in text
+    return not _patterns().joining.search(text) and unicodedata.is_normalized("NFC", text)
+
+
+def _compose(unit: str) -> str:
+    """A unit in NFC: a mark that stood behind a space may have joined the letter before it."""
+    return unit if len(unit) > MAX_COMPOSED_CHARACTERS else unicodedata.normalize("NFC", unit)
+
+
+class _Patterns(NamedTuple):
+    cluster: re.Pattern[str]
+    """A grapheme cluster."""
+    joining: re.Pattern[str]
+    """A character that may be part of a longer cluster; without any, each character is a cluster."""
+    mixed: re.Pattern[str]
+    """A cluster of a script without spaces, or a run of others."""
+    plain_mixed: re.Pattern[str]
+    """The same in text where each character is a cluster."""
+    needless_space: re.Pattern[str]
+    without_spaces: re.Pattern[str]
+
+
+@cache
+def _patterns() -> _Patterns:
+    """Compile the rules of UAX #29, GB3 to GB13.
+
+    Texts are untrusted input. All repetitions are possessive, so that the time is linear in the length.
+    """
+    conjunct = f"[{LINKER}][{CONJUNCT_EXTEND}]*+[{CONSONANT}]"
+    tail = f"(?:(?=[{EXTEND}]){conjunct}|[{EXTEND}{SPACING_MARK}{JOINER}])*+"
+    hangul = (
+        f"[{JAMO_L}]*+(?:[{OPEN_SYLLABLES}][{JAMO_V}]*+|[{JAMO_V}]++|[{SYLLABLES}])[{JAMO_T}]*+"
+        f"|[{JAMO_L}]++|[{JAMO_T}]++"
+    )
+    pictograph = f"[{PICTOGRAPH}](?:[{EXTEND}]*+{JOINER}[{PICTOGRAPH}])*+"
+    flag = f"[{REGIONAL_INDICATOR}]{{2}}"
+    core = f"{hangul}|{pictograph}|{conjunct}|{flag}|[^{CONTROL}]"
+    cluster = rf"(?:\r\n|[{PREPEND}]*+(?:{core}){tail}|[{PREPEND}]++|[{CONTROL}])"
+    own = f"(?=[{WITHOUT_SPACES}]){cluster}"
+    joining = "".join(
+        (EXTEND, SPACING_MARK, PREPEND, LINKER, REGIONAL_INDICATOR, JAMO_L, JAMO_V, JAMO_T, JOINER, r"\n")
+    )
+    return _Patterns(
+        cluster=re.compile(cluster),
+        joining=re.compile(f"[{joining}]"),
+        mixed=re.compile(f"{own}|(?:(?![{WITHOUT_SPACES}]){cluster})++"),
+        plain_mixed=re.compile(f"[{WITHOUT_SPACES}]|[^{WITHOUT_SPACES} ]+"),
+        needless_space=re.compile(
+            f"(?<=[{WITHOUT_SPACES}]) (?=[{WITHOUT_SPACES}{EXTEND}{SPACING_MARK}{JOINER}])"
+        ),
+        without_spaces=re.compile(f"[{WITHOUT_SPACES}]"),
+    )
+
+
+MIN_SHARE_OF_TEXTS = 0.1
+"""Smallest share of texts in scripts without spaces that is worth a remark."""
+COUNTING_ADVICE = "count characters with --characters, or also words of other scripts with --unit mixed"
+
+
+@dataclass(slots=True)
+class SpacingTally:
+    """Notices text that is written without spaces between words, where words are counted.
+
+    Text in these scripts that has been divided into words, as corpora are, is no cause for remark.
+    """
+
+    texts: int = 0
+    """Texts with words."""
+    in_scripts: int = 0
+    """Texts with two or more characters of scripts without spaces, which might have been divided."""
+    undivided: int = 0
+    """Those of them in which no space stands between two such characters."""
+    example: str = ""
+    """The first undivided text."""
+
+    def add(self, words: Sequence[str]) -> None:
+        """Add the canonical words of a text."""
+        text = " ".join(words)
+        self.texts += bool(text)
+        patterns = _patterns()
+        if text.isascii() or not patterns.without_spaces.search(text):
+            return
+        own = sum(patterns.without_spaces.match(unit) is not None for unit in split_units(words, "mixed"))
+        if own < 2:
+            return
+        self.in_scripts += 1
+        if not patterns.needless_space.search(text):
+            self.undivided += 1
+            self.example = self.example or text
+
+    @property
+    def is_undivided(self) -> bool:
+        """Whether much of the text has no spaces, so that its words are whole sentences.
+
+        Half is enough: it may be that of the hypotheses beside divided references.
+        """
+        return (
+            self.in_scripts > 0
+            and self.in_scripts >= MIN_SHARE_OF_TEXTS * self.texts
+            and 2 * self.undivided >= self.in_scripts
+        )
+
+    def describe(self) -> str:
+        """What was noticed, without a full stop; empty if there is nothing to remark on."""
+        if not self.is_undivided:
+            return ""
+        texts = pluralise(self.texts, "text has", "texts have")
+        return (
+            f"{self.undivided:,} of {texts} no spaces between words, and whole phrases count as one word: "
+            f"{quote(self.example)}"
+        )
+
+
+def remark_on_spacing(texts: Iterable[Sequence[str]]) -> str:
+    """What to know about an error rate in words of texts, given in canonical words; mostly empty."""
+    tally = SpacingTally()
+    for words in texts:
+        tally.add(words)
+    found = tally.describe()
+    return f"{found}; {COUNTING_ADVICE}" if found else ""
