@@ -48,7 +48,7 @@ class ListTally:
         self._unread: Counter[str] = Counter()
         self._lowest_ranks: Counter[int] = Counter()
         self._streams: dict[str, StreamTally] = {}
-        self._words = WordTally()
+        self._words = WordTally(drops=lambda token: not normaliser.normalise_token(token))
         self._totals = Totals.zero()
         self._random_errors = 0.0
         self._errors_at_depth = np.zeros(0, dtype=np.int64)

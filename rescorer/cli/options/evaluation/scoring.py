@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -18,6 +19,7 @@ from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.evaluation.error_rate.time_alignment import align_by_time
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
+from rescorer.formats.pieces import find_markup, join_text
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
@@ -80,12 +82,17 @@ def choose_normaliser(path: Path | None, rescorer: Rescorer | None) -> Normalise
 
 
 def make_list_reader(
-    reference: str | None, options: ListInputOptions, *, transcripts: bool = False
+    reference: str | None,
+    options: ListInputOptions,
+    *,
+    transcripts: bool = False,
+    warn_of_markup: bool = True,
 ) -> Callable[[str], Lists]:
     """Build a function that reads the lists of a file with their references, by id or, for an stm, by time.
 
     Args:
         transcripts: also read files with one text per id, in the formats of references.
+        warn_of_markup: warn on stderr if toolkits' markup is left in texts.
 
     Raises:
         ConfigError: the options do not fit an stm.
@@ -93,12 +100,17 @@ def make_list_reader(
     if reference and is_stm(reference):
         if options.is_set:
             raise ConfigError(
-                "an stm scores a ctm and names its speakers: omit --map, --stream, --groups and --format"
+                "an stm scores a ctm and names its speakers: omit --map, --stream, --groups, --format and "
+                "--join-pieces"
             )
         segments = list(read_stm(reference))
         return lambda file: iter(align_by_time(read_ctm(file), segments))
     references = read_references(reference) if reference else {}
-    return lambda file: add_references(options.read(file, transcripts=transcripts), references, file)
+    if options.join_pieces:
+        kinds = find_markup(references.values())
+        references = {key: join_text(text, kinds) for key, text in references.items()}
+    read = partial(options.read, transcripts=transcripts, warn_of_markup=warn_of_markup)
+    return lambda file: add_references(read(file), references, file)
 
 
 def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
