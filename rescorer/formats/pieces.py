@@ -45,7 +45,7 @@ MAX_CONTRARY_SHARE = 0.1
 """Largest number of texts that cannot have a markup, relative to those that seem to have it."""
 
 UNKNOWN = re.compile(r"⁇|<unk>|\[UNK\]", re.IGNORECASE)
-EVENT = re.compile(r"<\w[\w-]*>|\[\w[\w-]*\]|⁇")
+EVENT = re.compile(r"</?\w[\w/-]*>|\[\w[\w-]*\]|⁇")
 """Tokens that are words of their own in any vocabulary, such as ``[noise]`` and unknown pieces."""
 WHISPER_MARK = re.compile(r"<\|[^<>|\s]{0,40}\|>")
 START_OF_TRANSCRIPT, START_OF_PROMPT = "<|startoftranscript|>", "<|startofprev|>"
@@ -503,20 +503,24 @@ def join_word_times(
     """
     if not isinstance(entries, list):
         return None
+    start = [BYTE_SPACE] if BYTE_LEVEL in kinds else []  # without it, bytes are letters
     joined: list[dict[str, Any]] = []
     pieces: list[Mapping[str, Any]] = []
     for entry in entries:
         if not isinstance(entry, dict) or not isinstance(entry.get("word"), str):
             return None
-        if not join_text(entry["word"], kinds).split():
+        if not join_text(entry["word"], kinds):
             continue  # a mark that is no word
-        pieces.append(entry)
-        text = _tidy(join_text(" ".join(piece["word"] for piece in pieces), kinds))
-        if len(joined) == len(words) or len(text) > len(words[len(joined)]):
+        if len(joined) == len(words):
             return None
-        if text == words[len(joined)]:
-            joined.append(_merge_pieces(text, pieces))
+        pieces.append(entry)
+        word = words[len(joined)]
+        text = join_text(" ".join([*start, *(piece["word"] for piece in pieces)]), kinds).replace(" ", "")
+        if text == word:
+            joined.append(_merge_pieces(word, pieces))
             pieces = []
+        elif len(text) > len(word.encode("utf-8", "surrogatepass")):  # more than the word, even as bytes
+            return None
     return joined if len(joined) == len(words) and not pieces else None
 
 
