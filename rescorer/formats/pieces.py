@@ -4,13 +4,14 @@ Recognisers print texts as their tokenizer made them, unless a last step joins t
 says which kinds of markup the texts of a file have; ``join_text`` makes ordinary text of one:
 
 =================================  ==================================================================
-``▁the ▁un known``, ``▁the▁sea``   SentencePiece: a piece that starts a word has the mark (U+2581)
+``▁the ▁un known``, ``▁the▁sea``   SentencePiece: a piece that starts (or ends) a word has the mark (U+2581)
 ``_the _un known``                 the same with an underscore, as wav2letter writes it
 ``the un ##known``                 WordPiece (BERT): a piece that continues a word has the mark
 ``the un@@ known``                 subword-nmt: a piece that is continued has the mark
 ``the</w> un known</w>``           byte pairs with marks at ends of words
 ``the Ġun known``, ``TheĠsea``     byte-level pairs (GPT-2), whose other bytes are letters, too
 ``t h e | s e a |``, ``the|sea|``  letters, with a mark between words (wav2letter, fairseq, wav2vec 2.0)
+``t h e _ s e a``                  letters, with underscores
 ``t h e <space> s e a``            letters, as ESPnet writes them
 ``<|en|><|0.00|> The sea``         Whisper's tokens for languages, tasks and times
 ``the sea<eos>``, ``<sos/eos>``    ends of sentences, paddings and blanks
@@ -29,6 +30,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, pairwise
 from typing import Any
 
@@ -52,9 +54,9 @@ START_OF_TRANSCRIPT, START_OF_PROMPT = "<|startoftranscript|>", "<|startofprev|>
 SENTENCE_MARK = re.compile(
     r"<(?:sos/eos|sos|eos|bos|#s|/?s|pad|blank|blk)>|\[(?:CLS|SEP|PAD)\]", re.IGNORECASE
 )
-WORD_START, WORD_END, SPACE, SEPARATOR, BYTE_SPACE = "▁", "</w>", "<space>", "|", "Ġ"
-STARTED = re.compile("▁(?=[^▁\u2580-\u259f\\s])")
-"""A mark with its piece; among other block characters, it is part of a drawing."""
+WORD_START, WORD_END, SPACE, SEPARATOR, UNDERSCORE, BYTE_SPACE = "▁", "</w>", "<space>", "|", "_", "Ġ"
+AT_PIECE = re.compile("▁(?=[^▁\u2580-\u259f\\s])|(?<=[^▁\u2580-\u259f\\s])▁")
+"""A mark at a piece of a word; among other block characters, it is part of a drawing."""
 CONTINUING = re.compile(r"##\w")
 CONTINUED = re.compile(r".*\w'?@@", re.DOTALL)
 UNDERSCORED = re.compile(r"_[^\W_].*(?<!_)", re.DOTALL)
@@ -118,14 +120,14 @@ def join_wordpiece(text: str) -> str:
     """
     if "##" not in text:
         return text
-    words: list[str] = []
+    words: list[list[str]] = []
     for token in text.split():
-        piece = _strip_starts(token, "##")
-        if piece != token and words and not UNKNOWN.fullmatch(words[-1]):
-            words[-1] += piece
+        piece = _strip_start(token, "#")
+        if piece != token and words and not UNKNOWN.fullmatch(words[-1][-1]):
+            words[-1].append(piece)
         else:
-            words.append(piece)
-    return _tidy(" ".join(_strip_starts(word, "##") for word in words))
+            words.append([piece])
+    return _tidy(" ".join(_strip_start("".join(word), "#") for word in words))
 
 
 def join_subword_nmt(text: str) -> str:
@@ -136,15 +138,15 @@ def join_subword_nmt(text: str) -> str:
     """
     if "@@" not in text:
         return text
-    words, is_continued = list[str](), False
+    words, is_continued = list[list[str]](), False
     for token in text.split():
-        piece = _strip_ends(token, "@@")
+        piece = _strip_end(token, "@")
         if is_continued and not UNKNOWN.fullmatch(token):
-            words[-1] += piece
+            words[-1].append(piece)
         else:
-            words.append(piece)
+            words.append([piece])
         is_continued = piece != token
-    return _tidy(" ".join(_strip_ends(word, "@@") for word in words))
+    return _tidy(" ".join(_strip_end("".join(word), "@") for word in words))
 
 
 def join_letters(text: str, separator: str = SEPARATOR) -> str:
@@ -158,7 +160,7 @@ def join_letters(text: str, separator: str = SEPARATOR) -> str:
     tokens = text.split()
     if _are_letters(tokens, separator):
         text = _concatenate(text)
-    elif len(tokens) > 1 and separator in tokens and separator == SEPARATOR:
+    elif separator != SEPARATOR or (len(tokens) > 1 and separator in tokens):
         return text
     return _tidy(text.replace(separator, " "))
 
@@ -199,16 +201,15 @@ def _concatenate(text: str) -> str:
     return _tidy(UNKNOWN.sub(r" \g<0> ", joined))
 
 
-def _strip_starts(token: str, mark: str) -> str:
-    while token.startswith(mark):
-        token = token[len(mark) :]
-    return token
+def _strip_start(token: str, half: str) -> str:
+    """Remove marks of two equal characters from the start of a token."""
+    rest = token.lstrip(half)
+    return half * ((len(token) - len(rest)) % 2) + rest
 
 
-def _strip_ends(token: str, mark: str) -> str:
-    while token.endswith(mark):
-        token = token[: -len(mark)]
-    return token
+def _strip_end(token: str, half: str) -> str:
+    rest = token.rstrip(half)
+    return rest + half * ((len(token) - len(rest)) % 2)
 
 
 def _is_letter(token: str) -> bool:
@@ -257,7 +258,7 @@ CONTRARY = -1
 
 
 def _count_sentencepiece(tokens: Sequence[str]) -> int:
-    return sum(len(STARTED.findall(token)) + (token == WORD_START and len(tokens) > 1) for token in tokens)
+    return sum(len(AT_PIECE.findall(token)) + (token == WORD_START and len(tokens) > 1) for token in tokens)
 
 
 def _count_underscores(tokens: Sequence[str]) -> int:
@@ -280,15 +281,15 @@ def _count_word_ends(tokens: Sequence[str]) -> int:
     return sum(token.count(WORD_END) - token.startswith(WORD_END) for token in tokens)
 
 
-def _count_letters(tokens: Sequence[str]) -> int:
+def _count_letters(tokens: Sequence[str], separator: str = SEPARATOR) -> int:
     if len(tokens) == 1:
         (token,) = tokens
-        marks = token.count(SEPARATOR)
+        marks = token.count(SEPARATOR) if separator == SEPARATOR else 0
         return marks if marks > 1 and GLUED_WORDS.fullmatch(token) else 0
-    if not _are_letters(tokens, SEPARATOR):
+    if not _are_letters(tokens, separator):
         return CONTRARY
     is_spelt = any(a[0].isalnum() and b[0].isalnum() for a, b in pairwise(tokens))
-    return tokens.count(SEPARATOR) if is_spelt else 0
+    return tokens.count(separator) if is_spelt else 0
 
 
 def _count_spaces(tokens: Sequence[str]) -> int:
@@ -325,7 +326,7 @@ class Markup:
     @property
     def is_spelt(self) -> bool:
         """Whether texts are spelt letter by letter."""
-        return self in (LETTERS, SPACES)
+        return self in SPELT
 
 
 WHISPER = Markup("whisper", "Whisper's tokens (<|…|>)", "<|", strip_whisper_marks)
@@ -334,13 +335,30 @@ SENTENCEPIECE = Markup(
     "sentencepiece", "SentencePiece pieces (▁)", WORD_START, join_sentencepiece, _count_sentencepiece, 1, 0.2
 )
 UNDERSCORES = Markup(
-    "underscores", "pieces with _ at starts of words", "_", join_underscores, _count_underscores, 2, 0.5, 0.2
+    "underscores",
+    "pieces with _ at starts of words",
+    UNDERSCORE,
+    join_underscores,
+    _count_underscores,
+    2,
+    0.5,
+    0.2,
 )
 WORD_ENDS = Markup(
     "word-ends", "pieces with </w> at ends of words", WORD_END, join_word_ends, _count_word_ends, 1, 0.2
 )
 SPACES = Markup("spaces", "letters with <space>", SPACE, join_spaces, _count_spaces, 1, 0.2)
 LETTERS = Markup("letters", "letters with | between words", SEPARATOR, join_letters, _count_letters, 1, 0.5)
+LETTERS_UNDERSCORED = Markup(
+    "letters-underscored",
+    "letters with _ between words",
+    UNDERSCORE,
+    partial(join_letters, separator=UNDERSCORE),
+    partial(_count_letters, separator=UNDERSCORE),
+    1,
+    0.5,
+)
+SPELT = (SPACES, LETTERS, LETTERS_UNDERSCORED)
 BYTE_LEVEL = Markup(
     "byte-level", "byte-level pieces (Ġ)", BYTE_SPACE, join_byte_level, _count_bytes, 2, 0.3, 0.2
 )
@@ -351,8 +369,8 @@ SUBWORD_NMT = Markup(
     "subword-nmt", "subword-nmt pieces (@@)", "@@", join_subword_nmt, _count_subword_nmt, 1, 0.0, 0.005
 )
 KINDS = (
-    WHISPER, SENTENCE, SENTENCEPIECE, UNDERSCORES, WORD_ENDS, SPACES, LETTERS, BYTE_LEVEL, WORDPIECE,
-    SUBWORD_NMT,
+    WHISPER, SENTENCE, SENTENCEPIECE, UNDERSCORES, WORD_ENDS, SPACES, LETTERS, LETTERS_UNDERSCORED,
+    BYTE_LEVEL, WORDPIECE, SUBWORD_NMT,
 )  # fmt: skip
 """All kinds, in the order in which they are joined."""
 DROPPED_TOKENS = frozenset({"<s>", "</s>"})
@@ -398,7 +416,7 @@ class MarkupTally:
         if UNKNOWN_PIECE in text or "<" in text or "[" in text:
             self.unknown.update(token for token in tokens if UNKNOWN.fullmatch(token))
         for kind in KINDS:
-            if kind.count is not None and (kind.sign in text or (kind is LETTERS and len(tokens) > 1)):
+            if kind.count is not None and kind.sign in text:
                 self._count(kind, kind.count(tokens), text)
 
     def _count_harmful(self, pattern: re.Pattern[str], text: str) -> int:
@@ -438,12 +456,17 @@ class MarkupTally:
         )
 
 
-def find_markup(texts: Iterable[str]) -> tuple[Markup, ...]:
-    """Return the kinds of markup that texts have, in the order in which they are joined."""
+def tally_markup(texts: Iterable[str]) -> MarkupTally:
+    """Count the marks of texts."""
     tally = MarkupTally()
     for text in texts:
         tally.add(text)
-    return tuple(found.kind for found in tally.found())
+    return tally
+
+
+def find_markup(texts: Iterable[str]) -> tuple[Markup, ...]:
+    """Return the kinds of markup that texts have, in the order in which they are joined."""
+    return tuple(found.kind for found in tally_markup(texts).found())
 
 
 def join_text(text: str, kinds: Sequence[Markup] | None = None) -> str:
@@ -467,8 +490,6 @@ def join_list(nbest: NBestList, kinds: Sequence[Markup], reference_kinds: Sequen
 
     Word times are joined like the words. Where they do not fit the text, the hypothesis loses them.
     """
-    if not kinds and not reference_kinds:
-        return nbest
     reference = nbest.reference
     return replace(
         nbest,
@@ -572,15 +593,23 @@ class ListMarkup:
 
     @property
     def hypothesis_kinds(self) -> tuple[Markup, ...]:
-        return tuple(found.kind for found in self._hypotheses.found())
+        """The kinds to remove from hypotheses."""
+        return _with_marks(self._hypotheses.found())
 
     @property
     def reference_kinds(self) -> tuple[Markup, ...]:
-        return tuple(found.kind for found in self._references.found())
+        """The kinds to remove from references."""
+        return _with_marks(self._references.found())
 
     def found(self) -> tuple[FoundMarkup, ...]:
         """The kinds of markup of the hypotheses, then of the references."""
         return self._hypotheses.found() + self._references.found()
+
+
+def _with_marks(found: Sequence[FoundMarkup]) -> tuple[Markup, ...]:
+    """The kinds that were found, and those whose marks have no other meaning, wherever they occur."""
+    kinds = {item.kind.name for item in found}
+    return tuple(kind for kind in KINDS if kind.count is None or kind.name in kinds)
 
 
 Report = Callable[[tuple[FoundMarkup, ...]], object]
@@ -613,19 +642,30 @@ def watch_markup(lists: Iterator[NBestList | InputError], report: Report) -> Ite
             report(markup.found())
 
 
+class JoinReport:
+    """Is told what is joined in a file; methods that are not overridden do nothing."""
+
+    def joined(self, found: tuple[FoundMarkup, ...]) -> None:
+        """Before the first list: the markup of the file, which may be empty."""
+
+    def lost_times(self, count: int) -> None:
+        """After the last list: the number of hypotheses that lost their word times, if any did."""
+
+    def left(self, found: tuple[FoundMarkup, ...]) -> None:
+        """After the last list: markup that the first lists did not have, and that is left in others."""
+
+
 def join_lists(
     lists: Iterator[NBestList | InputError],
-    *,
+    report: JoinReport | None = None,
     markup: ListMarkup | None = None,
-    report: Report = lambda found: None,
-    on_lost_times: Callable[[int], object] = lambda count: None,
 ) -> Iterator[NBestList | InputError]:
-    """Yield lists without the markup of their file.
+    """Yield lists without the markup of their file, and without marks that are not words.
 
     Args:
         markup: that of the file, if the lists are a part of it; None for that of the first lists.
-        on_lost_times: called at the end with the number of hypotheses that lost their word times, if any did.
     """
+    report = report or JoinReport()
     if markup is None:
         markup, first, error = ListMarkup(), list[NBestList | InputError](), None
         try:
@@ -637,17 +677,21 @@ def join_lists(
         except RescorerError as stop:
             error = stop  # is raised where it was, after the lists before it
         lists = chain(first, lists if error is None else _raise(error))
-    report(markup.found())
+    report.joined(markup.found())
     kinds, reference_kinds = markup.hypothesis_kinds, markup.reference_kinds
-    lost = 0
+    n_lost, left = 0, MarkupTally()
     for item in lists:
         if isinstance(item, NBestList):
-            timed = _count_timed(item)
+            n_timed = _count_timed(item)
             item = join_list(item, kinds, reference_kinds)
-            lost += timed - _count_timed(item)
+            n_lost += n_timed - _count_timed(item)
+            for hypothesis in item.hypotheses:
+                left.add(hypothesis.text)
         yield item
-    if lost:
-        on_lost_times(lost)
+    if n_lost:
+        report.lost_times(n_lost)
+    if found := left.found():
+        report.left(found)
 
 
 def _raise(error: RescorerError) -> Iterator[NBestList | InputError]:

@@ -21,6 +21,7 @@ TEXTS = {
     "pieces with </w> at ends of words": ("a</w> bro ken</w> vase</w>", "it</w> f ell</w>", "y es</w>"),
     "byte-level pieces (Ġ)": ("a Ġbro ken Ġvase", "it Ġfell", "yes"),
     "letters with | between words": ("a | b r o k e n | v a s e |", "i t | f e l l", "y e s"),
+    "letters with _ between words": ("a _ b r o k e n _ v a s e", "i t _ f e l l", "y e s"),
     "letters with <space>": ("a <space> b r o k e n <space> v a s e", "i t <space> f e l l", "y e s"),
     "Whisper's tokens (<|…|>)": ("<|en|> A broken vase.<|2.10|>", "<|en|> It fell.", "<|en|> Yes."),
     "sentence marks (<eos>)": ("a broken vase<sos/eos>", "it fell<sos/eos>", "yes <sos/eos>"),
@@ -98,6 +99,8 @@ def test_references_are_joined_by_their_own_marks(run, tmp_path):
     options = "--reference", references, "--json", "--join-pieces"
     code, out, _ = run("evaluate", lists, *options)
     assert (code, json.loads(out)["systems"][0]["wer"]) == (0, 0.0)
+    code, _, err = run("evaluate", lists, *options[:-1])
+    assert f"warning: {references}: the texts have subword-nmt pieces (@@), such as 'a bro@@ ken vase'" in err
     inside = write_texts(tmp_path / "inside.jsonl", REFERENCES, TEXTS["WordPiece pieces (##)"])
     code, out, _ = run("evaluate", inside, "--join-pieces", "--json")
     assert (code, json.loads(out)["systems"][0]["wer"]) == (0, 0.0)

@@ -15,6 +15,7 @@ from rescorer.formats.pieces import (
     BYTE_LEVEL,
     KINDS,
     LETTERS,
+    LETTERS_UNDERSCORED,
     MAX_SAMPLE_LISTS,
     SENTENCEPIECE,
     SPACES,
@@ -22,6 +23,7 @@ from rescorer.formats.pieces import (
     UNDERSCORES,
     WORD_ENDS,
     WORDPIECE,
+    JoinReport,
     ListMarkup,
     find_markup,
     join_hypothesis,
@@ -105,6 +107,8 @@ def segment(words, lengths, kind):
         return " ".join("@@ ".join(word) for word in pieces)
     if kind is LETTERS:
         return " | ".join(" ".join(spell(word)) for word in words) + " |"
+    if kind is LETTERS_UNDERSCORED:
+        return " _ ".join(" ".join(spell(word)) for word in words)
     if kind is SPACES:
         return " <space> ".join(" ".join(spell(word)) for word in words)
     assert kind is BYTE_LEVEL
@@ -125,7 +129,7 @@ def test_joining_gives_the_words_back(kind, sentences, lengths):
     assert [join_text(text) for text in texts] == texts
 
 
-@pytest.mark.parametrize("kind", [kind for kind in PIECE_KINDS if kind not in (LETTERS, SPACES)])
+@pytest.mark.parametrize("kind", [kind for kind in PIECE_KINDS if not kind.is_spelt])
 @given(WORDS, CUTS)
 def test_joining_is_idempotent_for_one_kind(kind, words, lengths):
     joined = join_text(segment(words, lengths, kind), [kind])
@@ -177,6 +181,7 @@ def test_sentences_of_a_language_are_left_alone(language):
         (["a bro ken ▁vase"], "sentencepiece", "abroken vase"),
         (["a ▁bro ken ▁vase"], "sentencepiece", "a broken vase"),
         (["▁ a ▁ v a s e"], "sentencepiece", "a vase"),
+        (["a▁ bro ken▁ vase▁"], "sentencepiece", "a broken vase"),
         (["_a _bro ken _vase"], "underscores", "a broken vase"),
         (["a bro ##ken va ##se"], "wordpiece", "a broken vase"),
         (["[CLS] a bro ##ken vase [SEP]"], "sentence-marks wordpiece", "a broken vase"),
@@ -188,6 +193,7 @@ def test_sentences_of_a_language_are_left_alone(language):
         (["Ġa Ġpo Ã« me Ġini"], "byte-level", "a poëme ini"),
         (["a | v a s e |"], "letters", "a vase"),
         (["A | V A S E"], "letters", "A VASE"),
+        (["a _ v a s e"], "letters-underscored", "a vase"),
         (["| a | | v a s e |"], "letters", "a vase"),
         (["A|BROKEN|VASE|"], "letters", "A BROKEN VASE"),
         (["i t ' s | [noise] | a | v a s e |"], "letters", "it's [noise] a vase"),
@@ -278,10 +284,26 @@ def test_a_word_lasts_from_its_first_piece_to_its_last_and_is_as_certain_as_the_
 )
 def test_word_times_that_do_not_fit_are_left_out(words):
     lists = [NBestList("u", (Hypothesis("▁a ▁bro ken ▁vase", {"words": words, "n": 1}), Hypothesis("▁x y")))]
-    lost = []
-    (made,) = join_lists(iter(lists), on_lost_times=lost.append)
+    report = Recorded()
+    (made,) = join_lists(iter(lists), report)
     assert made.hypotheses == (Hypothesis("a broken vase", {"n": 1}), Hypothesis("xy"))
-    assert lost == [1]
+    assert report.told[1:] == [("lost_times", 1)]
+
+
+class Recorded(JoinReport):
+    """Records what it is told."""
+
+    def __init__(self):
+        self.told = []
+
+    def joined(self, found):
+        self.told.append(("joined", [item.kind for item in found]))
+
+    def lost_times(self, count):
+        self.told.append(("lost_times", count))
+
+    def left(self, found):
+        self.told.append(("left", [item.kind for item in found]))
 
 
 def test_whole_lists_are_joined():
@@ -315,16 +337,25 @@ def test_errors_stay_where_they_are():
 
 
 def test_the_first_lists_decide():
-    texts = ["▁a ▁va se"] * MAX_SAMPLE_LISTS + ["va ##se", "▁va se"]
+    texts = ["▁a ▁va se"] * MAX_SAMPLE_LISTS + ["va ##se", "▁va se"]  # one of 1,000 is no structure
     lists = [NBestList(str(i), (Hypothesis(text),)) for i, text in enumerate(texts)]
-    reports = []
-    joined = [item.hypotheses[0].text for item in join_lists(iter(lists), report=reports.append)]
+    report = Recorded()
+    joined = [item.hypotheses[0].text for item in join_lists(iter(lists), report)]
     assert joined[-2:] == ["va ##se", "vase"]
-    assert [found.kind for found in reports[0]] == [SENTENCEPIECE]
+    assert report.told == [("joined", [SENTENCEPIECE])]
     markup = ListMarkup()
     markup.add(lists[-2])
     (made,) = join_lists(iter([lists[-2]]), markup=markup)
     assert made.hypotheses[0].text == "vase"
+
+
+def test_what_the_first_lists_do_not_have_is_reported():
+    texts = ["▁a ▁va se"] * MAX_SAMPLE_LISTS + ["va ##se"] * MAX_SAMPLE_LISTS + ["a vase<eos>"]
+    lists = [NBestList(str(i), (Hypothesis(text),)) for i, text in enumerate(texts)]
+    report = Recorded()
+    joined = [item.hypotheses[0].text for item in join_lists(iter(lists), report)]
+    assert joined[-2:] == ["va ##se", "a vase"]  # marks that are not words are removed everywhere
+    assert report.told == [("joined", [SENTENCEPIECE]), ("left", [WORDPIECE])]
 
 
 def test_watching_reports_once():

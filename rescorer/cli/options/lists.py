@@ -19,6 +19,7 @@ from rescorer.formats.nbest.jsonlines_header import read_header
 from rescorer.formats.nist.references import read_groups, read_references
 from rescorer.formats.pieces import (
     FoundMarkup,
+    JoinReport,
     ListMarkup,
     join_lists,
     join_text,
@@ -119,8 +120,7 @@ class ListInputOptions(ListFormatOptions):
             return join_lists(lists) if self.join_pieces else lists
         lists = warn_if_empty(lists, source)
         if self.join_pieces:
-            report, on_lost_times = partial(report_joined, source), partial(report_lost_times, source)
-            return join_lists(lists, report=report, on_lost_times=on_lost_times)
+            return join_lists(lists, PrintedReport(source_name(source)))
         return watch_markup(lists, partial(warn_of_pieces, source)) if warn_of_markup else lists
 
     def _read(self, source: str, transcripts: bool) -> Lists:
@@ -207,33 +207,39 @@ def _sample_file(name: str, maps: tuple[str, ...], streams: tuple[str, ...]) -> 
 def warn_of_pieces(source: str, found: Sequence[FoundMarkup]) -> None:
     """Print a line to stderr if texts have toolkits' markup."""
     if found:
-        what = " and ".join(dict.fromkeys(item.kind.description for item in found))
+        example = f"such as {quote(found[0].examples[0])}; --join-pieces makes words of them"
         typer.echo(
-            f"warning: {source_name(source)}: the texts have {what}, such as "
-            f"{quote(found[0].examples[0])}; --join-pieces makes words of them",
-            err=True,
+            f"warning: {source_name(source)}: the texts have {_name_kinds(found)}, {example}", err=True
         )
 
 
-def report_joined(source: str, found: Sequence[FoundMarkup]) -> None:
-    """Print to stderr what ``--join-pieces`` joins."""
-    message = "--join-pieces found nothing to join"
-    if found:
-        what = " and ".join(dict.fromkeys(item.kind.description for item in found))
-        text = found[0].examples[0]
-        joined = join_text(text, [item.kind for item in found])
-        message = f"joined {what}: {quote(text)} is read as {quote(joined)}"
-    typer.echo(f"note: {source_name(source)}: {message}", err=True)
+def _name_kinds(found: Sequence[FoundMarkup]) -> str:
+    return " and ".join(dict.fromkeys(item.kind.description for item in found))
 
 
-def report_lost_times(source: str, count: int) -> None:
-    """Print to stderr that word times did not fit the joined texts."""
-    what = pluralise(count, "hypothesis", "hypotheses")
-    typer.echo(
-        f"warning: {source_name(source)}: the field words of {what} was left out: it does not fit the "
-        "joined text",
-        err=True,
-    )
+@dataclass(frozen=True, slots=True)
+class PrintedReport(JoinReport):
+    """Prints to stderr what ``--join-pieces`` does to a file."""
+
+    file: str
+
+    def joined(self, found: tuple[FoundMarkup, ...]) -> None:
+        message = "--join-pieces found nothing to join"
+        if found:
+            text = found[0].examples[0]
+            joined = join_text(text, [item.kind for item in found])
+            message = f"joined {_name_kinds(found)}: {quote(text)} is read as {quote(joined)}"
+        typer.echo(f"note: {self.file}: {message}", err=True)
+
+    def lost_times(self, count: int) -> None:
+        what = pluralise(count, "hypothesis", "hypotheses")
+        message = f"the field words of {what} was left out: it does not fit the joined text"
+        typer.echo(f"warning: {self.file}: {message}", err=True)
+
+    def left(self, found: tuple[FoundMarkup, ...]) -> None:
+        texts = f"{found[0].texts:,} texts still have {_name_kinds(found)}, which the first lists do not have"
+        example = f"such as {quote(found[0].examples[0])}; give these lists in a file of their own"
+        typer.echo(f"warning: {self.file}: {texts}, {example}", err=True)
 
 
 def warn_if_empty(lists: Lists, source: str) -> Lists:

@@ -12,14 +12,14 @@ from typing import Annotated
 import typer
 
 from rescorer.bundle import read_normaliser
-from rescorer.cli.options.lists import ListInputOptions, Lists
+from rescorer.cli.options.lists import ListInputOptions, Lists, warn_of_pieces
 from rescorer.cli.output import MAX_EXAMPLES, Rejections
 from rescorer.errors import ConfigError, InputError
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.evaluation.error_rate.time_alignment import align_by_time
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
-from rescorer.formats.pieces import find_markup, join_text
+from rescorer.formats.pieces import MAX_SAMPLE_LISTS, find_markup, join_text, tally_markup
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
@@ -109,6 +109,8 @@ def make_list_reader(
     if options.join_pieces:
         kinds = find_markup(references.values())
         references = {key: join_text(text, kinds) for key, text in references.items()}
+    elif warn_of_markup:
+        warn_of_pieces(str(reference), tally_markup(islice(references.values(), MAX_SAMPLE_LISTS)).found())
     read = partial(options.read, transcripts=transcripts, warn_of_markup=warn_of_markup)
     return lambda file: add_references(read(file), references, file)
 
