@@ -42,6 +42,8 @@ UNKNOWN_PIECE = "⁇"
 """SentencePiece's text for a piece that it does not know (U+2047)."""
 MAX_SAMPLE_LISTS, MAX_SAMPLE_CHARACTERS = 1000, 1_000_000
 """The lists at the beginning of a file, and their text, by which the markup of the file is recognised."""
+MAX_WORD_PIECES = 200
+"""Largest number of pieces of a word with times; looking for more takes quadratic time."""
 MAX_EXAMPLES = 3
 MAX_CONTRARY_SHARE = 0.1
 """Largest number of texts that cannot have a markup, relative to those that seem to have it."""
@@ -532,7 +534,7 @@ def join_word_times(
             return None
         if not join_text(entry["word"], kinds):
             continue  # a mark that is no word
-        if len(joined) == len(words):
+        if len(joined) == len(words) or len(pieces) == MAX_WORD_PIECES:
             return None
         pieces.append(entry)
         word = words[len(joined)]

@@ -129,6 +129,7 @@ def test_word_times_are_joined_too(run, tmp_path):
     assert "the field words of 1 hypothesis was left out" in err
 
 
+@pytest.mark.slow
 def test_shards_are_joined_as_the_whole_file(run, tmp_path, ngram_bundle):
     texts = ["t h e | c a t |"] * 30 + ["t h e"] * 30  # a part of the file that alone has no marks
     lists = write_texts(tmp_path / "in.jsonl", texts, texts)

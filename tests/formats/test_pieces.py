@@ -147,6 +147,16 @@ def test_joining_any_text_is_idempotent_and_adds_nothing(text, kind):
     assert re.sub(r"[^ab]", "", joined) == re.sub(r"[^ab]", "", text)
 
 
+ODD = st.text(st.one_of(st.sampled_from("#@▁_|Ġ<>/ws⁇[] "), st.characters(codec=None)))
+
+
+@given(ODD, st.lists(ODD, max_size=3))
+def test_any_text_can_be_joined(text, others):
+    joined = join_text(text, KINDS)
+    assert joined == text or joined == " ".join(joined.split())
+    assert join_text(text, find_markup([text, *others])) is not None
+
+
 @given(WORDS, CUTS)
 def test_joins_as_the_toolkits_themselves_do(words, lengths):
     twins = {
