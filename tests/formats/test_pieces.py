@@ -301,7 +301,7 @@ def test_word_times_that_do_not_fit_are_left_out(words):
 
 
 class Recorded(JoinReport):
-    """Records what it is told."""
+    """Keeps the calls in their order."""
 
     def __init__(self):
         self.told = []
