@@ -645,7 +645,7 @@ def watch_markup(lists: Iterator[NBestList | InputError], report: Report) -> Ite
 
 
 class JoinReport:
-    """Is told what is joined in a file; methods that are not overridden do nothing."""
+    """Receives what is joined in a file; a subclass overrides the methods that it needs."""
 
     def joined(self, found: tuple[FoundMarkup, ...]) -> None:
         """Before the first list: the markup of the file, which may be empty."""
