@@ -11,7 +11,14 @@ from typing import Annotated
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import GroupsOption, ListInputOptions, Lists, MapOption, StreamOption
+from rescorer.cli.options.lists import (
+    GroupsOption,
+    JoinPiecesOption,
+    ListInputOptions,
+    Lists,
+    MapOption,
+    StreamOption,
+)
 from rescorer.cli.output import SOME_REJECTED, Rejections, check_not_an_input
 from rescorer.cli.render.tables import make_text_grid, print_out
 from rescorer.errors import ConfigError, InputError, InvalidList, pluralise
@@ -61,6 +68,7 @@ class ConversionOptions:
     ] = None
     maps: MapOption = None
     streams: StreamOption = None
+    join_pieces: JoinPiecesOption = False
     groups: GroupsOption = None
 
     def read(self, source: str) -> Lists:
@@ -68,7 +76,9 @@ class ConversionOptions:
         if self.from_ is None and not self.maps and not self.streams:
             name, evidence = detect(source)
             typer.echo(f"{source}: {name} ({evidence})", err=True)
-        lists = ListInputOptions(self.maps, self.streams, self.from_, self.groups).read(source)
+        lists = ListInputOptions(self.maps, self.streams, self.from_, self.join_pieces, self.groups).read(
+            source
+        )
         return rename_streams(warn_if_rescored(lists, source), parse_renames(self.rename))
 
 

@@ -64,3 +64,15 @@ def test_counts_unknown_words():
     wrong_case = inspect_lists(TOTAL, upper, vocabulary=frozenset(WORDS))
     assert [finding.code for finding in wrong_case.findings] == ["oov"]
     assert "another case" in wrong_case.findings[0].message
+
+
+def test_pieces_that_the_bundle_knows_as_words_are_only_worth_a_note():
+    lists = with_texts(TOTAL, lambda nbest, texts: [f"▁{text.replace(' ', ' ▁')}" for text in texts])
+    raw = Normaliser(NormaliserSettings.raw())
+
+    def severities(normaliser, vocabulary):
+        found = inspect_lists(lists, normaliser, vocabulary=frozenset(vocabulary)).findings
+        return [finding.severity for finding in found if finding.code == "markup"]
+
+    assert severities(raw, [f"▁{word}" for word in WORDS]) == ["note"]
+    assert severities(raw, WORDS) == severities(Normaliser(), WORDS) == ["warning"]

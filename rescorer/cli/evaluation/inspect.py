@@ -52,7 +52,7 @@ def inspect(
     if bundle is None and options.weights != WeightOptions():
         raise ConfigError("--weights and --weight apply to a bundle: give --bundle")
     counting = options.counting.settings()
-    read_lists = options.make_reader()
+    read_lists = options.make_reader(warn_of_markup=False)  # a finding says it
     first_pass = options.parse_first_pass()
     rescorer = Rescorer.load(bundle, device) if bundle else None
     words = options.text.make_normaliser(rescorer.bundle if rescorer else None)

@@ -4,23 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
 import typer
 
-from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError, pluralise, quote
 from rescorer.formats.field_map import FieldMap, parse_field_map
 from rescorer.formats.io.sniff import read_sample
 from rescorer.formats.io.text_io import source_name
 from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
 from rescorer.formats.nbest.jsonlines_header import read_header
 from rescorer.formats.nist.references import read_groups, read_references
+from rescorer.formats.pieces import (
+    FoundMarkup,
+    JoinReport,
+    ListMarkup,
+    join_lists,
+    join_text,
+    sample_markup,
+    watch_markup,
+)
 from rescorer.formats.registry import assign_groups, choose, detect, is_pipe
 from rescorer.formats.tables import parquet
 from rescorer.shards.planning.inputs import ListSource
-from rescorer.storage.urls import as_local
+from rescorer.storage.urls import as_local, is_url
 from rescorer.types import Hypothesis, NBestList
 
 Lists = Iterator[NBestList | InputError]
@@ -56,6 +65,14 @@ FormatOption = Annotated[
         "all formats.",
     ),
 ]
+JoinPiecesOption = Annotated[
+    bool,
+    typer.Option(
+        "--join-pieces",
+        help="Join pieces of words and letters that a toolkit left in the texts (▁the ▁un known, un ##known, "
+        "un@@ known, t h e |), and remove marks such as <|en|> and <eos>. A note names what was found.",
+    ),
+]
 GroupsOption = Annotated[
     str | None,
     typer.Option(
@@ -74,6 +91,7 @@ class ListFormatOptions:
     maps: MapOption = None
     streams: StreamOption = None
     format_: FormatOption = None
+    join_pieces: JoinPiecesOption = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +100,31 @@ class ListInputOptions(ListFormatOptions):
 
     groups: GroupsOption = None
 
-    def read(self, source: str, *, transcripts: bool = False, warn: bool = True) -> Lists:
+    def read(
+        self, source: str, *, transcripts: bool = False, warn: bool = True, warn_of_markup: bool = True
+    ) -> Lists:
         """Read the lists of a file or folder; custom field names or streams imply JSON lines or parquet.
 
         Args:
             transcripts: if no format of lists matches, read one text per id, in the formats of references.
-            warn: warn on stderr if there are no lists.
+            warn: warn on stderr if there are no lists, or if toolkits' markup is left in the texts.
+            warn_of_markup: whether ``warn`` includes the latter.
 
         Raises:
             ConfigError: the options contradict each other or do not fit the format.
             FormatError: the format cannot be detected.
         """
-        source, has_fields = as_local(source), bool(self.maps or self.streams)
+        source = as_local(source)
+        lists = self._read(source, transcripts)
+        if not warn:
+            return join_lists(lists) if self.join_pieces else lists
+        lists = warn_if_empty(lists, source)
+        if self.join_pieces:
+            return join_lists(lists, PrintedReport(source_name(source)))
+        return watch_markup(lists, partial(warn_of_pieces, source)) if warn_of_markup else lists
+
+    def _read(self, source: str, transcripts: bool) -> Lists:
+        has_fields = bool(self.maps or self.streams)
         find_group = parse_groups(self.groups)
         try:
             name = self.find_format(source)
@@ -113,7 +144,7 @@ class ListInputOptions(ListFormatOptions):
         else:
             lists = choice.read(source)
             lists = assign_groups(lists, find_group) if find_group else lists
-        return warn_if_empty(lists, source) if warn else lists
+        return lists
 
     def find_format(self, source: str) -> str:
         """The format of a file or folder, with its options, if it was given; raises FormatError if it cannot
@@ -128,8 +159,17 @@ class ListInputOptions(ListFormatOptions):
         return read_header(source, self._parse_fields())
 
     def read_lines(self, stream: BinaryIO, first_line: int, header: str) -> Lists:
-        """Read the lists of a part of a file of JSON lines; see ``jsonlines.read_lists``."""
-        return read_lists(stream, self._parse_fields(), parse_groups(self.groups), first_line, header)
+        """Read the lists of a part of a file of JSON lines; see ``jsonlines.read_lists``.
+
+        The first lists of the whole file decide which pieces are joined, so that all parts are read alike.
+        """
+        lists = read_lists(stream, self._parse_fields(), parse_groups(self.groups), first_line, header)
+        if not self.join_pieces:
+            return lists
+        name = source_name(stream)
+        is_whole = is_url(name) or Path(name).is_file()
+        markup = _sample_file(name, tuple(self.maps or ()), tuple(self.streams or ())) if is_whole else None
+        return join_lists(lists, markup=markup)
 
     def as_source(self, *, may_divide: bool = True) -> ListSource:
         """How files are read that may be divided."""
@@ -155,7 +195,51 @@ class ListInputOptions(ListFormatOptions):
     @property
     def is_set(self) -> bool:
         """Whether any of the options was given."""
-        return bool(self.maps or self.streams or self.groups or self.format_)
+        return bool(self.maps or self.streams or self.groups or self.format_ or self.join_pieces)
+
+
+@lru_cache
+def _sample_file(name: str, maps: tuple[str, ...], streams: tuple[str, ...]) -> ListMarkup:
+    """The markup of a file of JSON lines."""
+    return sample_markup(read_lists(name, parse_field_map(maps, streams)))
+
+
+def warn_of_pieces(source: str, found: Sequence[FoundMarkup]) -> None:
+    """Print a line to stderr if texts have toolkits' markup."""
+    if found:
+        example = f"such as {quote(found[0].examples[0])}; --join-pieces makes words of them"
+        typer.echo(
+            f"warning: {source_name(source)}: the texts have {_name_kinds(found)}, {example}", err=True
+        )
+
+
+def _name_kinds(found: Sequence[FoundMarkup]) -> str:
+    return " and ".join(dict.fromkeys(item.kind.description for item in found))
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedReport(JoinReport):
+    """Prints to stderr what ``--join-pieces`` does to a file."""
+
+    file: str
+
+    def joined(self, found: tuple[FoundMarkup, ...]) -> None:
+        message = "--join-pieces found nothing to join"
+        if found:
+            text = found[0].examples[0]
+            joined = join_text(text, [item.kind for item in found])
+            message = f"joined {_name_kinds(found)}: {quote(text)} is read as {quote(joined)}"
+        typer.echo(f"note: {self.file}: {message}", err=True)
+
+    def lost_times(self, count: int) -> None:
+        what = pluralise(count, "hypothesis", "hypotheses")
+        message = f"the field words of {what} was left out: it does not fit the joined text"
+        typer.echo(f"warning: {self.file}: {message}", err=True)
+
+    def left(self, found: tuple[FoundMarkup, ...]) -> None:
+        texts = f"{found[0].texts:,} texts still have {_name_kinds(found)}, which the first lists do not have"
+        example = f"such as {quote(found[0].examples[0])}; give these lists in a file of their own"
+        typer.echo(f"warning: {self.file}: {texts}, {example}", err=True)
 
 
 def warn_if_empty(lists: Lists, source: str) -> Lists:

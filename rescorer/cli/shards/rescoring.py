@@ -95,6 +95,7 @@ class ShardRun:
             "format": lists.format_,
             "map": lists.maps,
             "stream": lists.streams,
+            "join_pieces": lists.join_pieces or None,  # as in the plans of versions without this option
             "groups": _hash_if_file(lists.groups),
             "phrases": _hash_if_file(phrases.phrases),
             "phrase_list": phrases.phrase_list,

@@ -14,6 +14,7 @@ from rescorer.evaluation.inspection.stream_findings import MAX_ODD_SHARE, judge_
 from rescorer.evaluation.inspection.streams import StreamStats
 from rescorer.evaluation.inspection.tally import NEAR_NATS
 from rescorer.evaluation.inspection.words import WordStats
+from rescorer.formats.pieces import UNKNOWN_PIECE, join_text
 from rescorer.preparation.unread_scores import shorten_names
 from rescorer.units import COUNTING_ADVICE
 
@@ -135,13 +136,48 @@ def _judge_duplicates(stats: ListStats) -> Iterator[Finding]:
         yield Finding("note", "duplicates_normalised", message, "--merge adds up their probabilities.")
 
 
+def _judge_markup(words: WordStats) -> Iterator[Finding]:
+    for markup in words.markup:
+        found = markup.found
+        texts = "references" if markup.in_references else "hypotheses"
+        share = _format_share(found.texts, found.of_texts)
+        message = f"{share} of the {texts} have {found.kind.description}: {found.examples[0]}"
+        is_rare = found.kind.count is None and found.texts <= MAX_UNCOVERED_SHARE * found.of_texts
+        severity: Severity = "note" if markup.is_known or is_rare else "warning"
+        joined = join_text(found.examples[0], [other.found.kind for other in words.markup])
+        advice = f"Read them with --join-pieces: {joined}"
+        if markup.is_known:
+            advice = (
+                "The bundle knows these pieces as words; for other uses --join-pieces makes words of them."
+            )
+        yield Finding(severity, "markup", message, advice)
+    if count := words.unknown_pieces.get(UNKNOWN_PIECE, 0):
+        severity = "warning" if count > MAX_UNCOVERED_SHARE * words.tokens else "note"
+        message = (
+            f"the hypotheses have {count:,} {UNKNOWN_PIECE}, as SentencePiece writes what it does not know"
+        )
+        advice = (
+            "Something was said: each has to count as a word. If it is the id of an end of sentence that was "
+            "decoded with the text, as in SpeechBrain, remove it there."
+        )
+        others = sorted(words.unknown_pieces.keys() - {UNKNOWN_PIECE})
+        if others:
+            advice += (
+                f" {', '.join(others)} means the same: write both alike, with `replace` of a normaliser."
+            )
+        yield Finding(severity, "unknown_piece", message, advice)
+
+
 def _judge_words(words: WordStats) -> Iterator[Finding]:
+    yield from _judge_markup(words)
     for kind, tokens in words.uncovered.items():
+        if kind == "filler" and all(_is_markup(token, words) for token, _ in tokens.examples):
+            continue
         severity: Severity = "warning" if tokens.count > MAX_UNCOVERED_SHARE * words.tokens else "note"
         examples = ", ".join(token for token, _ in tokens.examples[:5])
         message = f"{tokens.count:,} {kind} tokens remain after normalisation: {examples}"
         yield Finding(severity, kind, message, ADVICE_BY_KIND[kind])
-    if words.letters:
+    if words.letters and not words.markup:
         message = f"the texts look like {words.letters}, in which signs are letters and case counts"
         advice = f"Count them as letters with --letters {words.letters}, or map them to the usual script."
         yield Finding("warning", "letters", message, advice)
@@ -165,6 +201,11 @@ def _judge_words(words: WordStats) -> Iterator[Finding]:
         message += ", but knows most of these in another case"
         advice = "Set `case` of the normaliser to that of the bundle."
     yield Finding("warning" if unknown.rate > OOV_WARNING_RATE else "note", "oov", message, advice)
+
+
+def _is_markup(token: str, words: WordStats) -> bool:
+    """Whether joining pieces removes a token, so that a finding says already what to do about it."""
+    return not join_text(token, [markup.found.kind for markup in words.markup])
 
 
 def _judge_equal_texts(equal: Mapping[str, EqualTexts]) -> Iterator[Finding]:

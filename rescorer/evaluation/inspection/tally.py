@@ -61,7 +61,7 @@ class ListTally:
         self._unread: Counter[str] = Counter()
         self._lowest_ranks: Counter[int] = Counter()
         self._streams: dict[str, StreamTally] = {}
-        self._words = WordTally()
+        self._words = WordTally(drops=lambda token: not normaliser.normalise_token(token))
         self._spacing = SpacingTally()
         self._totals = Totals.zero()
         self._random_errors = 0.0

@@ -1,13 +1,14 @@
-"""Statistics of tokens: transcription marks that the normaliser leaves in the words, and OOV words."""
+"""Statistics of tokens: marks that the normaliser leaves in the words, toolkits' markup, and OOV words."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from rescorer.formats.pieces import FoundMarkup, MarkupTally
 from rescorer.text import EVENT_PATTERNS, FILLERS, Normaliser
 
 MAX_EXAMPLES = 20
@@ -77,6 +78,26 @@ class UnknownWords:
 
 
 @dataclass(frozen=True, slots=True)
+class MarkupStats:
+    """A kind of toolkits' markup in the hypotheses or the references."""
+
+    found: FoundMarkup
+    in_references: bool = False
+    is_known: bool = False
+    """Whether the bundle knows most of the marked tokens as words."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "kind": self.found.kind.name,
+            "in": "references" if self.in_references else "hypotheses",
+            "texts": self.found.texts,
+            "of": self.found.of_texts,
+            "examples": list(self.found.examples),
+            "known": self.is_known,
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class WordStats:
     """All tokens of the hypotheses and references."""
 
@@ -91,12 +112,19 @@ class WordStats:
     """Name of the alphabet that the tokens seem to be written in, in which signs are letters."""
     spacing: str = ""
     """What is to be said about words without spaces between them; see ``rescorer.units``."""
+    markup: tuple[MarkupStats, ...] = ()
+    unknown_pieces: Mapping[str, int] = field(default_factory=dict)
+    """Tokens of the hypotheses that stand for something unknown, such as ``⁇``, with their counts."""
 
     def to_dict(self) -> dict[str, Any]:
         uncovered = {kind: tokens.to_dict() for kind, tokens in self.uncovered.items()}
-        return {"uncovered": uncovered, "integers": self.integers.to_dict(), "letters": self.letters} | (
-            self.unknown.to_dict() if self.unknown else {}
-        )
+        return {
+            "uncovered": uncovered,
+            "integers": self.integers.to_dict(),
+            "letters": self.letters,
+            "markup": [markup.to_dict() for markup in self.markup],
+            "unknown_pieces": dict(self.unknown_pieces),
+        } | (self.unknown.to_dict() if self.unknown else {})
 
 
 def _is_integer(token: str) -> bool:
@@ -106,15 +134,22 @@ def _is_integer(token: str) -> bool:
 class WordTally:
     """Counts tokens; keeps each distinct one once."""
 
-    def __init__(self) -> None:
+    def __init__(self, drops: Callable[[str], bool] | None = None) -> None:
+        """``drops`` says whether a token has no words; see ``MarkupTally``."""
         self._hypothesis_tokens: Counter[str] = Counter()
         self._reference_tokens: Counter[str] = Counter()
+        given = () if drops is None else (drops,)
+        self._hypothesis_markup, self._reference_markup = MarkupTally(*given), MarkupTally(*given)
 
     def add(self, texts: Iterable[str], reference: Iterable[str] = ()) -> None:
         """Add a list: the texts of its hypotheses, and the tokens of its reference."""
         for text in texts:
             self._hypothesis_tokens.update(text.split())
-        self._reference_tokens.update(reference)
+            self._hypothesis_markup.add(text)
+        tokens = tuple(reference)
+        self._reference_tokens.update(tokens)
+        if tokens:
+            self._reference_markup.add(" ".join(tokens))
 
     def stats(
         self,
@@ -139,7 +174,18 @@ class WordTally:
             unknown=None if vocabulary is None else self._count_unknown(read or normaliser, vocabulary),
             integers=TokenStats.from_counts(self._find_integer_ids()),
             letters="" if normaliser.settings.letters else find_letters(tokens),
+            markup=tuple(self._find_markup(read or normaliser, vocabulary or frozenset())),
+            unknown_pieces=self._hypothesis_markup.unknown,
         )
+
+    def _find_markup(self, normaliser: Normaliser, vocabulary: frozenset[str]) -> Iterator[MarkupStats]:
+        for found in self._hypothesis_markup.found():
+            is_word = found.kind.count is not None
+            marked = [token for token in self._hypothesis_tokens if is_word and found.kind.sign in token]
+            known = sum(set(normaliser.normalise_token(token)) == {token} <= vocabulary for token in marked)
+            yield MarkupStats(found, is_known=known > len(marked) / 2)
+        for found in self._reference_markup.found():
+            yield MarkupStats(found, in_references=True)
 
     def _find_integer_ids(self) -> Counter[str]:
         """Return the hypotheses' tokens if they look like ids of a symbol table, otherwise nothing."""

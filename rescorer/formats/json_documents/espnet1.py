@@ -24,12 +24,10 @@ from rescorer.formats.json_documents.documents import (
     open_document,
     read_member_lists,
 )
+from rescorer.formats.pieces import SENTENCE, SENTENCEPIECE, join_text
 from rescorer.types import NBestList
 
 STREAM = "first_pass"
-WORD_START = "▁"
-"""SentencePiece's mark of the start of a word (U+2581)."""
-SENTENCE_MARKS = re.compile(r"<(?:eos|sos|sos/eos)>")
 TENSOR = re.compile(r"tensor\(([^,()]*)(?:,[^()]*)?\)")
 
 
@@ -68,10 +66,7 @@ def _read_lists(source: Source) -> Iterator[NBestList | InputError]:
 
 def join_pieces(text: str) -> str:
     """Join word pieces into words and remove sentence marks."""
-    text = SENTENCE_MARKS.sub(" ", text)
-    if WORD_START in text:
-        text = "".join(split_words(text)).replace(WORD_START, " ")
-    return " ".join(split_words(text))
+    return " ".join(split_words(join_text(text, (SENTENCE, SENTENCEPIECE))))
 
 
 def parse_score(value: Any) -> Any:

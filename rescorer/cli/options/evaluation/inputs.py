@@ -87,9 +87,9 @@ class RankedListOptions:
     weights: WeightOptions
     counting: CountingOptions
 
-    def make_reader(self) -> Callable[[str], Lists]:
+    def make_reader(self, *, warn_of_markup: bool = True) -> Callable[[str], Lists]:
         """Build a function that reads the lists of a file; see ``make_list_reader``."""
-        return make_list_reader(self.reference, self.lists)
+        return make_list_reader(self.reference, self.lists, warn_of_markup=warn_of_markup)
 
     def parse_first_pass(self) -> Weights | None:
         """The recogniser's own weights; None for the order of the lists."""

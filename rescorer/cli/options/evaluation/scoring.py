@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import Annotated
 
 import typer
 
-from rescorer.cli.options.lists import ListInputOptions, Lists
+from rescorer.cli.options.lists import ListInputOptions, Lists, warn_of_pieces
 from rescorer.cli.output import MAX_EXAMPLES, Rejections
 from rescorer.errors import ConfigError, InputError
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.evaluation.error_rate.time_alignment import align_by_time
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
+from rescorer.formats.pieces import MAX_SAMPLE_LISTS, find_markup, join_text, tally_markup
 from rescorer.types import ErrorUnit, NBestList
 
 ReferenceOption = Annotated[
@@ -64,12 +66,17 @@ class CountingOptions:
 
 
 def make_list_reader(
-    reference: str | None, options: ListInputOptions, *, transcripts: bool = False
+    reference: str | None,
+    options: ListInputOptions,
+    *,
+    transcripts: bool = False,
+    warn_of_markup: bool = True,
 ) -> Callable[[str], Lists]:
     """Build a function that reads the lists of a file with their references, by id or, for an stm, by time.
 
     Args:
         transcripts: also read files with one text per id, in the formats of references.
+        warn_of_markup: warn on stderr if toolkits' markup is left in texts.
 
     Raises:
         ConfigError: the options do not fit an stm.
@@ -77,12 +84,19 @@ def make_list_reader(
     if reference and is_stm(reference):
         if options.is_set:
             raise ConfigError(
-                "an stm scores a ctm and names its speakers: omit --map, --stream, --groups and --format"
+                "an stm scores a ctm and names its speakers: omit --map, --stream, --groups, --format and "
+                "--join-pieces"
             )
         segments = list(read_stm(reference))
         return lambda file: iter(align_by_time(read_ctm(file), segments))
     references = read_references(reference) if reference else {}
-    return lambda file: add_references(options.read(file, transcripts=transcripts), references, file)
+    if options.join_pieces:
+        kinds = find_markup(references.values())
+        references = {key: join_text(text, kinds) for key, text in references.items()}
+    elif warn_of_markup:
+        warn_of_pieces(str(reference), tally_markup(islice(references.values(), MAX_SAMPLE_LISTS)).found())
+    read = partial(options.read, transcripts=transcripts, warn_of_markup=warn_of_markup)
+    return lambda file: add_references(read(file), references, file)
 
 
 def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:

@@ -64,7 +64,8 @@ class RerankerOptions:
             metavar="FILE",
             help="Lists of another kind, with references: made ones, or without some stream; repeat for "
             "more. A first reranker is trained on them, and its weights are a further start to choose from. "
-            "--map, --stream, --groups and --format are not for them: apply these by `rescorer convert`.",
+            "--map, --stream, --format, --join-pieces and --groups are not for them: apply these by "
+            "`rescorer convert`.",
         ),
     ] = None
     seed: SeedOption = 0
