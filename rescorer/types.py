@@ -74,7 +74,7 @@ class DecisionRule:
     fewest expected errors first; ``confusion_network``: largest total first, and beside the list the
     consensus of all its hypotheses, which may be a text that none of them has."""
     unit: ErrorUnit = "word"
-    """Errors to minimise, see ``rescorer.units`` (``minimum_bayes_risk`` only)."""
+    """Errors to minimise, see ``rescorer.text.units`` (``minimum_bayes_risk`` only)."""
     temperature: float = 1.0
     """The posteriors of the rule are the softmax of total / temperature, which is positive: at high
     temperatures all hypotheses count alike. The maximum does not depend on it."""

@@ -25,7 +25,7 @@ def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorU
         words: canonical words of each hypothesis.
         posteriors: (H,) float64, not negative; ``ranking.posteriors`` computes them from totals. Those of
             equal hypotheses are added. Or (H, T), several posteriors of each hypothesis.
-        unit: what counts as an error: a wrong word, or another unit of ``rescorer.units``.
+        unit: what counts as an error: a wrong word, or another unit of ``rescorer.text.units``.
 
     Returns:
         The shape of ``posteriors``, float64, in words or other units.

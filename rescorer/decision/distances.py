@@ -17,9 +17,9 @@ from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
 from rescorer.errors import LimitExceeded
+from rescorer.text import split_units, unit_noun
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit
-from rescorer.units import split_units, unit_noun
 
 Text = TypeVar("Text", str, Words)
 MAX_STEPS = 1_000_000_000
@@ -65,7 +65,7 @@ def code_list(words: Sequence[Words], unit: ErrorUnit = "word") -> CodedList:
 
     Args:
         words: canonical words of each hypothesis.
-        unit: what a token is; see ``rescorer.units``.
+        unit: what a token is; see ``rescorer.text.units``.
 
     Raises:
         LimitExceeded: the comparison would take more than ``MAX_STEPS``.

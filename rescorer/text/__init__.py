@@ -6,12 +6,26 @@ which rules each works.
 
 from rescorer.text.normaliser import Normaliser, utf8_bytes
 from rescorer.text.settings import EVENT_PATTERNS, FILLERS, LETTERS, NormaliserSettings
+from rescorer.text.units import (
+    COUNTING_ADVICE,
+    SpacingTally,
+    rate_name,
+    remark_on_spacing,
+    split_units,
+    unit_noun,
+)
 
 __all__ = [
+    "COUNTING_ADVICE",
     "EVENT_PATTERNS",
     "FILLERS",
     "LETTERS",
     "Normaliser",
     "NormaliserSettings",
+    "SpacingTally",
+    "rate_name",
+    "remark_on_spacing",
+    "split_units",
+    "unit_noun",
     "utf8_bytes",
 ]

@@ -32,7 +32,7 @@ from typing import Final
 
 from rescorer.safe_input.patterns import compile_patterns, matches
 from rescorer.text.settings import FILLERS, LETTERS, NormaliserSettings
-from rescorer.text.unicode_marks import (
+from rescorer.text.unicode_classes import (
     DASHES,
     FORMAT_CHARACTERS,
     QUOTES_AND_BRACKETS,
@@ -54,7 +54,7 @@ _RESTORE: Final = str.maketrans({_POINT: ".", _COMMA: ",", _MINUS: "-"})
 
 OTHER_SENTENCE_MARKS = r"\u2025\u2026\u00a1\u00bf\u2e18\u055d"
 """Sentence marks that Terminal_Punctuation lacks: ellipses, inverted Spanish marks, the Armenian comma."""
-_SENTENCE_MARKS = TERMINAL_PUNCTUATION.replace(r"\u2047-\u2049", r"\u2048-\u2049") + OTHER_SENTENCE_MARKS
+_SENTENCE_MARKS = TERMINAL_PUNCTUATION.replace("\u2047-", "\u2048-") + OTHER_SENTENCE_MARKS
 """All sentence marks except ``UNKNOWN_PIECE``."""
 _DOUBLE_QUOTES = r"\u0022\u00ab\u00bb\u201c-\u201f"
 _APOSTROPHES = "'\u2018\u2019\u02bc\uff07"
@@ -187,7 +187,7 @@ class SecondRules:
         if any(matches(self._drop, form) for form in forms):
             return []
         for form in map(self._fold_case, forms):
-            if form in self.settings.replace or matches(self._keep, form):
+            if form and (form in self.settings.replace or matches(self._keep, form)):
                 return self._replaced(form)
         return None
 

@@ -46,7 +46,9 @@ def test_directions_are_read_from_the_manifest(folder, ngram_bundle):
     assert read_bundle(folder).backward == set(BACKWARD)
     assert json.loads((folder / "manifest.json").read_text())["schema"] == 2  # refused by older versions
     assert read_bundle(ngram_bundle).backward == set()
-    assert json.loads((ngram_bundle / "manifest.json").read_text())["schema"] == 3  # for the second rules of its text
+    assert (
+        json.loads((ngram_bundle / "manifest.json").read_text())["schema"] == 3
+    )  # for the second rules of its text
 
 
 @pytest.mark.parametrize("value", [1, "true", None, [], {}])

@@ -16,7 +16,7 @@ from rescorer.text.second_rules import (
     OTHER_SENTENCE_MARKS,
     fold_compatibility,
 )
-from rescorer.text.unicode_marks import DASHES, QUOTES_AND_BRACKETS, TERMINAL_PUNCTUATION
+from rescorer.text.unicode_classes import DASHES, QUOTES_AND_BRACKETS, TERMINAL_PUNCTUATION
 
 DEFAULT = Normaliser()
 # letters with marks, in the languages of a dozen and more scripts
@@ -187,8 +187,8 @@ def test_upper_case_does_not_join_letters():
 
 def test_alphabets_in_which_signs_are_letters():
     buckwalter = Normaliser(NormaliserSettings(letters="buckwalter"))
-    assert buckwalter.normalise("h*A h$A $kr| *kr~ {w 'ilY, <sil> Al-ktAb.") == tuple(
-        ["h*A", "h$A", "$kr|", "*kr~", "{w", "'ilY", "Al", "ktAb"]
+    assert buckwalter.normalise("h*A h$A $kr| *kr~ {w 'ilY, <sil> Al-ktAb.") == (
+        *("h*A", "h$A", "$kr|", "*kr~", "{w", "'ilY", "Al", "ktAb"),
     )
     sampa = Normaliser(NormaliserSettings(letters="x-sampa"))
     assert sampa.normalise('"wO:t@` t_h <sil> {nd') == ('"wO:t@`', "t_h", "{nd")

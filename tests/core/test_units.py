@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer import unicode_classes as classes
-from rescorer.units import (
+from rescorer.text import unicode_classes as classes
+from rescorer.text.units import (
     SCRIPTS_WITHOUT_SPACES,
     SpacingTally,
     rate_name,

@@ -30,7 +30,8 @@ def plain_vote(slots, null_weight):
     words = []
     for slot in slots:
         candidates = [
-            (round(share * (null_weight if word == "" else 1.0), 4), word) for word, share in slot.votes.items()
+            (round(share * (null_weight if word == "" else 1.0), 4), word)
+            for word, share in slot.votes.items()
         ]
         most = max(votes for votes, _ in candidates)
         winner = next(word for votes, word in candidates if votes == most)

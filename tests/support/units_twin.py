@@ -1,4 +1,4 @@
-"""Slow and obvious twins of ``rescorer.units``: each rule of UAX #29 in turn, for each boundary."""
+"""Slow and obvious twins of ``rescorer.text.units``: each rule of UAX #29 in turn, for each boundary."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import unicodedata
 from collections.abc import Sequence
 from functools import cache
 
-from rescorer import unicode_classes as classes
+from rescorer.text import unicode_classes as classes
 
 ZWJ = "\u200d"
 

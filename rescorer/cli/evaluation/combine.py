@@ -29,10 +29,9 @@ from rescorer.evaluation.error_rate.report import to_percent
 from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.formats.registry import choose
-from rescorer.text import Normaliser
+from rescorer.text import Normaliser, remark_on_spacing
 from rescorer.trie import Words
 from rescorer.types import MAX_NUMBER, Hypothesis, NBestList
-from rescorer.units import remark_on_spacing
 
 FORMATS = ("jsonl", "trn")
 """Formats that hold a text without scores or times."""

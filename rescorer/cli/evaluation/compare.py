@@ -34,9 +34,8 @@ from rescorer.evaluation.significance.pairwise import (
     recognise_text,
 )
 from rescorer.formats.rescored import is_rescored
-from rescorer.text import Normaliser
+from rescorer.text import Normaliser, remark_on_spacing
 from rescorer.types import Weights
-from rescorer.units import remark_on_spacing
 
 Unit = Literal["list", "group"]
 RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]

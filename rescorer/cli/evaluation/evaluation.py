@@ -25,7 +25,7 @@ from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lis
 from rescorer.evaluation.significance.gains import Significance
 from rescorer.evaluation.significance.results import Result, judge_rows
 from rescorer.evaluation.significance.verdict import Verdict, correct_verdicts, find_verdicts
-from rescorer.units import remark_on_spacing
+from rescorer.text import remark_on_spacing
 
 OWN_LISTS = ", all its lists"
 """Ends the names of rows about all lists of a file, where most rows are about those that files share."""

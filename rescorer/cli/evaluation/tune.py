@@ -44,8 +44,8 @@ from rescorer.evaluation.tuning.report import TuningReport
 from rescorer.extensions.rerankers import used_rerankers
 from rescorer.formats.io.text_io import write_text
 from rescorer.score_combination import phrase_weight, weights_to_dict
+from rescorer.text import remark_on_spacing
 from rescorer.types import Weights
-from rescorer.units import remark_on_spacing
 
 HELD_OUT = "held out"
 FREE_HELP = (

@@ -17,8 +17,8 @@ from rescorer.evaluation.error_rate.alternations import (
     parse_alternations,
 )
 from rescorer.evaluation.error_rate.error_counts import WordErrors, count_fewest_errors
+from rescorer.text import split_units
 from rescorer.types import ErrorUnit
-from rescorer.units import split_units
 
 Method = Literal["levenshtein", "sclite"]
 Normalise = Callable[[str], tuple[str, ...]]
@@ -35,8 +35,8 @@ class CountingSettings:
     """``levenshtein``: fewest possible errors; ``sclite``: sclite's alignment, sometimes one error more."""
     unit: ErrorUnit = "word"
     """``word``, ``character``, or ``mixed``: characters of scripts without spaces, and words of others; see
-    ``rescorer.units``. sclite's -c and -c NOASCII count the same where each character is one code point and,
-    for ``mixed``, all other words are ASCII."""
+    ``rescorer.text.units``. sclite's -c and -c NOASCII count the same where each character is one code point
+    and, for ``mixed``, all other words are ASCII."""
     optional_words: bool = False
     """A word written ``(word)`` may be left out (sclite -D)."""
     fragments: bool = False

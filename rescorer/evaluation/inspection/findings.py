@@ -16,7 +16,7 @@ from rescorer.evaluation.inspection.tally import NEAR_NATS
 from rescorer.evaluation.inspection.words import WordStats
 from rescorer.formats.pieces import UNKNOWN_PIECE, join_text
 from rescorer.preparation.unread_scores import shorten_names
-from rescorer.units import COUNTING_ADVICE
+from rescorer.text import COUNTING_ADVICE
 
 MAX_DUPLICATE_SHARE = 0.1
 """Largest share of duplicate hypotheses without a warning."""

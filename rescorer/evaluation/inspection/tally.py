@@ -26,10 +26,9 @@ from rescorer.evaluation.inspection.words import WordStats, WordTally
 from rescorer.preparation.list_checks import check_list
 from rescorer.preparation.unread_scores import find_unread_fields
 from rescorer.ranking import best_first
-from rescorer.text import Normaliser
+from rescorer.text import Normaliser, SpacingTally
 from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList, Weights
-from rescorer.units import SpacingTally
 
 NEAR_NATS = 3.0
 """An empty hypothesis at most this far below the best other one may win after a small change of weights."""

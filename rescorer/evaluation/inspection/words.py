@@ -111,7 +111,7 @@ class WordStats:
     letters: str = ""
     """Name of the alphabet that the tokens seem to be written in, in which signs are letters."""
     spacing: str = ""
-    """What is to be said about words without spaces between them; see ``rescorer.units``."""
+    """What is to be said about words without spaces between them; see ``rescorer.text.units``."""
     markup: tuple[MarkupStats, ...] = ()
     unknown_pieces: Mapping[str, int] = field(default_factory=dict)
     """Tokens of the hypotheses that stand for something unknown, such as ``⁇``, with their counts."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from rescorer.units import rate_name, unit_noun
+from rescorer.text import rate_name, unit_noun
 
 Role = Literal["baseline", "system", "oracle"]
 WordKind = Literal["correct", "substitution", "deletion", "insertion"]

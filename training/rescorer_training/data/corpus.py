@@ -16,8 +16,7 @@ import numpy as np
 
 from rescorer.errors import FormatError
 from rescorer.formats.io import text_io
-from rescorer.text import Normaliser
-from rescorer.units import SpacingTally
+from rescorer.text import Normaliser, SpacingTally
 from rescorer_training.data.pipes import open_text
 from rescorer_training.progress import track
 

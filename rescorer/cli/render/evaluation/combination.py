@@ -13,7 +13,7 @@ from rescorer.evaluation.figures import (
     format_interval,
     format_percent,
 )
-from rescorer.units import rate_name, unit_noun
+from rescorer.text import rate_name, unit_noun
 
 
 def render_combination(report: CombinationReport) -> FoldingTable:

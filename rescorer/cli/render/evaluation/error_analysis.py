@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rescorer.cli.render.tables import FoldingTable, make_text_grid, print_out
 from rescorer.evaluation.comparison.analysis import ErrorAnalysis
 from rescorer.evaluation.error_analysis.breakdown import Part
-from rescorer.units import rate_name, unit_noun
+from rescorer.text import rate_name, unit_noun
 
 SHOWN = 10
 """Number of words or pairs of each kind."""

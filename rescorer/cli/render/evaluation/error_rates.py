@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 
 from rescorer.cli.render.tables import FoldingTable
 from rescorer.evaluation.error_rate.report import NO_GROUP, PERCENT_DECIMALS, Report, Totals, to_percent
-from rescorer.units import rate_name, unit_noun
+from rescorer.text import rate_name, unit_noun
 
 COLUMNS = {
     "accuracy %": "word_accuracy",

@@ -16,7 +16,7 @@ from rescorer.evaluation.inspection.list_stats import ErrorStats
 from rescorer.evaluation.inspection.models import ModelStats
 from rescorer.evaluation.inspection.stream_findings import MIN_LM_R
 from rescorer.evaluation.inspection.words import TokenStats
-from rescorer.units import rate_name
+from rescorer.text import rate_name
 
 MAX_EXAMPLES = 10
 

@@ -22,7 +22,7 @@ from rescorer.evaluation.figures import (
     format_percent,
 )
 from rescorer.evaluation.significance.pairwise import ComparedPair, ComparedSystem, PairwiseComparison
-from rescorer.units import rate_name, unit_noun
+from rescorer.text import rate_name, unit_noun
 
 PAIR_COLUMN = "pair"
 TEST_HEADINGS = {"bootstrap": "p", "matched_pairs": "MAPSSWE p", "sign": "sign p", "wilcoxon": "Wilcoxon p"}

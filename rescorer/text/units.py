@@ -22,8 +22,7 @@ from functools import cache
 from typing import NamedTuple
 
 from rescorer.errors import pluralise, quote
-from rescorer.types import ErrorUnit
-from rescorer.unicode_classes import (
+from rescorer.text.unicode_classes import (
     CONJUNCT_EXTEND,
     CONSONANT,
     CONTROL,
@@ -40,6 +39,7 @@ from rescorer.unicode_classes import (
     UNICODE_VERSION,
     WITHOUT_SPACES,
 )
+from rescorer.types import ErrorUnit
 
 __all__ = [
     "COUNTING_ADVICE",
