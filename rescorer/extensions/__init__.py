@@ -7,6 +7,7 @@ when the first of them comes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from rescorer.bundle import Bundle
@@ -23,6 +24,7 @@ from rescorer.scoring.components import (
     WordCount,
 )
 from rescorer.scoring.ranker import ListRanker
+from rescorer.text import Normaliser
 
 COMPONENTS: tuple[type[Component], ...] = (
     Streams,
@@ -38,13 +40,17 @@ COMPONENTS: tuple[type[Component], ...] = (
 """In the order of their columns; each may read and change those of the ones before it."""
 
 
-def make_ranker(bundle: Bundle, dictionary: Path | None = None) -> ListRanker:
+def make_ranker(bundle: Bundle, dictionary: Path | None = None, language: str = "") -> ListRanker:
     """A ranker with all components.
 
     Args:
         dictionary: file of pronunciations, for generating hypotheses; None: the installed dictionary.
+        language: of the texts that are compared; empty: that of the bundle.
     """
     ranker = ListRanker(bundle, COMPONENTS)
+    if language:
+        settings = replace(bundle.text_normaliser.settings, language=language)
+        ranker.text_normaliser = Normaliser(settings)
     ranker.component(Generation).dictionary = dictionary
     return ranker
 

@@ -123,7 +123,7 @@ def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepos
         models=settings.models,
         max_bytes=settings.max_model_bytes,
     )
-    repository.dictionary = settings.dictionary
+    repository.dictionary, repository.language = settings.dictionary, settings.language
     pool.verify = repository.verify_unchanged
     return repository
 

@@ -13,6 +13,7 @@ from rescorer.service.net.clients_file import read_clients
 from rescorer.service.net.tls import check_certificates
 from rescorer.service.observability import tracing
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
+from rescorer.text import LANGUAGE_TAG
 
 
 def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
@@ -58,6 +59,8 @@ def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
         )
     if settings.port_file is not None and not settings.port_file.absolute().parent.is_dir():
         yield f"port_file: {settings.port_file}: expected an existing folder to write it to"
+    if settings.language and not LANGUAGE_TAG.fullmatch(settings.language):
+        yield f"language: expected a tag such as tr or pt-BR, got {settings.language!r}"
     if settings.dictionary is not None and not settings.dictionary.is_file():
         yield f"dictionary: {settings.dictionary}: expected a file of words and their phones"
     if settings.trace_endpoint is not None and not tracing.is_installed():

@@ -55,6 +55,9 @@ class ServiceSettings(BaseSettings):
     context_cache_bytes: int = Field(CONTEXT_CACHE_BYTES, ge=0)
     """Size of the cache for states after contexts, per recurrent network and worker. With a cache, a context
     that is sent again or has grown is not read from its start. 0: no cache."""
+    language: str = ""
+    """Language of the texts, such as tr or az-Latn: decides whether I and ı are one letter when texts are
+    compared, for merging and for decision rules. Empty: that of each bundle."""
     dictionary: Path | None = None
     """File of pronunciations in the form of the CMU dictionary, for requests that generate hypotheses. It is
     read before the server reports that it serves. None: the dictionary of the extra ``sounds``, read at the

@@ -5,7 +5,7 @@ which rules each works.
 """
 
 from rescorer.text.normaliser import Normaliser, utf8_bytes
-from rescorer.text.settings import EVENT_PATTERNS, FILLERS, LETTERS, NormaliserSettings
+from rescorer.text.settings import EVENT_PATTERNS, FILLERS, LANGUAGE_TAG, LETTERS, NormaliserSettings
 from rescorer.text.units import (
     COUNTING_ADVICE,
     SpacingTally,
@@ -19,6 +19,7 @@ __all__ = [
     "COUNTING_ADVICE",
     "EVENT_PATTERNS",
     "FILLERS",
+    "LANGUAGE_TAG",
     "LETTERS",
     "Normaliser",
     "NormaliserSettings",

@@ -210,6 +210,23 @@ class NormaliserSettings:
         """Whether I and i are not two cases of one letter in the language of the text."""
         return self.language.lower().partition("-")[0] in DOTLESS_LANGUAGES
 
+    def describe(self) -> str:
+        """The rules in a few words, for what is counted by them: ``rules 2, language tr``."""
+        default = NormaliserSettings() if self.rules == 2 else NormaliserSettings.first_rules()
+        if self == NormaliserSettings.raw():
+            return "white space only"
+        parts = [f"rules {self.rules}"]
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if value == getattr(default, setting.name):
+                continue
+            if setting.name in ("drop", "keep", "replace"):
+                parts.append(f"{setting.name} of its own")
+            else:
+                shown = " ".join(value) if isinstance(value, tuple) else value
+                parts.append(f"{setting.name} {shown if shown != '' else 'none'}")
+        return ", ".join(parts)
+
     def to_dict(self) -> dict[str, Any]:
         """The content of ``text.json``. Settings of the first rules are written as before there were others,
         so that hashes and recorded runs stay the same."""

@@ -131,10 +131,12 @@ def combine(
     rejected.report(SEE_JSON)
     if as_json:
         counts = {"rejected": len(rejected), "rejected_lists": rejected.reasons}
+        counts["normaliser"] = normaliser.settings.describe()
         typer.echo(json.dumps(to_dict(report, utterances) | counts, indent=2, ensure_ascii=False))
     else:
         if report is not None:
-            print_out(render_combination(report), "", *summarise(report))
+            words = f"words are compared by {normaliser.settings.describe()}"
+            print_out(render_combination(report), "", *summarise(report), words)
         texts = (system.words[0] for item in utterances for system in item.systems)
         remark = remark_on_spacing(texts) if report is None or report.counted == "word" else ""
         if remark:

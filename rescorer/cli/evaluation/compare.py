@@ -103,10 +103,10 @@ def compare(
     by, test_names = significance.by, parse_tests(significance.tests)
     weights = parse_first_pass(first_pass)
     read_lists = make_list_reader(reference, options.lists, transcripts=True)
-    normalise, counting = options.text.make_normaliser(), options.counting.settings()
+    normaliser, counting = options.text.make_normaliser(), options.counting.settings()
     rejected = Rejections()
     systems = [
-        recognise_file(file, read_lists(file), options.lists, normalise, counting, weights, rejected)
+        recognise_file(file, read_lists(file), options.lists, normaliser, counting, weights, rejected)
         for file in names
     ]
     rejected.report(SEE_JSON)
@@ -122,10 +122,12 @@ def compare(
         report = comparison.to_dict(len(shared), others)
         report |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
         report |= {"counting": counting.method, "unit": counting.unit}
+        report["normaliser"] = normaliser.settings.describe()
         report |= {"notes": [remark] if remark else []}
         typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
     else:
         print_comparison(comparison, counting.unit, len(shared), others)
+        print_out(f"words are compared by {normaliser.settings.describe()}")
         if remark:
             print_out(remark)
     if rejected:

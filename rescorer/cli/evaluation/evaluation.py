@@ -25,7 +25,7 @@ from rescorer.evaluation.error_rate.shared_lists import ListKey, find_shared_lis
 from rescorer.evaluation.significance.gains import Significance
 from rescorer.evaluation.significance.results import Result, judge_rows
 from rescorer.evaluation.significance.verdict import Verdict, correct_verdicts, find_verdicts
-from rescorer.text import remark_on_spacing
+from rescorer.text import Normaliser, remark_on_spacing
 
 OWN_LISTS = ", all its lists"
 """Ends the names of rows about all lists of a file, where most rows are about those that files share."""
@@ -68,8 +68,9 @@ class Evaluation:
     """The files, their rows, and the lists that were rejected."""
 
     counting: CountingSettings
-    key_normalise: Normalise
-    """Converts references so that equal ones of several files are recognised."""
+    normaliser: Normaliser
+    """Gives the words that errors are counted in, and by which equal references of several files are
+    recognised."""
     files: dict[str, EvaluatedFile] = field(default_factory=dict)
     parts: list[FileResults] = field(default_factory=list)
     n_shared: int = 0
@@ -88,7 +89,7 @@ class Evaluation:
     ) -> None:
         """Add the lists of a file, unless there are none."""
         if scored:
-            keys = ((item.evaluated.id, self.key_normalise(item.reference), item) for item in scored)
+            keys = ((item.evaluated.id, self.normaliser.normalise(item.reference), item) for item in scored)
             self.files[file] = EvaluatedFile(index_lists(keys), compare, normalise, unknown)
 
     def compare(self, own_lists: bool) -> None:
@@ -185,6 +186,7 @@ class Evaluation:
             "rejected_lists": self.rejected.reasons,
             "counting": self.counting.method,
             "unit": self.counting.unit,
+            "normaliser": self.normaliser.settings.describe(),
             "verdicts": [
                 {"file": part.file, **verdict.to_dict()} for part in self.parts for verdict in part.verdicts
             ],

@@ -38,6 +38,7 @@ from rescorer.evaluation.comparison.systems import (
     weights_by_system,
 )
 from rescorer.evaluation.error_rate.oracle import Selection
+from rescorer.evaluation.inspection.equal_texts import describe_equated, find_equated
 from rescorer.evaluation.perplexity import sum_scores
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
 from rescorer.extensions.rerankers import used_rerankers
@@ -105,7 +106,7 @@ def evaluate_files(files: Sequence[str], options: EvaluationOptions, rescorer: R
         options.phrases.apply(rescorer.ranker)
         options.candidates.apply(rescorer.ranker)
     generate = options.candidates.generate
-    run = Run(Evaluation(options.counting.settings(), normaliser.normalise), selection, first_pass, generate)
+    run = Run(Evaluation(options.counting.settings(), normaliser), selection, first_pass, generate)
     files, printed = list(dict.fromkeys(files)), set[str]()
     for file in files:
         lists = collect_lists(read_lists(file), run.evaluation.rejected)
@@ -174,6 +175,7 @@ class Run:
         if not scored:
             return
         _warn_about_false_alarms(file, scored, weights, rescorer)
+        _warn_about_equated_texts(file, lists, rescorer)
         rerankers = used_rerankers(rescorer.bundle, weights)
         if n_seen := count_tuning_lists(weights, lists, rerankers):
             overlap = f"{n_seen} of these {pluralise(len(lists), 'list')}"
@@ -193,6 +195,14 @@ class Run:
             rescorer=rescorer,
         )
         evaluation.add(file, scored, compare, rescorer.ranker.text_normaliser.normalise, unknown)
+
+
+def _warn_about_equated_texts(file: str, lists: Sequence[NBestList], rescorer: Rescorer) -> None:
+    """Print a line to stderr if the bundle's normaliser hides differences from its models."""
+    texts = ([hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists)
+    found = find_equated(texts, rescorer.bundle.normaliser, rescorer.ranker.text_normaliser)
+    if found.beyond:
+        typer.echo(f"{file}: warning: {describe_equated(found)}", err=True)
 
 
 def _warn_about_false_alarms(

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from rescorer.errors import pluralise
 from rescorer.text import EVENT_PATTERNS, Normaliser, NormaliserSettings
 
 MAX_EXAMPLES = 3
@@ -108,6 +109,15 @@ def find_equated(lists: Iterable[Iterable[str]], read: Normaliser, compared: Nor
     for texts in lists:
         tally.add(texts)
     return tally.stats()
+
+
+def describe_equated(found: EqualTexts) -> str:
+    """What the normaliser of a bundle hides from its models, in a sentence."""
+    texts = pluralise(found.beyond, "text that differs", "texts that differ")
+    return (
+        f"the bundle's own normaliser gives its models the same words for {texts} from another of its list: "
+        f"{found.quote_beyond()}"
+    )
 
 
 def _keep(examples: list[tuple[str, str]], first: str, second: str) -> None:

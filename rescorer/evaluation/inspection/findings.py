@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from rescorer.errors import pluralise
-from rescorer.evaluation.inspection.equal_texts import EqualTexts
+from rescorer.evaluation.inspection.equal_texts import EqualTexts, describe_equated
 from rescorer.evaluation.inspection.finding import Finding, Severity
 from rescorer.evaluation.inspection.list_stats import ErrorStats, ListStats
 from rescorer.evaluation.inspection.models import ModelStats, WeightStats
@@ -230,16 +230,11 @@ def _judge_equal_texts(equal: Mapping[str, EqualTexts]) -> Iterator[Finding]:
         yield Finding("note", "equal_texts", message)
     read = equal.get("bundle")
     if read is not None and read.beyond:
-        message = (
-            "the bundle's own normaliser gives its models the same words for "
-            f"{pluralise(read.beyond, 'text')} that {'is' if read.beyond == 1 else 'are'} not the same: "
-            f"{read.quote_beyond()}"
-        )
         advice = (
             "Its models cannot choose between them; errors are counted by other rules all the same. Train "
             'models on text with "rules": 2 in the settings of the normaliser.'
         )
-        yield Finding("warning", "bundle_equates", message, advice)
+        yield Finding("warning", "bundle_equates", describe_equated(read), advice)
 
 
 def _judge_errors(errors: ErrorStats) -> Iterator[Finding]:

@@ -63,6 +63,7 @@ class ModelRepository:
         self._folder, self._single = folder, single
         self.models, self._max_bytes = models, max_bytes
         self.dictionary: Path | None = None  # of pronunciations; None: the installed one
+        self.language = ""  # of the texts that are compared; empty: that of each bundle
         self._serving: dict[str, Version] = {}  # by the model to serve, the default first
         self._loaded: dict[str, Version] = {}  # by label, including retired versions
         self._refused: dict[str, tuple[Fingerprint, RescorerError]] = {}  # by label
@@ -225,11 +226,11 @@ class ModelRepository:
             raise BundleError(f"{found.folder}: the manifest says {bundle.label}; expected {found.label}")
         if loaded is not None:
             _check_unchanged(bundle.manifest, loaded)
-            loaded.ranker, loaded.fingerprint = make_ranker(bundle, self.dictionary), current
+            loaded.ranker, loaded.fingerprint = make_ranker(bundle, self.dictionary, self.language), current
             changes.changed.append(bundle.label)
             return loaded
         facts = await asyncio.to_thread(read_model_facts, bundle)
-        version = Version(make_ranker(bundle, self.dictionary), facts, current)
+        version = Version(make_ranker(bundle, self.dictionary, self.language), facts, current)
         await self.wait_for_unloads()
         self._check_memory(version, found)
         began = time.perf_counter()

@@ -100,6 +100,7 @@ def _print_remarks(evaluation: Evaluation) -> None:
         for part in evaluation.parts
     }
     print_out(f"intervals of 95 %: bootstrap of {', '.join(sorted(drawn))}; gains are over the first pass")
+    print_out(f"words are compared by {evaluation.normaliser.settings.describe()}")
     warnings = dict.fromkeys(part.significance.bootstrap.warning for part in evaluation.parts)
     for line in (*warnings, *evaluation.notes):
         if line:
