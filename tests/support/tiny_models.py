@@ -106,11 +106,13 @@ def write_bundle(
     neural: bool = True,
     carried: bool = False,
     network: tuple[NeuralModel, Vocabulary] | None = None,
+    text: NormaliserSettings | None = None,
 ) -> Path:
     """Write a complete bundle to ``folder``/tiny/1 and return that path.
 
     Args:
         network: None for a random LSTM.
+        text: settings of the normaliser; None for the default ones.
     """
 
     def fill(partial: Path) -> dict:
@@ -124,7 +126,7 @@ def write_bundle(
             save_model(*(network or random_network(carried=carried)), partial / "neural")
             models["neural"] = {"kind": "neural", "path": "neural"}
             mixture = {"ngram": 0.5, "neural": 0.5}
-        (partial / "text.json").write_text(NormaliserSettings().to_json())
+        (partial / "text.json").write_text((text or NormaliserSettings()).to_json())
         (partial / "weights").mkdir()
         default = weights or Weights("default", {"acoustic": 1.0}, {"mixture": 2.0}, 0.1, -1.0, mixture)
         (partial / "weights" / "default.json").write_text(json.dumps(weights_to_dict(default)))
