@@ -14,7 +14,7 @@ from rescorer.evaluation.calibration.outcomes import (
     judge_utterance,
     judge_words,
 )
-from rescorer.evaluation.error_rate.alternations import expand_alternations
+from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING
 from rescorer.pipeline import Rescorer
 from rescorer.trie import Words
 from rescorer.types import NBestList, RescoredList, Weights
@@ -90,7 +90,7 @@ def _judge_list(
     if nbest.reference is None:
         message = "no reference; give references with --reference FILE"
         raise InvalidList(message, list_id=nbest.id, field="reference")
-    readings = [normalise(" ".join(words)) for words in expand_alternations(nbest.reference, nbest.id)]
+    readings = [normalise(" ".join(words)) for words in DEFAULT_COUNTING.expand(nbest.reference, nbest.id)]
     totals = np.empty(len(nbest.hypotheses))
     for hypothesis in scored.hypotheses:
         totals[hypothesis.original_rank] = hypothesis.total

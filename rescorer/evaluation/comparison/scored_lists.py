@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.error_rate.oracle import (
     ALL,
@@ -45,6 +44,13 @@ class ScoredList:
     """Which hypotheses take part in rankings."""
     context: Words = ()
     """Canonical words of what was said before."""
+    counting: CountingSettings = DEFAULT_COUNTING
+    """How the errors were counted."""
+
+    @property
+    def readings(self) -> tuple[Words, ...]:
+        """All readings of the reference, as written."""
+        return self.counting.expand(self.reference, self.nbest.id)
 
     @property
     def first_pass_index(self) -> int:
@@ -148,7 +154,9 @@ def _count_lists(
         said = (spoken.words for spoken in normalise_previous(nbest.previous, normalise))
         context = join_words(said, normalise(nbest.context))
         scored.append(
-            ScoredList(nbest, evaluated, reference, scores, words, order, first_totals, selection, context)
+            ScoredList(
+                nbest, evaluated, reference, scores, words, order, first_totals, selection, context, counting
+            )
         )
     return scored, errors
 
@@ -166,5 +174,5 @@ def score_references(
     rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights | None = None
 ) -> list[TextScore]:
     """Score the references with all models, taking the first reading of each."""
-    texts = [" ".join(expand_alternations(item.reference)[0]) for item in scored]
+    texts = [" ".join(item.readings[0]) for item in scored]
     return rescorer.score_text(texts, weights=weights)

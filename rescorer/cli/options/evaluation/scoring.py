@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -56,10 +56,23 @@ class CountingOptions:
         bool,
         typer.Option("--fragments", help="With sclite: match wo- with words that start with wo (its -F)."),
     ] = False
+    alternations: Annotated[
+        Literal["on", "off"],
+        typer.Option(
+            help="on: { a / b / @ } is a choice, in references and hypotheses, and the reading that fits "
+            "best counts; off: braces are ordinary characters, as in Buckwalter's transliteration."
+        ),
+    ] = "on"
 
     def settings(self) -> CountingSettings:
         """Raises ConfigError if the options contradict each other."""
-        return CountingSettings(self.counting, self.characters, self.optional_words, self.fragments)
+        return CountingSettings(
+            self.counting,
+            self.characters,
+            self.optional_words,
+            self.fragments,
+            alternations=self.alternations == "on",
+        )
 
 
 def choose_normaliser(path: Path | None, rescorer: Rescorer | None) -> Normaliser:
