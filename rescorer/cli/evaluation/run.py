@@ -100,7 +100,9 @@ def evaluate_files(files: Sequence[str], options: EvaluationOptions, rescorer: R
     first_pass, selection = parse_first_pass(options.first_pass), options.selection.selection()
     if selection.merge and rescorer is None and first_pass is None:
         raise ConfigError("--merge adds up probabilities: give the scores with --first-pass, or a --bundle")
-    read_lists = make_list_reader(options.reference, options.lists)
+    read_lists = make_list_reader(
+        options.reference, options.lists, alternations=options.counting.settings().alternations
+    )
     words = choose_normaliser(options.normaliser, rescorer)
     if rescorer is not None:
         options.phrases.apply(rescorer.ranker)

@@ -35,6 +35,9 @@ BYTE_ORDER_MARK = "\ufeff"
 class EncodingError(FormatError):
     """A line of a file is not text in the expected encoding."""
 
+    text = ""
+    """The line, with U+FFFD in place of what is not text."""
+
 
 def source_name(source: Source) -> str:
     """Return the name of a source for error messages: for a file, the name that the user gave."""
@@ -263,7 +266,9 @@ def _decode_line(raw: bytes | None, name: str, number: int, limit: int, encoding
         line = raw.decode(encoding)
     except UnicodeDecodeError as error:
         message = f"not {encoding.upper()}: {error.reason} at byte {error.start + 1}"
-        return EncodingError(message, file=name, line=number)
+        invalid = EncodingError(message, file=name, line=number)
+        invalid.text = raw.decode(encoding, "replace")
+        return invalid
     if "\0" in line:
         return FormatError("contains NUL bytes; expected text", file=name, line=number)
     return (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).rstrip("\r")

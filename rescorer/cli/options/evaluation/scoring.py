@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -13,11 +13,17 @@ import typer
 from rescorer.bundle import read_normaliser
 from rescorer.cli.options.lists import ListInputOptions, Lists
 from rescorer.cli.output import MAX_EXAMPLES, Rejections
-from rescorer.errors import ConfigError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
-from rescorer.evaluation.error_rate.time_alignment import align_by_time
+from rescorer.evaluation.error_rate.time_alignment import align_recordings
 from rescorer.formats.nist.references import read_references
-from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
+from rescorer.formats.nist.trn_ctm import (
+    Recording,
+    is_stm,
+    read_recordings,
+    read_segments,
+    reject_choices,
+)
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
@@ -93,12 +99,18 @@ def choose_normaliser(path: Path | None, rescorer: Rescorer | None) -> Normalise
 
 
 def make_list_reader(
-    reference: str | None, options: ListInputOptions, *, transcripts: bool = False
+    reference: str | None,
+    options: ListInputOptions,
+    *,
+    transcripts: bool = False,
+    alternations: bool = False,
 ) -> Callable[[str], Lists]:
     """Build a function that reads the lists of a file with their references, by id or, for an stm, by time.
 
     Args:
         transcripts: also read files with one text per id, in the formats of references.
+        alternations: write the alternatives of a ctm as ``{ a / b }``, for texts that are only counted;
+            otherwise, recordings with alternatives are rejected.
 
     Raises:
         ConfigError: the options do not fit an stm.
@@ -108,8 +120,15 @@ def make_list_reader(
             raise ConfigError(
                 "an stm scores a ctm and names its speakers: omit --map, --stream, --groups and --format"
             )
-        segments = list(read_stm(reference))
-        return lambda file: iter(align_by_time(read_ctm(file), segments))
+        segments = list(read_segments(reference))
+
+        def read(file: str) -> Iterator[Recording | FormatError]:
+            for item in read_recordings(file):
+                if isinstance(item, Recording) and item.has_choices and not alternations:
+                    item = reject_choices(item, file)
+                yield item
+
+        return lambda file: align_recordings(read(file), segments)
     references = read_references(reference) if reference else {}
     return lambda file: add_references(options.read(file, transcripts=transcripts), references, file)
 
@@ -134,6 +153,8 @@ def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Li
         message = f"{file}: no lists for {len(unused):,} of {len(references):,} references: {examples}{more}"
         if without_reference is not None:
             message += f"; there is a list {without_reference!r} without a reference: are ids written alike?"
+            if any(without_reference.lower() == key.lower() for key in unused):
+                message += " They differ in case, which sclite ignores: write them in the same case"
         typer.echo(message, err=True)
 
 
