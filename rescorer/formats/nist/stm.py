@@ -54,7 +54,6 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     numbers: Counter[str] = Counter()
     for segment in read_segments(source):
         if isinstance(segment, DamagedSegment):
-            numbers[segment.speaker] += 1  # so that the ids after it stay the same
             yield segment
         elif not segment.is_ignored:
             list_id = format_segment_id(segment.speaker, numbers[segment.speaker])

@@ -252,7 +252,6 @@ class DamagedSegment(FormatError):
         super().__init__(error.message, file=error.file, line=error.line, field=error.field)
         self.channel = (columns[0], columns[1]) if len(columns) > 1 else None
         """Its file and channel, if it names them."""
-        self.speaker = columns[2] if len(columns) > 2 else ""
 
 
 def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
@@ -308,7 +307,8 @@ class LostRecording(FormatError):
 def read_recordings(source: Source) -> Iterator[Recording | FormatError]:
     """Yield the recordings of a ctm in file order, and a ``LostRecording`` for each that is damaged.
 
-    The lines of a recording must be adjacent, except that damaged lines may stand between them.
+    The lines of a recording must be adjacent, except that damaged lines may stand between them: what follows
+    another recording is a recording of its own.
 
     Raises:
         FormatError: If the source cannot be opened.
@@ -344,7 +344,6 @@ class _Reader:
     """Its words; None if it is lost."""
     stray: tuple[str, FormatError] | None = None
     """A damaged line since its last one that names no recording, with its only column."""
-    read: set[Channel] = field(default_factory=set)
     lost: set[Channel] = field(default_factory=set)
     errors: list[FormatError] = field(default_factory=list)
     """Errors that are yielded once the recording that is being read is complete."""
@@ -378,7 +377,6 @@ class _Reader:
                 yield Recording(
                     *self.channel, _group(self.words, self.file, self.first_line), self.first_line
                 )
-                self.read.add(self.channel)
             except FormatError as error:
                 self._lose(self.channel, error)
         yield from self.errors
@@ -392,9 +390,6 @@ class _Reader:
             stray = None
         yield from self.finish()
         self.channel, self.first_line, self.words = channel, line, None if channel in self.lost else []
-        if channel in self.read:
-            message = "its words are not together; sort the lines by file and channel"
-            self._lose(channel, FormatError(message, file=self.file, line=line))
         if stray:
             self._lose(channel, stray[1])
 
@@ -438,10 +433,11 @@ def read_ctm_lists(source: Source) -> Iterator[NBestList | InputError]:
     """
     name = source_name(source)
     for item in read_recordings(source):
-        if isinstance(item, Recording):
-            yield reject_choices(item, name) if item.has_choices else _build_list(item)
-        else:
-            yield item
+        if isinstance(item, Recording) and not item.has_choices:
+            yield _build_list(item)
+            continue
+        error = reject_choices(item, name) if isinstance(item, Recording) else item
+        yield FormatError(error.message, file=error.file, line=error.line, field=error.field)
 
 
 def reject_choices(recording: Recording, file: str) -> LostRecording:
