@@ -26,9 +26,10 @@ from rescorer.formats.nist.trn_ctm import (
     DamagedSegment,
     fit,
     fits_ctm,
+    fits_stm,
+    is_certain_stm,
     is_ctm,
     is_ignored,
-    is_number,
     is_stm,
     is_trn,
     parse_channel,
@@ -119,7 +120,7 @@ def looks_like(sample: Sample) -> str:
     """Return the evidence that a file is an stm, or an empty string."""
     if sample.is_folder:
         return ""
-    if fit(sample.lines, COMMENT, _fits, _is_certain):
+    if fit(sample.lines, COMMENT, fits_stm, is_certain_stm):
         return EVIDENCE
     return "a file name that ends with .stm" if is_stm(sample.path.name) else ""
 
@@ -132,7 +133,7 @@ def find_damaged(sample: Sample) -> dict[str, str]:
     tests = (
         ("trn", COMMENT, is_trn, is_trn, TRN_EVIDENCE),
         ("ctm", ";", fits_ctm, is_ctm, CTM_EVIDENCE),
-        ("stm", COMMENT, _fits, _is_certain, EVIDENCE),
+        ("stm", COMMENT, fits_stm, is_certain_stm, EVIDENCE),
     )
     return {
         name: f"{evidence}, though not all"
@@ -140,14 +141,3 @@ def find_damaged(sample: Sample) -> dict[str, str]:
         if not sample.is_folder and not sample.record
         if fit(sample.lines, comment, fits, is_certain, DAMAGED_SHARE)
     }
-
-
-def _fits(text: str) -> bool:
-    columns = split_words(text)
-    return len(columns) > 4 and is_number(columns[3]) and is_number(columns[4])
-
-
-def _is_certain(text: str) -> bool:
-    """Whether a line cannot be one of a ctm, whose third column is a time."""
-    _, _, speaker, _, _, *words = split_words(text)
-    return not is_number(speaker) or (bool(words) and not fits_ctm(text))

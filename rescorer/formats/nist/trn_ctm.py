@@ -522,7 +522,8 @@ def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
 
 def looks_like_trn(sample: Sample) -> str:
     """Return the evidence that a file is a trn, or an empty string."""
-    is_likely = not sample.record and fit(sample.lines, COMMENT, is_trn, is_trn)
+    lines = sample.lines
+    is_likely = not sample.record and fit(lines, COMMENT, lambda text: parse_trn(text) is not None, is_trn)
     return TRN_EVIDENCE if is_likely and not sample.is_folder else ""
 
 
@@ -550,8 +551,8 @@ def fit(lines: Sequence[str], comment: str, fits: LineTest, is_certain: LineTest
 
 
 def is_trn(text: str) -> bool:
-    """Whether a line can be read as a trn."""
-    return parse_trn(text) is not None
+    """Whether a line can be read as a trn, and is not one of a ctm or stm that ends in parentheses."""
+    return parse_trn(text) is not None and not (fits_ctm(text) or fits_stm(text))
 
 
 def fits_ctm(text: str) -> bool:
@@ -567,6 +568,18 @@ def is_ctm(text: str) -> bool:
     """Whether a line of a ctm can be nothing else: a line of SRILM's scores is one of numbers."""
     file, channel, *_, word = split_words(text)[:5]
     return not (is_number(file) and is_number(channel) and word[0].isdigit())
+
+
+def fits_stm(text: str) -> bool:
+    """Whether a line has the columns of an stm."""
+    columns = split_words(text)
+    return len(columns) > 4 and is_number(columns[3]) and is_number(columns[4])
+
+
+def is_certain_stm(text: str) -> bool:
+    """Whether a line that fits an stm cannot be one of a ctm, whose third column is a time."""
+    _, _, speaker, _, _, *words = split_words(text)
+    return not is_number(speaker) or (bool(words) and not fits_ctm(text))
 
 
 def is_number(text: str) -> bool:
