@@ -35,8 +35,7 @@ class Token(NamedTuple):
     """Starts or ends with a hyphen: any word that agrees in the remaining letters matches (sclite -F)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arc:
+class Arc(NamedTuple):
     """A word of a network."""
 
     token: Token | None
@@ -132,14 +131,17 @@ def _next_row(word: Token | None, previous: Sequence[Sequence[_Cell]], hypothesi
         else [min(cells, key=_cost) for cells in zip(*previous, strict=True)]
     )
     row = [_delete(above[0], word)]
-    for column, arc in enumerate(hypothesis.arcs, 1):
-        token, predecessors = arc.token, arc.predecessors
+    for column, (token, predecessors) in enumerate(hypothesis.arcs, 1):
+        is_chain = len(predecessors) == 1
         deletion = _delete(above[column], word)
-        insertion = _insert(_cheapest(row, predecessors), token)
+        insertion = _insert(row[predecessors[0]] if is_chain else _cheapest(row, predecessors), token)
         best = deletion if deletion.cost < insertion.cost else insertion
         if word is not None and token is not None:  # the null word is paired with no word
-            start = min((_cheapest(cells, predecessors) for cells in previous), key=_cost)
-            cost, substitutions, deletions, insertions, words = start
+            if is_chain:
+                cost, substitutions, deletions, insertions, words = above[predecessors[0]]
+            else:  # of equal ones, sclite takes the first arc of the reference
+                cheapest = (_cheapest(cells, predecessors) for cells in previous)
+                cost, substitutions, deletions, insertions, words = min(cheapest, key=_cost)
             wrong = not words_match(word, token)
             cost = _add_float32(cost, SUBSTITUTION_COST * wrong)
             if cost <= best.cost:

@@ -39,6 +39,13 @@ NormaliserOption = Annotated[
     Path | None,
     typer.Option(help="JSON file of normaliser settings; default: those of the bundle, or lower case."),
 ]
+AlternationsOption = Annotated[
+    Literal["on", "off"],
+    typer.Option(
+        help="on: { a / b / @ } is a choice, in references and hypotheses, and the reading that fits best "
+        "counts; off: braces are ordinary characters, as in Buckwalter's transliteration."
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +69,7 @@ class CountingOptions:
         bool,
         typer.Option("--fragments", help="With sclite: match wo- with words that start with wo (its -F)."),
     ] = False
-    alternations: Annotated[
-        Literal["on", "off"],
-        typer.Option(
-            help="on: { a / b / @ } is a choice, in references and hypotheses, and the reading that fits "
-            "best counts; off: braces are ordinary characters, as in Buckwalter's transliteration."
-        ),
-    ] = "on"
+    alternations: AlternationsOption = "on"
 
     def settings(self) -> CountingSettings:
         """Raises ConfigError if the options contradict each other."""
