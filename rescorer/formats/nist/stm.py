@@ -3,7 +3,7 @@
 As in sclite, the id of a segment is its speaker and a number, starting at 000. Its file, channel, times and
 labels are fields of the list; its speaker is the group. The syntax is that of sclite's manual,
 https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm; ``trn_ctm`` parses the lines. Only the text of a
-segment excludes it from scoring, whoever its speaker is: ``inter_segment_gap`` is a speaker like any other.
+segment excludes it from scoring: the speakers ``inter_segment_gap`` and ``excluded_region`` are like others.
 """
 
 from __future__ import annotations

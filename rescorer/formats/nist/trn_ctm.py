@@ -65,7 +65,7 @@ STREAM = "first_pass"
 SCORE_NATS = 1024 * math.log(1.0001)
 """Nats in a unit of these scores, which are logarithms to the base 1.0001 without their last 10 bits."""
 LABELS = re.compile(r"<[^ \t\r\f\v]*([ \t\r\f\v]+|$)")
-"""As in NIST's own readers, the first word of a segment if it begins with ``<``."""
+"""The first word of a segment if it begins with ``<``, which is what NIST's own reader takes for labels."""
 
 
 @dataclass(frozen=True, slots=True)
