@@ -63,6 +63,19 @@ def test_alignments_and_places_of_errors_read_choices(run, tmp_path, counting):
     assert [system["errors"] for system in json.loads(out)["systems"]] == [0, 1]
 
 
+def test_combine_publishes_no_words_of_choices(run, tmp_path):
+    (tmp_path / "a.trn").write_text("we {saw / sow} the sea (u1)\nno way out (u2)\n{lbyt (u3)\n")
+    (tmp_path / "b.trn").write_text("we saw the sea (u1)\nno way out (u2)\n{lbyt (u3)\n")
+    call = ["combine", tmp_path / "a.trn", tmp_path / "b.trn", "--to", "trn", "-o", tmp_path / "out.trn"]
+    code, _, err = run(*call)
+    assert code == 1
+    assert "list 'u1', hypothesis 0, text: has alternatives" in err
+    assert "sow" not in (tmp_path / "out.trn").read_text()
+    assert "(u3)" in (tmp_path / "out.trn").read_text()
+    code, _, _ = run(*call, "--alternations", "off")
+    assert (code, "(u1)" in (tmp_path / "out.trn").read_text()) == (0, True)
+
+
 CTM = """\
 f1 A zero 0.2 the
 f1 A 0.2 0.2 sea

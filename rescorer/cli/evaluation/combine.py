@@ -17,6 +17,7 @@ from rescorer.cli.options.evaluation.scoring import (
     choose_normaliser,
     collect_lists,
     make_list_reader,
+    reject_choices,
 )
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.evaluation.combination import render_combination, summarise
@@ -112,7 +113,9 @@ def combine(
     check_output_path("-o", Path(output))
     rejected = Rejections()
     normalise = choose_normaliser(options.normaliser, None).normalise
-    read_lists = make_list_reader(reference, options.lists)
+    read_all = make_list_reader(reference, options.lists)
+    has_choices = options.counting.settings().alternations
+    read_lists = (lambda file: reject_choices(read_all(file))) if has_choices else read_all
     utterances = read_utterances(files, read_lists, normalise, rejected)
     judged = [item for item in utterances if item.reference is not None]
     report = None

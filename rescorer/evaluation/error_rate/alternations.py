@@ -33,6 +33,14 @@ def has_marks(text: str) -> bool:
     return OPEN in text or CLOSE in text or EMPTY in text
 
 
+def has_choices(text: str) -> bool:
+    """Whether a text has alternatives; braces that do not match are characters."""
+    try:
+        return any(not isinstance(part, str) for part in parse_alternations(text))
+    except InvalidList:
+        return False
+
+
 def parse_alternations(text: str, list_id: str = "", field: str = "reference") -> tuple[Part, ...]:
     """Parse braces as sclite does.
 

@@ -13,7 +13,8 @@ import typer
 from rescorer.bundle import read_normaliser
 from rescorer.cli.options.lists import ListInputOptions, Lists
 from rescorer.cli.output import MAX_EXAMPLES, Rejections
-from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.evaluation.error_rate.alternations import has_choices
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.evaluation.error_rate.time_alignment import align_recordings
 from rescorer.formats.nist.references import read_references
@@ -22,8 +23,8 @@ from rescorer.formats.nist.trn_ctm import (
     is_stm,
     read_recordings,
     read_segments,
-    reject_choices,
 )
+from rescorer.formats.nist.trn_ctm import reject_choices as reject_recording
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
@@ -126,12 +127,27 @@ def make_list_reader(
         def read(file: str) -> Iterator[Recording | FormatError]:
             for item in read_recordings(file):
                 if isinstance(item, Recording) and item.has_choices and not alternations:
-                    item = reject_choices(item, file)
+                    item = reject_recording(item, file)
                 yield item
 
         return lambda file: align_recordings(read(file), segments)
     references = read_references(reference) if reference else {}
     return lambda file: add_references(options.read(file, transcripts=transcripts), references, file)
+
+
+def reject_choices(lists: Lists) -> Lists:
+    """Yield the lists, and an error in place of one whose hypotheses have alternatives.
+
+    For what reads a hypothesis as one sequence of words: it would publish the words of all alternatives.
+    """
+    for item in lists:
+        texts = (one.text for one in item.hypotheses) if isinstance(item, NBestList) else ()
+        index = next((index for index, text in enumerate(texts) if has_choices(text)), None)
+        if isinstance(item, NBestList) and index is not None:
+            message = "has alternatives; expected one sequence of words, or --alternations off"
+            yield InvalidList(message, list_id=item.id, hypothesis=index, field="text")
+        else:
+            yield item
 
 
 def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
