@@ -239,11 +239,12 @@ _FORMATS = (
     ),
     Format(
         "trn",
-        "NIST transcripts: words (id); one hypothesis per list",
-        "no scores",
+        "NIST transcripts: words (id), or PocketSphinx's words (id score); one hypothesis per list",
+        "no scores, or PocketSphinx's integers, converted to natural log-probabilities",
         trn_ctm.read_trn_lists,
         trn_ctm.looks_like_trn,
         trn_ctm.trn_writer,
+        suffix=".trn",
         one_best=True,
     ),
     Format(
@@ -253,6 +254,7 @@ _FORMATS = (
         trn_ctm.read_ctm_lists,
         trn_ctm.looks_like_ctm,
         trn_ctm.ctm_writer,
+        suffix=".ctm",
         hypothesis_fields=frozenset({WORDS_FIELD}),
         word_fields=frozenset({"word", *NUMBER_KEYS}),
         one_best=True,

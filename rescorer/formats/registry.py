@@ -14,6 +14,7 @@ from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
 from rescorer.formats.base import FormatChoice
 from rescorer.formats.catalogue import FORMATS
 from rescorer.formats.io.sniff import read_sample
+from rescorer.formats.nist.stm import find_damaged
 from rescorer.types import NBestList
 
 
@@ -52,6 +53,8 @@ def detect(path: str | Path) -> tuple[str, str]:
     matches = {
         name: evidence for name, format_ in FORMATS.items() if (evidence := format_.looks_like(sample))
     }
+    if not matches:
+        matches = find_damaged(sample)
     if not matches:
         matches = {
             name: f"a file name that ends in {format_.suffix}"

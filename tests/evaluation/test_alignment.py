@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import time
 from functools import cache
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -152,15 +154,95 @@ def parse_marks(word: str) -> Token:
     return Token(text, optional, text.endswith("-") or (text.startswith("-") and not optional))
 
 
-@given(st.lists(PARTS, max_size=4).map(" ".join), st.lists(WORDS, max_size=5))
+TEXTS = st.lists(PARTS, max_size=4).map(" ".join)
+
+
+def read_tokens(text: str) -> list[list[Token]]:
+    """All readings of a text; sclite's null word stands for no word outside braces too."""
+    return [[parse_marks(word) for word in reading if word != "@"] for reading in expand_alternations(text)]
+
+
+@given(TEXTS, TEXTS)
 def test_networks_match_brute_force(reference, hypothesis):
-    heard = [parse_marks(word) for word in hypothesis]
-    readings = expand_alternations(reference)
-    tokens_of_readings = [[parse_marks(word) for word in reading if word != "@"] for reading in readings]
-    cheapest = [all_cheapest(reading, heard) for reading in tokens_of_readings]
+    pairs = product(read_tokens(reference), read_tokens(hypothesis))
+    cheapest = [all_cheapest(said, heard) for said, heard in pairs]
     lowest = min(cost for cost, _ in cheapest)
     possible = set().union(*(found for cost, found in cheapest if cost == lowest))
-    assert kinds(EVERYTHING.counter_for(reference, split)(" ".join(hypothesis))) in possible
+    assert kinds(EVERYTHING.counter_for(reference, split)(hypothesis)) in possible
+
+
+@given(TEXTS, TEXTS)
+def test_fewest_errors_are_those_of_the_closest_readings(reference, hypothesis):
+    pairs = product(expand_alternations(reference), expand_alternations(hypothesis))
+    expected = min((count_errors(said, heard) for said, heard in pairs), key=lambda counts: counts.errors)
+    found = CountingSettings().counter_for(reference, split)(hypothesis)
+    assert (found.errors, found.reference_words) == (expected.errors, expected.reference_words)
+
+
+@given(TEXTS)
+def test_a_text_matches_itself_and_each_of_its_readings(text):
+    for method in ("levenshtein", "sclite"):
+        for reading in expand_alternations(text):
+            for pair in ((text, text), (text, " ".join(reading)), (" ".join(reading), text)):
+                assert CountingSettings(method).counter_for(pair[0], split)(pair[1]).errors == 0
+
+
+@pytest.mark.parametrize("method", ["levenshtein", "sclite"])
+@pytest.mark.parametrize(
+    ("reference", "hypothesis", "expected"),
+    [
+        ("a { b / @ } c", "a {b / @} c", (0, 0, 0)),
+        ("a c", "a { b / @ } c", (0, 0, 0)),
+        ("a b c", "a { x / { b / y } } c", (0, 0, 0)),
+        ("so is the sea", "s {o/is} is {th/t} sees", (3, 0, 1)),
+        ("a b", "{ a / b } { c d / @ }", (0, 1, 0)),
+    ],
+)
+def test_counts_alternatives_in_hypotheses(method, reference, hypothesis, expected):
+    assert kinds(CountingSettings(method).counter_for(reference, split)(hypothesis))[:3] == expected
+
+
+def test_null_word_outside_braces_is_sclites():
+    assert kinds(CountingSettings("sclite").counter_for("a b", split)("a @ b"))[:3] == (0, 0, 0)
+    assert kinds(CountingSettings().counter_for("a @ b", split)("a b"))[:3] == (0, 1, 0)
+
+
+BUCKWALTER = "{lkbyr ktb }l wqA}l"
+
+
+@pytest.mark.parametrize("method", ["levenshtein", "sclite"])
+def test_braces_that_are_letters_lose_nothing(method):
+    """Braces without a slash that touch letters are letters; alone or crossed, they are so on request."""
+    count = CountingSettings(method).counter_for(BUCKWALTER, split, "u1")
+    assert (count(BUCKWALTER).errors, count(BUCKWALTER.replace("{", "A")).errors) == (0, 1)
+    assert count(BUCKWALTER.replace("{", "").replace("}", "")).errors == 3
+    with pytest.raises(InvalidList, match=r"list 'u1', text: .*: '{lrjl'; .*--alternations off"):
+        count("{lrjl")
+    off = CountingSettings(method, alternations=False)
+    for text in ("{lrjl", "}", "{ a / b }", "a @ b", "}}{{ /"):
+        assert off.counter_for(text, split)(text).errors == 0
+        assert off.counter_for(text, split)("x " + text).errors == 1
+        assert off.counter_for(text, split)("").reference_words == len(text.split())
+
+
+def test_names_malformed_choices_of_hypotheses():
+    count = CountingSettings().counter_for("a", split, "u1")
+    for text, named in (("x { a / b", "{ a / b"), ("a / b } c", "a / b }"), ("{ a / { b }", "{ a / { b }")):
+        with pytest.raises(InvalidList, match=f"list 'u1', text: .*{re.escape(repr(named))}; "):
+            count(text)
+    with pytest.raises(InvalidList, match="list 'u1', text: alternations give more than 256 readings"):
+        count("{ a / b } " * 9)
+
+
+@given(st.text("{}/ aw", max_size=12))
+def test_every_character_of_a_text_without_choices_is_kept(text):
+    """A text in which braces are no choices has itself as its only reading."""
+    try:
+        readings = expand_alternations(text)
+    except InvalidList:
+        return
+    if "/" not in text and "{ " not in text:
+        assert readings == (split(text),)
 
 
 @pytest.mark.parametrize(

@@ -173,7 +173,7 @@ def test_rejects_list_options_with_an_stm(monkeypatch, capsys):
 
 
 def random_pair(draw: random.Random, options: str) -> tuple[str, str]:
-    """A reference with nested alternatives, and a hypothesis; few distinct words, so that ties are common."""
+    """Reference and hypothesis with nested alternatives; few distinct words, so that ties are common."""
     vocabulary = "abcdefgh"[: draw.choice([1, 2, 3, 8])]
 
     def word() -> str:
@@ -185,14 +185,15 @@ def random_pair(draw: random.Random, options: str) -> tuple[str, str]:
     def part(depth: int) -> str:
         # sclite reorders alternatives, and thereby ties, when it splits words into characters
         if depth > 3 or "-c" in options or draw.random() < 0.7:
-            return word()
+            return "@" if draw.random() < 0.03 else word()
         ways = [draw.choice(["@", sequence(depth + 1, 3)]) for _ in range(draw.randint(1, 3))]
         return "{ " + " / ".join(ways) + " }"
 
     def sequence(depth: int, longest: int) -> str:
         return " ".join(part(depth) for _ in range(draw.randint(min(depth, 1), longest)))
 
-    return sequence(0, 8), " ".join(word() for _ in range(draw.randint(0, 10)))
+    plain = " ".join(word() for _ in range(draw.randint(0, 10)))
+    return sequence(0, 8), draw.choice([plain, sequence(0, 8)])
 
 
 @installed

@@ -12,7 +12,7 @@ import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation.inputs import WeightedListOptions
-from rescorer.cli.options.evaluation.scoring import collect_lists, make_list_reader
+from rescorer.cli.options.evaluation.scoring import AlternationsOption, collect_lists, make_list_reader
 from rescorer.cli.options.models import BundleOption, DeviceOption
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import check_streams
@@ -24,6 +24,7 @@ from rescorer.errors import FormatError, pluralise
 from rescorer.evaluation.calibration.claims import Claims, make_claims
 from rescorer.evaluation.calibration.fitting import Division
 from rescorer.evaluation.calibration.judging import Judgement, judge, replace_nan
+from rescorer.evaluation.error_rate.counting import CountingSettings
 from rescorer.evaluation.tuning.fingerprint import count_tuning_lists
 from rescorer.evaluation.tuning.folds import Folds, make_folds
 from rescorer.extensions.rerankers import used_rerankers
@@ -41,6 +42,7 @@ class CalibrationOptions(WeightedListOptions):
     """Lists with references, and how they are ranked."""
 
     selection: SelectionOptions
+    alternations: AlternationsOption = "on"
 
 
 @expand_options
@@ -79,7 +81,12 @@ def calibrate(
     check_streams(lists, weights, options.lists, file)
     selection = options.selection
     claims, errors = make_claims(
-        rescorer, lists, weights, merge=selection.merge, drop_empty=selection.drop_empty
+        rescorer,
+        lists,
+        weights,
+        merge=selection.merge,
+        drop_empty=selection.drop_empty,
+        counting=CountingSettings(alternations=options.alternations == "on"),
     )
     for error in errors:
         rejected.add(error)

@@ -16,6 +16,7 @@ from rescorer.cli.options.evaluation.scoring import (
     ReferenceOption,
     collect_lists,
     make_list_reader,
+    reject_choices,
 )
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.cli.render.evaluation.combination import render_combination, summarise
@@ -116,7 +117,9 @@ def combine(
     check_output_path("-o", Path(output))
     rejected = Rejections()
     normaliser = options.text.make_normaliser()
-    read_lists = make_list_reader(reference, options.lists)
+    read_all = make_list_reader(reference, options.lists)
+    has_choices = options.counting.settings().alternations
+    read_lists = (lambda file: reject_choices(read_all(file))) if has_choices else read_all
     utterances = read_utterances(files, read_lists, normaliser, rejected)
     judged = [item for item in utterances if item.reference is not None]
     report = None

@@ -102,8 +102,10 @@ def compare(
     check_export(export)
     by, test_names = significance.by, parse_tests(significance.tests)
     weights = parse_first_pass(first_pass)
-    read_lists = make_list_reader(reference, options.lists, transcripts=True)
     normaliser, counting = options.text.make_normaliser(), options.counting.settings()
+    read_lists = make_list_reader(
+        reference, options.lists, transcripts=True, alternations=counting.alternations
+    )
     rejected = Rejections()
     systems = [
         recognise_file(file, read_lists(file), options.lists, normaliser, counting, weights, rejected)

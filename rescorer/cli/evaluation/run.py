@@ -99,7 +99,9 @@ def evaluate_files(files: Sequence[str], options: EvaluationOptions, rescorer: R
     first_pass, selection = parse_first_pass(options.first_pass), options.selection.selection()
     if selection.merge and rescorer is None and first_pass is None:
         raise ConfigError("--merge adds up probabilities: give the scores with --first-pass, or a --bundle")
-    read_lists = make_list_reader(options.reference, options.lists)
+    read_lists = make_list_reader(
+        options.reference, options.lists, alternations=options.counting.settings().alternations
+    )
     normaliser = options.text.make_normaliser(rescorer.bundle if rescorer else None)
     if rescorer is not None:
         rescorer.ranker.text_normaliser = normaliser

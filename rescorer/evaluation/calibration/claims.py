@@ -14,7 +14,7 @@ from rescorer.evaluation.calibration.outcomes import (
     judge_utterance,
     judge_words,
 )
-from rescorer.evaluation.error_rate.alternations import expand_alternations
+from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
 from rescorer.pipeline import Rescorer
 from rescorer.trie import Words
 from rescorer.types import NBestList, RescoredList, Weights
@@ -44,11 +44,13 @@ def make_claims(
     *,
     merge: bool = False,
     drop_empty: bool = False,
+    counting: CountingSettings = DEFAULT_COUNTING,
 ) -> tuple[Claims | None, list[InvalidList]]:
     """Score lists and judge their best hypotheses under complete weights and their decision rule.
 
     Args:
         merge, drop_empty: as in ``Rescorer.rescore``; they may change which hypothesis is the best.
+        counting: whether references have alternatives.
 
     Returns:
         The claims, None if there is no valid list; and the error of each list that is not valid.
@@ -64,7 +66,7 @@ def make_claims(
     words: list[Claim] = []
     for nbest, totals, decision in zip(lists, scored, decided, strict=True):
         try:
-            utterance, list_words = _judge_list(nbest, totals, decision, normalise)
+            utterance, list_words = _judge_list(nbest, totals, decision, normalise, counting)
         except InvalidList as error:
             errors.append(error)
             continue
@@ -81,6 +83,7 @@ def _judge_list(
     scored: RescoredList | InvalidList,
     decided: RescoredList | InvalidList,
     normalise: Callable[[str], Words],
+    counting: CountingSettings,
 ) -> tuple[Claim, Claim]:
     """Judge the best hypothesis of ``decided`` and its words; raises InvalidList if that is not possible."""
     if isinstance(scored, InvalidList):
@@ -90,7 +93,7 @@ def _judge_list(
     if nbest.reference is None:
         message = "no reference; give references with --reference FILE"
         raise InvalidList(message, list_id=nbest.id, field="reference")
-    readings = [normalise(" ".join(words)) for words in expand_alternations(nbest.reference, nbest.id)]
+    readings = [normalise(" ".join(words)) for words in counting.expand(nbest.reference, nbest.id)]
     totals = np.empty(len(nbest.hypotheses))
     for hypothesis in scored.hypotheses:
         totals[hypothesis.original_rank] = hypothesis.total

@@ -99,7 +99,7 @@ def tune_and_judge(
     systems = _count_systems(tuner, names)
     best = _find_best(systems)
     alone = [replace(item, systems=(item.systems[names.index(best)],)) for item in utterances]
-    tuner_alone = RoverTuner(alone, tuner.counters, normalise)
+    tuner_alone = RoverTuner(alone, tuner.counters, normalise, tuner.counting)
     held_out = tuner.cross_validate(division)
     judged = [index for index, errors in enumerate(held_out) if errors is not None]
     if not judged:
@@ -128,7 +128,7 @@ def _make_tuner(
     utterances: Sequence[Utterance], normalise: Callable[[str], Words], counting: CountingSettings
 ) -> RoverTuner:
     counters = [counting.counter_for(item.reference or "", normalise, item.id) for item in utterances]
-    return RoverTuner(utterances, counters, normalise)
+    return RoverTuner(utterances, counters, normalise, counting)
 
 
 def _count_systems(tuner: RoverTuner, names: Sequence[str]) -> dict[str, list[WordErrors]]:

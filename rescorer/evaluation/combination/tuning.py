@@ -13,8 +13,7 @@ from rescorer.decision.rover import RoverSettings, build_network, vote
 from rescorer.evaluation.calibration.fitting import Division, fit_temperature
 from rescorer.evaluation.calibration.outcomes import Outcomes, collect_outcomes, judge_words
 from rescorer.evaluation.combination.utterances import Utterance
-from rescorer.evaluation.error_rate.alternations import expand_alternations
-from rescorer.evaluation.error_rate.counting import ErrorCounter
+from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings, ErrorCounter
 from rescorer.evaluation.error_rate.error_counts import WordErrors
 from rescorer.ranking import best_first
 from rescorer.trie import Words
@@ -49,11 +48,13 @@ class RoverTuner:
         utterances: utterances with references.
         counters: counts the errors of a text, per utterance.
         normalise: converts text to canonical words.
+        counting: settings of the counters.
     """
 
     utterances: Sequence[Utterance]
     counters: Sequence[ErrorCounter]
     normalise: Callable[[str], Words]
+    counting: CountingSettings = DEFAULT_COUNTING
     _errors: dict[RoverSettings, list[WordErrors]] = field(default_factory=dict)
     _outcomes: list[Outcomes] = field(default_factory=list)
 
@@ -142,7 +143,7 @@ class RoverTuner:
         parts = []
         for item in self.utterances:
             lists = item.systems[system]
-            readings = expand_alternations(item.reference or "", item.id)
+            readings = self.counting.expand(item.reference or "", item.id)
             words = [self.normalise(" ".join(reading)) for reading in readings]
             parts.append(judge_words(lists.words, lists.totals, int(best_first(lists.totals)[0]), words))
         return collect_outcomes(parts)

@@ -88,8 +88,9 @@ def align_rows(
     """Align the choices of the first pass and of a row for each list."""
     winners = zip(first_pass.winners.tolist(), row.winners.tolist(), strict=True)
     for item, (first, winner) in zip(scored, winners, strict=True):
-        before = aligner.align(item.reference, item.words[first])
-        after = before if winner == first else aligner.align(item.reference, item.words[winner])
+        texts = [hypothesis.text for hypothesis in item.nbest.hypotheses]
+        before = aligner.align(item.reference, texts[first])
+        after = before if winner == first else aligner.align(item.reference, texts[winner])
         is_generated = item.nbest.hypotheses[winner].generated is not None
         yield AlignedList(item.evaluated.id, before, after, is_generated)
 

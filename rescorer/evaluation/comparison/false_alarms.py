@@ -18,7 +18,6 @@ from rescorer.conversation import Phrase
 from rescorer.errors import InvalidList
 from rescorer.evaluation.comparison.scored_lists import ScoredList
 from rescorer.evaluation.components import collect_components
-from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.extensions import Phrases
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import TIE_DECIMALS
@@ -240,7 +239,7 @@ def _find_competing(item: ScoredList, phrases: Sequence[Phrase]) -> np.ndarray:
 
 def normalise_reference(item: ScoredList, normalise: Normalise) -> list[Words]:
     """The canonical words of each reading of a reference."""
-    return [normalise(" ".join(reading)) for reading in expand_alternations(item.reference)]
+    return [normalise(" ".join(reading)) for reading in item.readings]
 
 
 def draw_distractors(

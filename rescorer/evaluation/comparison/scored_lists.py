@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.error_rate.oracle import (
     ALL,
@@ -47,11 +46,18 @@ class ScoredList:
     """What was said before, in words as models read them."""
     words_read: Sequence[Words] = ()
     """Words of each hypothesis as models read them; empty: as they are compared."""
+    counting: CountingSettings = DEFAULT_COUNTING
+    """How the errors were counted."""
 
     @property
     def read(self) -> Sequence[Words]:
         """Words of each hypothesis as models read them; without models, ``words``."""
         return self.words_read or self.words
+
+    @property
+    def readings(self) -> tuple[Words, ...]:
+        """All readings of the reference, as written."""
+        return self.counting.expand(self.reference, self.nbest.id)
 
     @property
     def first_pass_index(self) -> int:
@@ -169,6 +175,7 @@ def _count_lists(
                 selection,
                 join_words(said, read(nbest.context)),
                 words_read,
+                counting,
             )
         )
     return scored, errors
@@ -187,5 +194,5 @@ def score_references(
     rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights | None = None
 ) -> list[TextScore]:
     """Score the references with all models, taking the first reading of each."""
-    texts = [" ".join(expand_alternations(item.reference)[0]) for item in scored]
+    texts = [" ".join(item.readings[0]) for item in scored]
     return rescorer.score_text(texts, weights=weights)

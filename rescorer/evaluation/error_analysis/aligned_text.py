@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import product
 from typing import Literal, NamedTuple
 
 from rapidfuzz.distance import Levenshtein
 
 from rescorer.evaluation.error_rate.alignment import GAP_COST, SUBSTITUTION_COST, trace_alignment
-from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.types import ErrorUnit
 
@@ -57,10 +57,10 @@ def align_tokens(reference: Tokens, hypothesis: Tokens, method: Method = "levens
 
 
 class Aligner:
-    """Aligns hypotheses with references that may have alternatives, by the method that counts their errors.
+    """Aligns hypotheses with references, by the method that counts their errors.
 
-    The reading that matches a hypothesis best counts. Transcription marks for optional words and fragments
-    are not interpreted: such words are aligned like others.
+    Both may have alternatives; the readings that match best count. Transcription marks for optional words
+    and fragments are not interpreted: such words are aligned like others.
     """
 
     def __init__(self, normalise: Callable[[str], Tokens], counting: CountingSettings) -> None:
@@ -71,17 +71,21 @@ class Aligner:
         """What is aligned."""
         return self._counting.unit
 
-    def align(self, reference: str, hypothesis: Tokens) -> Alignment:
-        """Align the canonical words of a hypothesis with a reference as written.
+    def align(self, reference: str, hypothesis: str | Tokens) -> Alignment:
+        """Align a hypothesis, as written or as canonical words, with a reference as written.
 
         Raises:
-            InvalidList: the alternatives of the reference are malformed.
+            InvalidList: the alternatives are malformed.
         """
-        texts = (" ".join(reading) for reading in expand_alternations(reference))
-        readings = dict.fromkeys(self.tokens(self._normalise(text)) for text in texts)
-        heard = self.tokens(hypothesis)
-        closest = min(readings, key=lambda reading: self._distance(reading, heard))
-        return align_tokens(closest, heard, self._counting.method)
+        said = self._read(reference)
+        heard = self._read(hypothesis) if isinstance(hypothesis, str) else [self.tokens(hypothesis)]
+        closest = min(product(said, heard), key=lambda pair: self._distance(*pair))
+        return align_tokens(*closest, self._counting.method)
+
+    def _read(self, text: str) -> list[Tokens]:
+        """All distinct readings of a text."""
+        texts = (" ".join(reading) for reading in self._counting.expand(text))
+        return list(dict.fromkeys(self.tokens(self._normalise(text)) for text in texts))
 
     def tokens(self, words: Tokens) -> Tokens:
         """What is counted in a text: its words, or other units."""

@@ -3,8 +3,8 @@
 A substitution costs 4, an insertion or a deletion 3. Among alignments of equal cost, sclite, walking back
 from the end, prefers a pair of words to a gap and an insertion to a deletion. The preference matters, because
 alignments of equal cost can differ in their number of errors: three substitutions cost as much as two
-deletions and two insertions. References may be networks of words; the cheapest path through a network is its
-reading and determines the number of reference words.
+deletions and two insertions. References and hypotheses may be networks of words; the cheapest pair of paths
+through them is their reading and determines the number of reference words.
 """
 
 from __future__ import annotations
@@ -35,9 +35,8 @@ class Token(NamedTuple):
     """Starts or ends with a hyphen: any word that agrees in the remaining letters matches (sclite -F)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Arc:
-    """A word of a reference network."""
+class Arc(NamedTuple):
+    """A word of a network."""
 
     token: Token | None
     """None for an alternative without words."""
@@ -48,7 +47,7 @@ class Arc:
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """All readings of a reference; every arc comes after its predecessors."""
+    """All readings of a text; every arc comes after its predecessors."""
 
     arcs: tuple[Arc, ...]
     final_arcs: tuple[int, ...]
@@ -93,36 +92,56 @@ def _add_float32(cost: float, increment: float) -> float:
     return rounded
 
 
-def align_network(reference: Network, hypothesis: Sequence[Token]) -> WordErrors:
-    """Count errors against the best-matching path of a network, by sclite's alignment."""
-    row = [_Cell(0)]  # (hypothesis words + 1,)
-    for token in hypothesis:
-        row.append(_insert(row[-1], token))
+def align_network(reference: Network, hypothesis: Network | Sequence[Token]) -> WordErrors:
+    """Count errors on the best-matching paths of two networks, by sclite's alignment.
+
+    Costs are added row by row: one row for each arc of the reference, with one cell for the start of the
+    hypothesis and for each of its arcs.
+    """
+    heard = hypothesis if isinstance(hypothesis, Network) else chain(hypothesis)
+    row = [_Cell(0)]  # (arcs of the hypothesis + 1,)
+    for arc in heard.arcs:
+        row.append(_insert(_cheapest(row, arc.predecessors), arc.token))
     rows = {0: row}
     last_use = {arc: number for number, item in enumerate(reference.arcs, 1) for arc in item.predecessors}
     for number, arc in enumerate(reference.arcs, 1):
-        previous_row = _cheapest_cells([rows[predecessor] for predecessor in arc.predecessors])
-        rows[number] = _next_row(arc.token, previous_row, hypothesis)
+        rows[number] = _next_row(arc.token, [rows[item] for item in arc.predecessors], heard)
         for predecessor in arc.predecessors:
             if last_use[predecessor] == number and predecessor not in reference.final_arcs:
                 rows.pop(predecessor, None)
-    best = min((rows[arc][-1] for arc in reference.final_arcs), key=_cost)
+    best = min((_cheapest(rows[arc], heard.final_arcs) for arc in reference.final_arcs), key=_cost)
     return _sentence_errors(best.substitutions, best.deletions, best.insertions, best.words)
 
 
-def _cheapest_cells(rows: Sequence[list[_Cell]]) -> list[_Cell]:
-    """The cheapest cell of each column; the first one where costs are equal."""
-    return rows[0] if len(rows) == 1 else [min(cells, key=_cost) for cells in zip(*rows, strict=True)]
+def chain(tokens: Sequence[Token]) -> Network:
+    """The network of a text without alternatives."""
+    return Network(tuple(Arc(token, (number,)) for number, token in enumerate(tokens)), (len(tokens),))
 
 
-def _next_row(word: Token | None, previous_row: Sequence[_Cell], hypothesis: Sequence[Token]) -> list[_Cell]:
-    row = [_delete(previous_row[0], word)]
-    for column, token in enumerate(hypothesis):
-        deletion = _delete(previous_row[column + 1], word)
-        insertion = _insert(row[-1], token)
+def _cheapest(row: Sequence[_Cell], arcs: Sequence[int]) -> _Cell:
+    """The cheapest cell of some arcs of the hypothesis; the first one where costs are equal."""
+    return row[arcs[0]] if len(arcs) == 1 else min((row[arc] for arc in arcs), key=_cost)
+
+
+def _next_row(word: Token | None, previous: Sequence[Sequence[_Cell]], hypothesis: Network) -> list[_Cell]:
+    """Add an arc of the reference; ``previous`` are the rows of the arcs that it may follow."""
+    above = (
+        previous[0]
+        if len(previous) == 1
+        else [min(cells, key=_cost) for cells in zip(*previous, strict=True)]
+    )
+    row = [_delete(above[0], word)]
+    for column, (token, predecessors) in enumerate(hypothesis.arcs, 1):
+        is_chain = len(predecessors) == 1
+        deletion = _delete(above[column], word)
+        insertion = _insert(row[predecessors[0]] if is_chain else _cheapest(row, predecessors), token)
         best = deletion if deletion.cost < insertion.cost else insertion
-        if word is not None:  # against an empty alternative, a hypothesis word can only be an insertion
-            cost, substitutions, deletions, insertions, words = previous_row[column]
+        if word is not None and token is not None:  # the null word is paired with no word
+            if is_chain:
+                cost, substitutions, deletions, insertions, words = above[predecessors[0]]
+            else:  # of equal ones, sclite takes the first arc of the reference
+                cheapest = (_cheapest(cells, predecessors) for cells in previous)
+                cost, substitutions, deletions, insertions, words = min(cheapest, key=_cost)
             wrong = not words_match(word, token)
             cost = _add_float32(cost, SUBSTITUTION_COST * wrong)
             if cost <= best.cost:
@@ -140,8 +159,10 @@ def _delete(cell: _Cell, word: Token | None) -> _Cell:
     return _Cell(_add_float32(cost, GAP_COST), substitutions, deletions + 1, insertions, words + 1)
 
 
-def _insert(cell: _Cell, token: Token) -> _Cell:
+def _insert(cell: _Cell, token: Token | None) -> _Cell:
     cost, substitutions, deletions, insertions, words = cell
+    if token is None:
+        return _Cell(_add_float32(cost, EMPTY_ARC_COST), substitutions, deletions, insertions, words)
     if token.optional:  # sclite counts it as a correct reference word
         return _Cell(_add_float32(cost, OPTIONAL_GAP_COST), substitutions, deletions, insertions, words + 1)
     return _Cell(_add_float32(cost, GAP_COST), substitutions, deletions, insertions + 1, words)

@@ -1,4 +1,10 @@
-"""Parse references with alternatives, written as in NIST's transcripts: ``{ -uh / @ } i see``."""
+"""Parse alternatives in references and hypotheses, written as in NIST's files: ``{ -uh / @ } i see``.
+
+A choice is ``{ a / b }``. Its opening brace must start a word; inside braces, nothing needs spaces around it.
+Braces without a slash are a choice only if they stand alone, as in ``{ a }``. Otherwise they are characters
+of words, as in Buckwalter's transliteration: ``{lkbyr qA}l``. Braces that do not match are an error, so that
+no character is lost silently; where braces are ordinary characters, alternatives can be switched off.
+"""
 
 from __future__ import annotations
 
@@ -6,68 +12,107 @@ import re
 from collections.abc import Sequence
 from typing import TypeAlias, Union
 
-from rescorer.errors import InvalidList
+from rescorer.errors import InvalidList, quote
 
 OPEN, OR, CLOSE, EMPTY = "{", "/", "}", "@"
 MAX_READINGS = 256
 MAX_DEPTH = 50
+QUOTED = 60
+"""Characters of a malformed choice that errors quote."""
+HINT = "; where braces are ordinary characters, count with --alternations off"
 
-TOKEN = re.compile(r"\{|\S+")
-TOKEN_IN_BRACES = re.compile(r"[{}/]|[^\s{}/]+")
+_MARK = re.compile(r"[{}/]")
 
 Words = tuple[str, ...]
 Part: TypeAlias = Union[str, tuple[tuple["Part", ...], ...]]  # noqa: UP007 (names itself)
 """A word as written, or a choice between alternatives, each of them a sequence of parts."""
 
 
-def parse_alternations(reference: str, list_id: str = "") -> tuple[Part, ...]:
+def has_marks(text: str) -> bool:
+    """Whether a text may have alternatives or, outside braces, the null word ``@``."""
+    return OPEN in text or CLOSE in text or EMPTY in text
+
+
+def has_choices(text: str) -> bool:
+    """Whether a text has alternatives; braces that do not match are characters."""
+    try:
+        return any(not isinstance(part, str) for part in parse_alternations(text))
+    except InvalidList:
+        return False
+
+
+def parse_alternations(text: str, list_id: str = "", field: str = "reference") -> tuple[Part, ...]:
     """Parse braces as sclite does.
 
     >>> parse_alternations("{ uh / { a / @ } } i see")
     ((('uh',), ((('a',), ('@',)),)), 'i', 'see')
 
-    An opening brace must start a word; inside braces, braces and slashes need no spaces around them. An
-    alternative that is entirely empty, without even ``@``, is ignored.
+    An alternative that is entirely empty, without even ``@``, is ignored.
 
     Raises:
-        InvalidList: braces do not match, or are nested more than ``MAX_DEPTH`` deep.
+        InvalidList: braces do not match, or are nested more than ``MAX_DEPTH`` deep; the error names them.
     """
-
-    if OPEN not in reference and CLOSE not in reference:
-        return tuple(reference.split())
-
-    def error(message: str) -> InvalidList:
-        return InvalidList(message, list_id=list_id, field="reference")
-
+    if OPEN not in text and CLOSE not in text:
+        return tuple(text.split())
     complete: list[tuple[Part, ...]] = []  # complete alternatives of the innermost open brace
     current: list[Part] = []  # the alternative being read
     enclosing: list[tuple[list[tuple[Part, ...]], list[Part]]] = []  # the same two for every enclosing brace
-    position = 0
-    while match := (TOKEN_IN_BRACES if enclosing else TOKEN).search(reference, position):
-        token, position = match[0], match.end()
-        if token == OPEN:
-            if len(enclosing) == MAX_DEPTH:
-                raise error(f"braces are nested more than {MAX_DEPTH} deep")
+    start = 0
+    for position in _find_marks(text, list_id, field):
+        current += text[start:position].split()
+        start = position + 1
+        if text[position] == OPEN:
             enclosing.append((complete, current))
             complete, current = [], []
-        elif enclosing and token in (OR, CLOSE):
-            complete += [tuple(current)] if current else []
-            current = []
-            if token == CLOSE:
-                choice = tuple(complete)
-                complete, current = enclosing.pop()
-                current += [choice] if choice else []
-        elif token == CLOSE:
-            raise error('"}" without a "{" before it')
-        else:
-            current.append(token)
-    if enclosing:
-        raise error('"{" without a "}" after it')
-    return tuple(current)
+            continue
+        complete += [tuple(current)] if current else []
+        current = []
+        if text[position] == CLOSE:
+            choice = tuple(complete)
+            complete, current = enclosing.pop()
+            current += [choice] if choice else []
+    return (*current, *text[start:].split())
 
 
-def expand_alternations(reference: str, list_id: str = "") -> tuple[Words, ...]:
-    """All distinct readings of ``reference``, in the order written; ``@`` inside braces stands for no words.
+def _find_marks(text: str, list_id: str, field: str) -> list[int]:
+    """Positions of the braces and slashes of choices, in order."""
+
+    def error(message: str) -> InvalidList:
+        return InvalidList(message + HINT, list_id=list_id, field=field)
+
+    def starts_word(position: int) -> bool:
+        return not position or text[position - 1].isspace() or position - 1 in marks
+
+    marks: set[int] = set()
+    groups: list[list[int]] = []  # of every open brace: its position and those of its slashes
+    for match in _MARK.finditer(text):
+        position, mark = match.start(), match[0]
+        if mark == OPEN:
+            if groups or starts_word(position):
+                groups.append([position])
+            if len(groups) > MAX_DEPTH:
+                raise error(f"braces are nested more than {MAX_DEPTH} deep")
+        elif groups:
+            groups[-1].append(position)
+            if mark == CLOSE:
+                group = groups.pop()
+                if len(group) > 2 or _stand_alone(text, *group):
+                    marks.update(group)
+        elif mark == CLOSE and starts_word(position) and not text[position + 1 : position + 2].strip():
+            raise error(f'"}}" without a "{{" before it: {quote(text[: position + 1][-QUOTED:])}')
+    if groups:
+        raise error(f'"{{" without a "}}" after it: {quote(text[groups[0][0] :], QUOTED)}')
+    return sorted(marks)
+
+
+def _stand_alone(text: str, opened: int, closed: int) -> bool:
+    """Whether there is white space on the inner sides of two braces and after the second."""
+    after = text[closed + 1 : closed + 2]
+    return text[opened + 1].isspace() and text[closed - 1].isspace() and (not after.strip() or after in "{/}")
+
+
+def expand_alternations(text: str, list_id: str = "", field: str = "reference") -> tuple[Words, ...]:
+    """All distinct readings of a text, in the order written; ``@`` inside braces stands for no words.
 
     >>> expand_alternations("{ { -uh / @ } / a } i see")
     (('-uh', 'i', 'see'), ('i', 'see'), ('a', 'i', 'see'))
@@ -97,7 +142,7 @@ def expand_alternations(reference: str, list_id: str = "") -> tuple[Words, ...]:
             expansions |= dict.fromkeys(expand_sequence(alternative, EMPTY))
             if len(expansions) > limit:
                 message = f"alternations give more than {MAX_READINGS} readings"
-                raise InvalidList(message, list_id=list_id, field="reference")
+                raise InvalidList(message, list_id=list_id, field=field)
         return list(expansions)
 
-    return tuple(dict.fromkeys(expand_sequence(parse_alternations(reference, list_id))))
+    return tuple(dict.fromkeys(expand_sequence(parse_alternations(text, list_id, field))))

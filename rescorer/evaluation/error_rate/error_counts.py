@@ -81,6 +81,22 @@ def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErr
 
 def count_fewest_errors(references: Sequence[Sequence[str]], hypothesis: Sequence[str]) -> WordErrors:
     """Count the errors against the best-matching reference; against the first one if several match best."""
-    return min(
-        (count_errors(reference, hypothesis) for reference in references), key=lambda counts: counts.errors
-    )
+    return count_closest_readings(references, (hypothesis,))
+
+
+def count_closest_readings(
+    references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]]
+) -> WordErrors:
+    """Count the errors of the reading of a hypothesis and the reading of its reference that match best.
+
+    Among equally good pairs, the first reading of the reference counts, then the first of the hypothesis.
+    """
+    if len(references) == len(hypotheses) == 1:
+        return count_errors(references[0], hypotheses[0])
+    closest, fewest = (references[0], hypotheses[0]), None
+    for reference in references:
+        for hypothesis in hypotheses:
+            errors = Levenshtein.distance(reference, hypothesis, score_cutoff=fewest)
+            if fewest is None or errors < fewest:
+                closest, fewest = (reference, hypothesis), errors
+    return count_errors(*closest)

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.error_rate.oracle import EvaluatedList, find_first_pass_totals
 from rescorer.evaluation.error_rate.report import Totals
@@ -195,7 +194,7 @@ class ListTally:
         self._oracle_errors += int(best[-1])
 
     def _add_first_words(self, nbest: NBestList, words: Sequence[Words]) -> None:
-        readings = expand_alternations(nbest.reference or "", nbest.id)
+        readings = self.counting.expand(nbest.reference or "", nbest.id)
         references = {self.normaliser.normalise(" ".join(reading)) for reading in readings}
         self._spacing.add(self.normaliser.normalise(" ".join(readings[0])))
         self._words.add((), readings[0])

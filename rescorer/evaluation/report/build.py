@@ -223,7 +223,10 @@ def describe_counting(counting: CountingSettings) -> str:
     """How errors are counted, in words."""
     method = "sclite's alignment" if counting.method == "sclite" else "fewest errors"
     marks = ["optional words"] * counting.optional_words + ["fragments"] * counting.fragments
-    return f"{method} in {UNITS[counting.unit]}" + (f", with {' and '.join(marks)}" if marks else "")
+    without = "" if counting.alternations else ", without alternatives"
+    return (
+        f"{method} in {UNITS[counting.unit]}" + (f", with {' and '.join(marks)}" if marks else "") + without
+    )
 
 
 def describe_bootstrap(unit: str, warning: str) -> str:

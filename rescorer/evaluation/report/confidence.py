@@ -12,7 +12,6 @@ from rescorer.evaluation.calibration.judging import Measures, judge
 from rescorer.evaluation.calibration.outcomes import collect_outcomes, judge_utterance
 from rescorer.evaluation.comparison.rankings import order_by_weights
 from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.error_rate.alternations import expand_alternations
 from rescorer.evaluation.report.data import Calibration, ReliabilityBin
 from rescorer.evaluation.tuning.folds import make_folds
 from rescorer.score_combination import totals
@@ -53,7 +52,7 @@ def _judge_best(
     scored: ScoredList, weights: Weights, normalise: Callable[[str], Words]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Posteriors of the best hypothesis at several temperatures, and whether it is right."""
-    readings = [normalise(" ".join(words)) for words in expand_alternations(scored.reference)]
+    readings = [normalise(" ".join(words)) for words in scored.readings]
     best = order_by_weights(scored, weights)[0]
     return judge_utterance(scored.words, totals(scored.components, weights), best, readings)
 

@@ -78,12 +78,14 @@ def _describe(
 def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -> tuple[Reading, ...]:
     """What systems chose, each distinct text once."""
     chosen: dict[Words, list[str]] = {}
+    texts: dict[Words, str] = {}
     errors: dict[Words, int] = {}
     generated: dict[Words, str] = {}
     for row in rows:
         item, winner = row.comparison.scored[index], int(row.row.winners[index])
         words = item.words[winner]
         chosen.setdefault(words, []).append(row.name)
+        texts[words] = item.nbest.hypotheses[winner].text
         errors[words] = item.evaluated.hypotheses[winner].errors
         generated[words] = _describe_generated(item, winner)
     reference = rows[0].comparison.scored[index].reference
@@ -92,7 +94,7 @@ def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -
             tuple(names),
             tuple(
                 AlignedWord(pair.kind, pair.reference or "", pair.hypothesis or "")
-                for pair in aligner.align(reference, words)
+                for pair in aligner.align(reference, texts[words])
             ),
             errors[words],
             generated[words],

@@ -163,7 +163,7 @@ def recognise_text(
     hypothesis = nbest.hypotheses[index]
     chosen = NBestList(nbest.id, (Hypothesis(hypothesis.text),), reference=nbest.reference)
     errors = evaluate_list(chosen, normalise, counting=counting).system
-    alignment = Aligner(normalise, counting).align(nbest.reference or "", normalise(hypothesis.text))
+    alignment = Aligner(normalise, counting).align(nbest.reference or "", hypothesis.text)
     places = place_errors(pair.kind for pair in alignment)
     has_places = int(places.sum()) == errors.errors
     return RecognisedText(errors, reference_tokens(alignment), places if has_places else None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -15,6 +16,10 @@ from rescorer.storage.objects import find_objects, is_object
 from rescorer.storage.urls import base_name, is_url
 
 SAMPLE_LINES = 50
+MAX_LINES = 10_000
+"""Lines that are read at most, of which all but ``SAMPLE_LINES`` are comments."""
+COMMENT = ";;"
+"""How comments of NIST's formats begin; whole licences can stand before the first line that is none."""
 MAGIC_BYTES = 5
 
 
@@ -26,7 +31,8 @@ class Sample:
     names: tuple[str, ...]
     """Sorted names of a folder's entries, without ``.gz``; empty for a file."""
     lines: tuple[str, ...]
-    """The first lines of the file, or of the folder's first file; blank and invalid lines are skipped."""
+    """The first lines of the file, or of the folder's first file, and comments before and between them; blank
+    and invalid lines are skipped."""
     magic: bytes = b""
     """The first bytes of the file, or of the folder's first file."""
 
@@ -65,9 +71,19 @@ def read_sample(path: str | Path) -> Sample:
     names, first = _find_entries(path)
     magic = _read_magic(first) if first else b""
     is_text = first and not is_parquet(magic)
-    lines = islice(read_lines(first), SAMPLE_LINES) if first and is_text else ()
-    texts = tuple(text for _, text in lines if isinstance(text, str) and text.strip())
+    texts = tuple(_read_texts(first)) if first and is_text else ()
     return Sample(Path(path), names, texts, magic)
+
+
+def _read_texts(path: str | Path) -> Iterator[str]:
+    n_left = SAMPLE_LINES
+    for _, text in islice(read_lines(path), MAX_LINES):
+        if isinstance(text, str) and text.strip():
+            yield text
+            n_left += text.startswith(COMMENT)
+        n_left -= 1
+        if not n_left:
+            return
 
 
 def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]:

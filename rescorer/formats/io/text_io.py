@@ -35,6 +35,15 @@ BYTE_ORDER_MARK = "\ufeff"
 class EncodingError(FormatError):
     """A line of a file is not text in the expected encoding."""
 
+    text = ""
+    """The line, with U+FFFD in place of what is not in the encoding."""
+
+    @classmethod
+    def of(cls, text: str, message: str, file: str, line: int) -> EncodingError:
+        error = cls(message, file=file, line=line)
+        error.text = text
+        return error
+
 
 def source_name(source: Source) -> str:
     """Return the name of a source for error messages: for a file, the name that the user gave."""
@@ -263,7 +272,7 @@ def _decode_line(raw: bytes | None, name: str, number: int, limit: int, encoding
         line = raw.decode(encoding)
     except UnicodeDecodeError as error:
         message = f"not {encoding.upper()}: {error.reason} at byte {error.start + 1}"
-        return EncodingError(message, file=name, line=number)
+        return EncodingError.of(raw.decode(encoding, "replace"), message, name, number)
     if "\0" in line:
-        return FormatError("contains NUL bytes; expected text", file=name, line=number)
+        return EncodingError.of(line, "contains NUL bytes; expected text", name, number)
     return (line.removeprefix(BYTE_ORDER_MARK) if number == 1 else line).rstrip("\r")

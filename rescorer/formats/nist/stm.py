@@ -2,29 +2,38 @@
 
 As in sclite, the id of a segment is its speaker and a number, starting at 000. Its file, channel, times and
 labels are fields of the list; its speaker is the group. The syntax is that of sclite's manual,
-https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm; ``trn_ctm`` parses the lines.
+https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm; ``trn_ctm`` parses the lines. Only the text of a
+segment excludes it from scoring: the speakers ``inter_segment_gap`` and ``excluded_region`` are like others.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import InputError, InvalidList
 from rescorer.formats.common import LINE_BREAK, Write, format_texts, split_words
 from rescorer.formats.io.sniff import Sample
-from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.io.text_io import Source, open_output
 from rescorer.formats.nist.trn_ctm import (
     COMMENT,
-    IGNORED_TEXT,
+    CTM_EVIDENCE,
     LABELS,
+    TRN_EVIDENCE,
+    DamagedSegment,
+    fit,
+    fits_ctm,
+    fits_stm,
+    is_certain_stm,
+    is_ctm,
+    is_ignored,
     is_stm,
+    is_trn,
     parse_channel,
-    parse_stm,
+    read_segments,
 )
 from rescorer.formats.word_times import get_word_times, is_finite_number
 from rescorer.types import Hypothesis, NBestList
@@ -32,8 +41,9 @@ from rescorer.types import Hypothesis, NBestList
 SEGMENT_FIELDS = ("file", "channel", "start_s", "end_s")
 FIELDS = frozenset({*SEGMENT_FIELDS, "labels"})
 """Fields of a list that an stm file can hold."""
-LINE = re.compile(r"\s*\S+\s+\S+\s+(?![\d.]+\s)\S+(\s+[\d.]+(e-?\d+)?){2}(\s.*)?")
-"""The speaker must not be a number, because a line of a ctm would match otherwise."""
+EVIDENCE = "lines of file, channel, speaker, start, end and words"
+DAMAGED_SHARE = 0.5
+"""How many lines of a file must fit a format for it to be taken for a damaged file of that format."""
 
 
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
@@ -42,24 +52,17 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     Raises:
         FormatError: If the source cannot be opened.
     """
-    name = source_name(source)
     numbers: Counter[str] = Counter()
-    for line, text in read_lines(source):
-        if isinstance(text, FormatError):
-            yield text
-        elif text.strip() and not text.startswith(COMMENT):
-            try:
-                segment = parse_stm(text, name, line)
-            except FormatError as error:
-                yield error
-                continue
-            if not segment.is_ignored:
-                list_id = format_segment_id(segment.speaker, numbers[segment.speaker])
-                numbers[segment.speaker] += 1
-                fields = {field: getattr(segment, field) for field in SEGMENT_FIELDS}
-                fields |= {"labels": segment.labels} if segment.labels else {}
-                hypotheses = (Hypothesis(" ".join(split_words(segment.text))),)
-                yield NBestList(list_id, hypotheses, group=segment.speaker, fields=fields)
+    for segment in read_segments(source):
+        if isinstance(segment, DamagedSegment):
+            yield segment
+        elif not segment.is_ignored:
+            list_id = format_segment_id(segment.speaker, numbers[segment.speaker])
+            numbers[segment.speaker] += 1
+            fields = {field: getattr(segment, field) for field in SEGMENT_FIELDS}
+            fields |= {"labels": segment.labels} if segment.labels else {}
+            hypotheses = (Hypothesis(" ".join(split_words(segment.text))),)
+            yield NBestList(list_id, hypotheses, group=segment.speaker, fields=fields)
 
 
 def format_segment_id(speaker: str, number: int) -> str:
@@ -99,7 +102,7 @@ def _format_line(nbest: NBestList) -> str:
     labels, text = nbest.fields.get("labels", ""), format_texts(nbest)[0]
     if not isinstance(labels, str) or (labels and not LABELS.fullmatch(labels)):
         raise error("expected labels in the form <A,B,C>", "labels")
-    if (LABELS.match(text) and not labels) or IGNORED_TEXT in text.lower():
+    if (LABELS.match(text) and not labels) or is_ignored(text):
         raise error("would be read as labels, or as a segment excluded from scoring", "text")
     return " ".join(filter(None, (file, channel, nbest.group, repr(start), repr(end), labels, text)))
 
@@ -115,9 +118,26 @@ def _find_times(nbest: NBestList) -> tuple[Any, Any]:
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file is an stm, or an empty string."""
-    lines = [text for text in sample.lines if not text.startswith(COMMENT)]
-    if sample.is_folder or not (lines or is_stm(sample.path.name)):
+    if sample.is_folder:
         return ""
-    if all(LINE.fullmatch(text) for text in lines):
-        return "lines of file, channel, speaker, start, end and words"
+    if fit(sample.lines, COMMENT, fits_stm, is_certain_stm):
+        return EVIDENCE
     return "a file name that ends with .stm" if is_stm(sample.path.name) else ""
+
+
+def find_damaged(sample: Sample) -> dict[str, str]:
+    """Return which of trn, ctm and stm a file may be of which some lines cannot be read, with the evidence.
+
+    For files that match no format as a whole: their first lines are no worse than others.
+    """
+    tests = (
+        ("trn", COMMENT, is_trn, is_trn, TRN_EVIDENCE),
+        ("ctm", ";", fits_ctm, is_ctm, CTM_EVIDENCE),
+        ("stm", COMMENT, fits_stm, is_certain_stm, EVIDENCE),
+    )
+    return {
+        name: f"{evidence}, though not all"
+        for name, comment, fits, is_certain, evidence in tests
+        if not sample.is_folder and not sample.record
+        if fit(sample.lines, comment, fits, is_certain, DAMAGED_SHARE)
+    }

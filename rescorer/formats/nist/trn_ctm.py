@@ -2,42 +2,70 @@
 
 The syntax is that of sclite's manual, https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm:
 
-- trn: ``words (id)``
+- trn: ``words (id)``, or PocketSphinx's ``words (id score)``
 - ctm: ``file channel start duration word [confidence]``
 - stm: ``file channel speaker start end [<labels>] words``
 
-Times are in seconds. Lines that begin with ``;;`` are comments; in a ctm, ``;`` is enough.
+Times are in seconds. Lines that begin with ``;;`` are comments; in a ctm, ``;`` is enough. The words of a
+file and channel of a ctm are a recording. Damage is kept to where it is: a line of a ctm that cannot be read
+loses its recording alone, because a recording without one of its words would be counted wrongly; the
+recordings after it are read.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import FormatError, InputError, InvalidList, quote
 from rescorer.formats.common import (
     LINE_BREAK,
     WORD_SEPARATOR,
     Write,
     format_texts,
     parse_finite,
+    parse_number,
     split_words,
 )
 from rescorer.formats.io.sniff import Sample
-from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name
+from rescorer.formats.io.text_io import (
+    EncodingError,
+    Source,
+    open_output,
+    read_lines,
+    read_lines_strict,
+    source_name,
+)
 from rescorer.formats.word_times import NUMBER_KEYS, WORDS_FIELD, get_word_times
 from rescorer.types import Hypothesis, NBestList
 
+Channel = tuple[str, str]
+"""Name of a file and of a channel in it."""
 COMMENT = ";;"
 IGNORED_TEXT = "ignore_time_segment_in_scoring"
 """Text of an stm segment that is excluded from scoring, in lower case."""
+IGNORED_TEXTS = (IGNORED_TEXT, IGNORED_TEXT.replace("_", ""))
+BEGIN, SEPARATOR, END = TAGS = ("<ALT_BEGIN>", "<ALT>", "<ALT_END>")
+"""Words of a ctm that begin, separate and end alternatives; their times are ``*``."""
+TOKEN_TYPES = frozenset({"lex", "frag", "fp", "un-lex", "for-lex", "non-lex", "misc", "noscore"})
+"""Seventh column of a ctm that has the speaker in the eighth."""
+NOT_AVAILABLE = frozenset({"NA", "<NA>"})
+"""Values of a confidence that is not known."""
 TRN_LINE = re.compile(r"(.*)\(([^()]+)\)\s*")
-CTM_LINE = re.compile(r"\s*\S+(\s+\S+)(\s+[\d.]+(e-?\d+)?){2}\s+[^\s\d]\S*(\s+\S+){0,2}\s*")
-"""The word must not begin with a digit, because a line of SRILM scores would match otherwise."""
-LABELS = re.compile(r"<\S*(\s+|$)")
+TRN_EVIDENCE = "lines that end with an (id)"
+CTM_EVIDENCE = "lines of file, channel, start, duration and word"
+SCORED_ID = re.compile(r"(\S+)[ \t]+(-\d{3,})")
+"""What PocketSphinx writes for an id: its scores are large negative integers, which are no part of an id."""
+STREAM = "first_pass"
+"""Stream of PocketSphinx's scores."""
+SCORE_NATS = 1024 * math.log(1.0001)
+"""Nats in a unit of these scores, which are logarithms to the base 1.0001 without their last 10 bits."""
+LABELS = re.compile(r"<[^ \t\r\f\v]*([ \t\r\f\v]+|$)")
+"""The first word of a segment if it begins with ``<``, which is what NIST's own reader takes for labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +78,55 @@ class TimedWord:
     duration_s: float
     word: str
     confidence: float | None = None
+
+    @property
+    def middle_s(self) -> float:
+        return self.start_s + self.duration_s / 2
+
+    @property
+    def text(self) -> str:
+        return self.word
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Alternatives in a ctm; one without words stands for the null word."""
+
+    file: str
+    channel: str
+    ways: tuple[tuple[TimedWord, ...], ...]
+
+    @property
+    def middle_s(self) -> float:
+        """The latest middle of its words, by which sclite assigns it to a segment."""
+        return max((word.middle_s for way in self.ways for word in way), default=0.0)
+
+    @property
+    def text(self) -> str:
+        """The alternatives as they are written in a trn."""
+        ways = (" ".join(word.word for word in way) or "@" for way in self.ways)
+        return "{ " + " / ".join(ways) + " }"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The words of a file and channel, in file order."""
+
+    file: str
+    channel: str
+    words: tuple[TimedWord | Choice, ...]
+    line: int
+    """Number of its first line."""
+
+    @property
+    def id(self) -> str:
+        """The id of the list that the recording becomes."""
+        return f"{self.file} {self.channel}"
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether it has alternatives."""
+        return any(isinstance(word, Choice) for word in self.words)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,42 +144,73 @@ class Segment:
     @property
     def is_ignored(self) -> bool:
         """Whether speech in this segment is excluded from scoring."""
-        return IGNORED_TEXT in self.text.lower()
+        return is_ignored(self.text)
+
+
+def is_ignored(text: str) -> bool:
+    """Whether the text of a segment excludes it from scoring."""
+    return any(mark in text.lower() for mark in IGNORED_TEXTS)
 
 
 def parse_trn(text: str) -> tuple[str, str] | None:
-    """Return the id and the words of a trn line, or None if it does not end with an id in parentheses."""
+    """Return the id and the words of a trn line, or None if it does not end with an id in parentheses.
+
+    The score that PocketSphinx writes after an id is left out.
+    """
     match = TRN_LINE.fullmatch(text)
-    return (match[2].strip(), match[1].strip()) if match and match[2].strip() else None
+    if not match or not match[2].strip():
+        return None
+    scored = SCORED_ID.fullmatch(match[2].strip())
+    return scored[1] if scored else match[2].strip(), match[1].strip()
+
+
+def _parse_score(text: str) -> dict[str, tuple[float, ...]]:
+    """Return the stream of a trn line with a score after the id; empty if it has none."""
+    match = TRN_LINE.fullmatch(text)
+    scored = SCORED_ID.fullmatch(match[2].strip()) if match else None
+    return {STREAM: (int(scored[2]) * SCORE_NATS,)} if scored else {}
 
 
 def read_ctm(source: Source) -> Iterator[TimedWord]:
-    """Yield the words of a ctm in file order.
+    """Yield the words of a ctm in file order; ``read_recordings`` also reads damaged files.
 
     Raises:
         FormatError: If a line cannot be read, or contains alternatives (``<ALT_BEGIN>``), which are not
-            supported; the error names the file, the line and the field.
+            supported here; the error names the file, the line and the field.
     """
     name = source_name(source)
     for line, text in _read_content_lines(source, ";"):
-        columns = split_words(text)
-        if not 5 <= len(columns) <= 7:
-            message = (
-                f"expected file, channel, start, duration, word [confidence], got {len(columns)} columns"
-            )
-            raise FormatError(message, file=name, line=line)
-        file, channel, start, duration, word = columns[:5]
-        if word.upper().startswith("<ALT"):
+        word = parse_ctm(text, name, line)
+        if word.word in TAGS:
             raise FormatError("alternatives in a ctm are not supported", file=name, line=line, field="word")
-        confidence = columns[5] if len(columns) > 5 and columns[5].upper() != "NA" else None
-        yield TimedWord(
-            file,
-            channel,
-            _parse_seconds(start, name, line, "start"),
-            _parse_seconds(duration, name, line, "duration"),
-            word,
-            None if confidence is None else _parse_field(confidence, name, line, "confidence"),
-        )
+        yield word
+
+
+def parse_ctm(text: str, file: str, line: int) -> TimedWord:
+    """Parse a line of a ctm; the tags of alternatives, in upper case, are words without times.
+
+    Raises:
+        FormatError: If the line cannot be read.
+    """
+    columns = split_words(text)
+    is_typed = len(columns) == 8 and columns[6].lower() in TOKEN_TYPES
+    if not (5 <= len(columns) <= 7 or is_typed):
+        message = f"expected file, channel, start, duration, word [confidence], got {len(columns)} columns"
+        raise FormatError(message, file=file, line=line)
+    name, channel, start, duration, word = columns[:5]
+    if word.upper() in TAGS:
+        return TimedWord(name, channel, 0.0, 0.0, word.upper())
+    if word.upper().startswith("<ALT"):
+        raise FormatError(f"expected one of {', '.join(TAGS)}", file=file, line=line, field="word")
+    confidence = columns[5] if len(columns) > 5 and columns[5].upper() not in NOT_AVAILABLE else None
+    return TimedWord(
+        name,
+        channel,
+        _parse_seconds(start, file, line, "start"),
+        _parse_seconds(duration, file, line, "duration"),
+        word,
+        None if confidence is None else _parse_field(confidence, file, line, "confidence"),
+    )
 
 
 def read_stm(source: Source) -> Iterator[Segment]:
@@ -137,6 +245,37 @@ def parse_stm(text: str, file: str, line: int) -> Segment:
     return Segment(columns[0], columns[1], columns[2], start, end, words[cut:], words[:cut].strip())
 
 
+class DamagedSegment(FormatError):
+    """A line of an stm cannot be read."""
+
+    def __init__(self, error: FormatError, columns: Sequence[str]) -> None:
+        super().__init__(error.message, file=error.file, line=error.line, field=error.field)
+        self.channel = (columns[0], columns[1]) if len(columns) > 1 else None
+        """Its file and channel, if it names them."""
+
+
+def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
+    """Yield the segments of an stm in file order, and the error of each line that is not one.
+
+    Raises:
+        FormatError: If the source cannot be opened.
+    """
+    name = source_name(source)
+    for line, text in read_lines(source):
+        if isinstance(text, FormatError):
+            yield DamagedSegment(text, split_words(_readable(text)))
+        elif text.strip() and not text.startswith(COMMENT):
+            try:
+                yield parse_stm(text, name, line)
+            except FormatError as error:
+                yield DamagedSegment(error, split_words(text))
+
+
+def _readable(error: FormatError) -> str:
+    """What can be read of a line that is not text."""
+    return error.text if isinstance(error, EncodingError) else ""
+
+
 def is_stm(name: str) -> bool:
     """Return whether a file name ends with ``.stm`` or ``.stm.gz``."""
     return name.lower().removesuffix(".gz").endswith(".stm")
@@ -153,49 +292,190 @@ def read_trn_lists(source: Source) -> Iterator[NBestList | InputError]:
             if entry is None:
                 yield FormatError("expected words (id)", file=name, line=line)
             else:
-                yield NBestList(entry[0], (Hypothesis(entry[1]),))
+                yield NBestList(entry[0], (Hypothesis(entry[1]),), _parse_score(text))
+
+
+class LostRecording(FormatError):
+    """A recording cannot be read, or not as what it was read for."""
+
+    def __init__(self, channel: Channel, error: FormatError) -> None:
+        self.channel, self.list_id = channel, " ".join(channel)
+        message = f"{error.message}; recording {quote(self.list_id)} is left out"
+        super().__init__(message, file=error.file, line=error.line, field=error.field)
+
+
+def read_recordings(source: Source) -> Iterator[Recording | FormatError]:
+    """Yield the recordings of a ctm in file order, and a ``LostRecording`` for each that is damaged.
+
+    The lines of a recording must be adjacent, except that damaged lines may stand between them: what follows
+    another recording is a recording of its own.
+
+    Raises:
+        FormatError: If the source cannot be opened.
+    """
+    reader = _Reader(source_name(source))
+    for line, text in read_lines(source):
+        if isinstance(text, str):
+            if not text.strip() or text.startswith(";"):
+                continue
+            columns = split_words(text)
+            try:
+                item: TimedWord | FormatError = parse_ctm(text, reader.file, line)
+            except FormatError as error:
+                item = error
+        else:
+            item, columns = text, split_words(_readable(text))
+        if len(columns) > 1:
+            yield from reader.add((columns[0], columns[1]), item, line)
+        elif isinstance(item, FormatError):
+            reader.stray = reader.stray or (columns[0] if columns else "", item)
+    yield from reader.finish()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Collects the lines of one recording after the other, and yields those that are complete."""
+
+    file: str
+    channel: Channel | None = None
+    """The recording that is being read; None before the first."""
+    first_line: int = 0
+    words: list[TimedWord] | None = None
+    """Its words; None if it is lost."""
+    stray: tuple[str, FormatError] | None = None
+    """A damaged line since its last one that names no recording, with its only column."""
+    lost: set[Channel] = field(default_factory=set)
+    errors: list[FormatError] = field(default_factory=list)
+    """Errors that are yielded once the recording that is being read is complete."""
+
+    def add(
+        self, channel: Channel, item: TimedWord | FormatError, line: int
+    ) -> Iterator[Recording | FormatError]:
+        if channel != self.channel and isinstance(item, FormatError):
+            self._lose(channel, item)  # perhaps only the name is damaged, so the open recording goes on
+            return
+        if channel != self.channel:
+            yield from self._start(channel, line)
+        elif self.stray:
+            self._lose(channel, self.stray[1])
+            self.stray = None
+        if isinstance(item, FormatError):
+            self._lose(channel, item)
+        elif self.words is not None:
+            self.words.append(item)
+
+    def finish(self) -> Iterator[Recording | FormatError]:
+        """Yield the recording that is being read, and the errors since it began."""
+        if self.stray:
+            if self.channel is None:
+                self.errors.append(self.stray[1])
+            else:
+                self._lose(self.channel, self.stray[1])
+            self.stray = None
+        if self.channel is not None and self.words is not None:
+            try:
+                yield Recording(
+                    *self.channel, _group(self.words, self.file, self.first_line), self.first_line
+                )
+            except FormatError as error:
+                self._lose(self.channel, error)
+        yield from self.errors
+        self.errors.clear()
+
+    def _start(self, channel: Channel, line: int) -> Iterator[Recording | FormatError]:
+        stray = self.stray
+        if stray and (self.channel is None or stray[0] == channel[0] != self.channel[0]):
+            self.stray = None  # the damaged line is the first of this recording
+        else:
+            stray = None
+        yield from self.finish()
+        self.channel, self.first_line, self.words = channel, line, None if channel in self.lost else []
+        if stray:
+            self._lose(channel, stray[1])
+
+    def _lose(self, channel: Channel, error: FormatError) -> None:
+        if channel not in self.lost:
+            self.lost.add(channel)
+            self.errors.append(LostRecording(channel, error))
+        if channel == self.channel:
+            self.words = None
+
+
+def _group(words: list[TimedWord], file: str, line: int) -> tuple[TimedWord | Choice, ...]:
+    """Turn the words between tags into choices.
+
+    Raises:
+        FormatError: If the tags do not match; they are not nested.
+    """
+    grouped: list[TimedWord | Choice] = []
+    ways: list[list[TimedWord]] = []  # of the choice that is being read
+    for word in words:
+        tag = word.word if word.word in TAGS else ""
+        if tag and (tag == BEGIN) == bool(ways):
+            place = "inside alternatives" if ways else f"without {BEGIN} before it"
+            raise FormatError(f"{tag} {place}", file=file, line=line, field="word")
+        if tag == END:
+            grouped.append(Choice(word.file, word.channel, tuple(map(tuple, ways))))
+            ways = []
+        elif tag:
+            ways.append([])
+        else:
+            (ways[-1] if ways else grouped).append(word)
+    if ways:
+        raise FormatError(f"{BEGIN} without {END} after it", file=file, line=line, field="word")
+    return tuple(grouped)
 
 
 def read_ctm_lists(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield one list with one hypothesis per file and channel, with word times in the field ``words``.
+    """Yield one list with one hypothesis per recording, with word times in the field ``words``.
 
-    All words of a channel must be adjacent. Reading stops at the first line that cannot be read: its error is
-    yielded last.
+    A recording with alternatives is an error, because a hypothesis is one sequence of words.
     """
-    words: list[TimedWord] = []
-    try:
-        for word in read_ctm(source):
-            if words and (word.file, word.channel) != (words[0].file, words[0].channel):
-                yield _build_channel_list(words)
-                words = []
-            words.append(word)
-    except FormatError as error:
-        yield error
-    else:
-        if words:
-            yield _build_channel_list(words)
+    name = source_name(source)
+    for item in read_recordings(source):
+        if isinstance(item, Recording) and not item.has_choices:
+            yield _build_list(item)
+            continue
+        error = reject_choices(item, name) if isinstance(item, Recording) else item
+        yield FormatError(error.message, file=error.file, line=error.line, field=error.field)
 
 
-def _build_channel_list(words: list[TimedWord]) -> NBestList:
+def reject_choices(recording: Recording, file: str) -> LostRecording:
+    """The error of a recording for a purpose that cannot keep its alternatives."""
+    message = (
+        f"has alternatives ({BEGIN}), which count only where evaluate or compare have an stm as reference"
+    )
+    error = FormatError(message, file=file, line=recording.line, field="word")
+    return LostRecording((recording.file, recording.channel), error)
+
+
+def _build_list(recording: Recording) -> NBestList:
+    words = [word for word in recording.words if isinstance(word, TimedWord)]
     times = [
         {"word": word.word, "start_s": word.start_s, "duration_s": word.duration_s}
         | ({} if word.confidence is None else {"confidence": word.confidence})
         for word in words
     ]
     text = " ".join(word.word for word in words)
-    return NBestList(f"{words[0].file} {words[0].channel}", (Hypothesis(text, {WORDS_FIELD: times}),))
+    return NBestList(recording.id, (Hypothesis(text, {WORDS_FIELD: times}),))
 
 
 @contextmanager
 def trn_writer(target: str | Path) -> Iterator[Write]:
-    """Write the first hypothesis of each list; reject an id with a parenthesis or a line break."""
+    """Write the first hypothesis of each list; reject an id with a parenthesis or a line break.
+
+    A text that begins as a comment does is written after a space, which makes it a text.
+    """
     with open_output(target) as stream:
 
         def write(nbest: NBestList) -> None:
             if not nbest.id.strip() or re.search(r"[()\n\r\0]", nbest.id):
                 message = "expected a non-empty id without parentheses and line breaks"
                 raise InvalidList(message, list_id=nbest.id, field="id")
-            stream.write(f"{format_texts(nbest)[0]} ({nbest.id})\n".lstrip())
+            if SCORED_ID.fullmatch(nbest.id.strip()):
+                raise InvalidList("would be read as an id and a score", list_id=nbest.id, field="id")
+            line = f"{format_texts(nbest)[0]} ({nbest.id})".lstrip()
+            stream.write(f" {line}\n" if line.startswith(COMMENT) else f"{line}\n")
 
         yield write
 
@@ -231,7 +511,10 @@ def parse_channel(nbest: NBestList) -> tuple[str, str]:
 def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
     file, channel = parse_channel(nbest)
     words = []
-    for entry in get_word_times(nbest):
+    for position, entry in enumerate(get_word_times(nbest)):
+        if entry["word"].upper().startswith(SEPARATOR[:-1]):
+            field_name = f"words[{position}].word"
+            raise InvalidList("would be read as a tag of alternatives", list_id=nbest.id, field=field_name)
         numbers = {key: entry[key] for key in NUMBER_KEYS if entry.get(key) is not None}
         words.append(TimedWord(file, channel, word=entry["word"], **numbers))
     return words
@@ -239,16 +522,69 @@ def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
 
 def looks_like_trn(sample: Sample) -> str:
     """Return the evidence that a file is a trn, or an empty string."""
-    lines = [text for text in sample.lines if not text.startswith(COMMENT)]
-    fits = lines and not sample.is_folder and all(parse_trn(text) for text in lines)
-    return "lines that end with an (id)" if fits and not sample.record else ""
+    lines = sample.lines
+    is_likely = not sample.record and fit(lines, COMMENT, lambda text: parse_trn(text) is not None, is_trn)
+    return TRN_EVIDENCE if is_likely and not sample.is_folder else ""
 
 
 def looks_like_ctm(sample: Sample) -> str:
     """Return the evidence that a file is a ctm, or an empty string."""
-    lines = [text for text in sample.lines if not text.startswith(";")]
-    fits = lines and not sample.is_folder and all(CTM_LINE.fullmatch(text) for text in lines)
-    return "lines of file, channel, start, duration and word" if fits else ""
+    is_likely = not is_stm(sample.path.name) and fit(sample.lines, ";", fits_ctm, is_ctm)
+    return CTM_EVIDENCE if is_likely and not sample.is_folder else ""
+
+
+LineTest = Callable[[str], bool]
+
+
+def fit(lines: Sequence[str], comment: str, fits: LineTest, is_certain: LineTest, share: float = 1.0) -> bool:
+    """Whether lines that are no comments are of a format.
+
+    Args:
+        comment: how comments begin.
+        fits: whether the format allows a line.
+        is_certain: whether no other format allows a line that fits; one such line is enough.
+        share: how many of the lines must fit.
+    """
+    content = [text for text in lines if not text.startswith(comment)]
+    fitting = [text for text in content if fits(text)]
+    return len(fitting) >= share * len(content) and any(map(is_certain, fitting))
+
+
+def is_trn(text: str) -> bool:
+    """Whether a line can be read as a trn, and is not one of a ctm or stm that ends in parentheses."""
+    return parse_trn(text) is not None and not (fits_ctm(text) or fits_stm(text))
+
+
+def fits_ctm(text: str) -> bool:
+    """Whether a line can be read as a ctm."""
+    try:
+        parse_ctm(text, "", 0)
+    except FormatError:
+        return False
+    return True
+
+
+def is_ctm(text: str) -> bool:
+    """Whether a line of a ctm can be nothing else: a line of SRILM's scores is one of numbers."""
+    file, channel, *_, word = split_words(text)[:5]
+    return not (is_number(file) and is_number(channel) and word[0].isdigit())
+
+
+def fits_stm(text: str) -> bool:
+    """Whether a line has the columns of an stm."""
+    columns = split_words(text)
+    return len(columns) > 4 and is_number(columns[3]) and is_number(columns[4])
+
+
+def is_certain_stm(text: str) -> bool:
+    """Whether a line that fits an stm cannot be one of a ctm, whose third column is a time."""
+    _, _, speaker, _, _, *words = split_words(text)
+    return not is_number(speaker) or (bool(words) and not fits_ctm(text))
+
+
+def is_number(text: str) -> bool:
+    """Whether a column is a number."""
+    return not isinstance(parse_number(text), str)
 
 
 def _read_content_lines(source: Source, comment: str = COMMENT) -> Iterator[tuple[int, str]]:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from rescorer.cli.options.lists import ListInputOptions, Lists, warn_of_pieces
 from rescorer.cli.output import MAX_EXAMPLES, Rejections
-from rescorer.errors import ConfigError, InputError
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.evaluation.error_rate.alternations import has_choices
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
-from rescorer.evaluation.error_rate.time_alignment import align_by_time
+from rescorer.evaluation.error_rate.time_alignment import align_recordings
 from rescorer.formats.nist.references import read_references
-from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
+from rescorer.formats.nist.trn_ctm import (
+    Recording,
+    is_stm,
+    read_recordings,
+    read_segments,
+)
+from rescorer.formats.nist.trn_ctm import reject_choices as reject_recording
 from rescorer.formats.pieces import MAX_SAMPLE_LISTS, find_markup, join_text, tally_markup
 from rescorer.types import ErrorUnit, NBestList
 
@@ -25,6 +32,13 @@ ReferenceOption = Annotated[
     typer.Option(
         help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text or "
         "JSON; or by time, if the name ends in .stm and FILE is a ctm."
+    ),
+]
+AlternationsOption = Annotated[
+    Literal["on", "off"],
+    typer.Option(
+        help="on: { a / b / @ } is a choice, in references and hypotheses, and the reading that fits best "
+        "counts; off: braces are ordinary characters, as in Buckwalter's transliteration."
     ),
 ]
 
@@ -56,13 +70,20 @@ class CountingOptions:
         bool,
         typer.Option("--fragments", help="With sclite: match wo- with words that start with wo (its -F)."),
     ] = False
+    alternations: AlternationsOption = "on"
 
     def settings(self) -> CountingSettings:
         """Raises ConfigError if the options contradict each other."""
         if self.characters and self.unit not in (None, "character"):
             raise ConfigError(f"--characters and --unit {self.unit} contradict each other; omit one of them")
         unit = "character" if self.characters else self.unit or "word"
-        return CountingSettings(self.counting, unit, self.optional_words, self.fragments)
+        return CountingSettings(
+            self.counting,
+            unit,
+            self.optional_words,
+            self.fragments,
+            alternations=self.alternations == "on",
+        )
 
 
 def make_list_reader(
@@ -71,12 +92,15 @@ def make_list_reader(
     *,
     transcripts: bool = False,
     warn_of_markup: bool = True,
+    alternations: bool = False,
 ) -> Callable[[str], Lists]:
     """Build a function that reads the lists of a file with their references, by id or, for an stm, by time.
 
     Args:
         transcripts: also read files with one text per id, in the formats of references.
         warn_of_markup: warn on stderr if toolkits' markup is left in texts.
+        alternations: write the alternatives of a ctm as ``{ a / b }``, for texts that are only counted;
+            otherwise, recordings with alternatives are rejected.
 
     Raises:
         ConfigError: the options do not fit an stm.
@@ -87,8 +111,15 @@ def make_list_reader(
                 "an stm scores a ctm and names its speakers: omit --map, --stream, --groups, --format and "
                 "--join-pieces"
             )
-        segments = list(read_stm(reference))
-        return lambda file: iter(align_by_time(read_ctm(file), segments))
+        segments = list(read_segments(reference))
+
+        def read_channels(file: str) -> Iterator[Recording | FormatError]:
+            for item in read_recordings(file):
+                if isinstance(item, Recording) and item.has_choices and not alternations:
+                    item = reject_recording(item, file)
+                yield item
+
+        return lambda file: align_recordings(read_channels(file), segments)
     references = read_references(reference) if reference else {}
     if options.join_pieces:
         kinds = find_markup(references.values())
@@ -97,6 +128,21 @@ def make_list_reader(
         warn_of_pieces(str(reference), tally_markup(islice(references.values(), MAX_SAMPLE_LISTS)).found())
     read = partial(options.read, transcripts=transcripts, warn_of_markup=warn_of_markup)
     return lambda file: add_references(read(file), references, file)
+
+
+def reject_choices(lists: Lists) -> Lists:
+    """Yield the lists, and an error in place of one whose hypotheses have alternatives.
+
+    For what reads a hypothesis as one sequence of words: it would publish the words of all alternatives.
+    """
+    for item in lists:
+        texts = (one.text for one in item.hypotheses) if isinstance(item, NBestList) else ()
+        index = next((index for index, text in enumerate(texts) if has_choices(text)), None)
+        if isinstance(item, NBestList) and index is not None:
+            message = "has alternatives; expected one sequence of words, or --alternations off"
+            yield InvalidList(message, list_id=item.id, hypothesis=index, field="text")
+        else:
+            yield item
 
 
 def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
@@ -119,6 +165,8 @@ def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Li
         message = f"{file}: no lists for {len(unused):,} of {len(references):,} references: {examples}{more}"
         if without_reference is not None:
             message += f"; there is a list {without_reference!r} without a reference: are ids written alike?"
+            if any(without_reference.lower() == key.lower() for key in unused):
+                message += " They differ in case, which sclite ignores: write them in the same case"
         typer.echo(message, err=True)
 
 
