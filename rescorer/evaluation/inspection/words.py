@@ -173,7 +173,7 @@ class WordTally:
             uncovered={kind: TokenStats.from_counts(kinds[kind]) for kind in sorted(kinds)},
             unknown=None if vocabulary is None else self._count_unknown(read or normaliser, vocabulary),
             integers=TokenStats.from_counts(self._find_integer_ids()),
-            letters="" if normaliser.settings.letters else find_letters(tokens),
+            letters=find_letters(tokens) if loses_signs(normaliser) else "",
             markup=tuple(self._find_markup(read or normaliser, vocabulary or frozenset())),
             unknown_pieces=self._hypothesis_markup.unknown,
         )
@@ -233,6 +233,12 @@ def classify_uncovered(
         return "multiword"
     mixed = normaliser.settings.case == "keep" and token != token.lower()
     return "case" if mixed and (token.lower() in seen or (vocabulary and token.lower() in vocabulary)) else ""
+
+
+def loses_signs(normaliser: Normaliser) -> bool:
+    """Whether a normaliser takes signs of an alphabet for punctuation, or its capitals for small letters."""
+    settings = normaliser.settings
+    return not settings.letters and (settings.punctuation, settings.case) != ("keep", "keep")
 
 
 def find_letters(tokens: Mapping[str, int]) -> str:
