@@ -33,8 +33,10 @@ class Format:
     looks_like: Callable[[Sample], str]
     """Function that returns the evidence that a file has this format, or an empty string."""
     writer: Callable[..., AbstractContextManager[Write]]
-    suffix: str = ""
-    """End of file names by which the format is detected if no content matches."""
+    suffix: str | tuple[str, ...] = ()
+    """Ends of file names by which the format is detected if no content matches."""
+    is_loose: bool = False
+    """Whether files of other formats can look like this one, so that any other that matches is meant."""
     read_options: Options = field(default_factory=dict)
     write_options: Options = field(default_factory=dict)
     is_binary: bool = False
@@ -117,8 +119,11 @@ class FormatChoice:
     format: Format
     options: Mapping[str, str]
 
-    def read(self, source: str | Path) -> Iterator[NBestList | InputError]:
+    def read(self, source: str | Path, **further: Any) -> Iterator[NBestList | InputError]:
         """Read lists.
+
+        Args:
+            further: arguments of the reader that are no text.
 
         Raises:
             ConfigError: If an option is unknown or its value is invalid.
@@ -127,7 +132,7 @@ class FormatChoice:
         if self.format.is_folder and is_url(source):
             message = f"{self.format.name} is read from folders of this machine; copy it to one first"
             raise FormatError(message, file=str(source))
-        return self.format.read(source, **self._parse_options(self.format.read_options, "reading"))
+        return self.format.read(source, **self._parse_options(self.format.read_options, "reading"), **further)
 
     def writer(self, target: str | Path) -> AbstractContextManager[Write]:
         """Open an output for lists.

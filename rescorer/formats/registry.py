@@ -13,7 +13,8 @@ from pathlib import Path
 from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
 from rescorer.formats.base import FormatChoice
 from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.io.sniff import read_sample
+from rescorer.formats.io.sniff import Sample, read_sample
+from rescorer.formats.nbest.plain_text import KALDI_TEXT, WAYS, choose_reading
 from rescorer.types import NBestList
 
 
@@ -45,30 +46,70 @@ def detect(path: str | Path) -> tuple[str, str]:
         FormatError: If no format matches, or several formats match; in that case the error names each with
             its evidence.
     """
-    location = Path(path)
     if is_pipe(path):
         return "jsonl", "the default for a pipe, which can be read only once"
     sample = read_sample(path)
-    matches = {
-        name: evidence for name, format_ in FORMATS.items() if (evidence := format_.looks_like(sample))
-    }
-    if not matches:
-        matches = {
-            name: f"a file name that ends in {format_.suffix}"
-            for name, format_ in FORMATS.items()
-            if format_.suffix and not sample.is_folder
-            if location.name.removesuffix(".gz").endswith(format_.suffix)
-        }
+    matches = _find_matches(sample)
     if len(matches) == 1:
         return next(iter(matches.items()))
     if matches:
         candidates = " or ".join(f"{name} ({evidence})" for name, evidence in matches.items())
         raise FormatError(f"ambiguous: could be {candidates}; choose one with --format", file=str(path))
     beginning = f"it begins with {sample.first[:60]!r}" if sample.first else "it has no UTF-8 text"
-    if location.is_file() and not location.stat().st_size:
+    if sample.path.is_file() and not sample.path.stat().st_size:
         beginning = "it is empty"
-    message = f"no known format matches: {beginning}; choose one with --format: {', '.join(FORMATS)}"
+    hint = f"; if it is plain text, {WAYS}" if _may_be_plain(sample) else ""
+    message = f"no known format matches: {beginning}{hint}; formats for --format: {', '.join(FORMATS)}"
     raise FormatError(message, file=str(path))
+
+
+def detect_measured(path: str | Path, reference: str | Path | None) -> str:
+    """Detect the format of lists that are measured by references, as ``detect`` does; also of plain text.
+
+    Args:
+        reference: a file of references, if there is one.
+
+    Raises:
+        FormatError: If no format matches, or the lines could begin with an id or a word.
+    """
+    if reference is not None and not is_pipe(path) and is_plain_text(path) and is_plain_text(reference):
+        return choose_reading(path, reference)
+    return detect(path)[0]
+
+
+def is_plain_text(path: str | Path) -> bool:
+    """Whether a file is text without markup: it has no other format than that of ids and words, if any."""
+    if not Path(path).is_file():
+        return False
+    sample = read_sample(path)
+    return _may_be_plain(sample) and not _find_matches(sample).keys() - {KALDI_TEXT}
+
+
+def _may_be_plain(sample: Sample) -> bool:
+    return (
+        bool(sample.lines)
+        and not sample.is_folder
+        and sample.first[:1] not in "{[<"
+        and "\t" not in sample.text
+    )
+
+
+def _find_matches(sample: Sample) -> dict[str, str]:
+    """Return the formats that match with the evidence; the name of a file counts if no content matches."""
+    matches = {
+        name: evidence for name, format_ in FORMATS.items() if (evidence := format_.looks_like(sample))
+    }
+    if strict := {name: evidence for name, evidence in matches.items() if not FORMATS[name].is_loose}:
+        matches = strict
+    name_of_file = sample.path.name.removesuffix(".gz").lower()
+    if not matches:
+        matches = {
+            name: f"a file name that ends in {Path(name_of_file).suffix}"
+            for name, format_ in FORMATS.items()
+            if format_.suffix and not sample.is_folder
+            if name_of_file.endswith(format_.suffix)
+        }
+    return matches
 
 
 def is_pipe(path: str | Path) -> bool:

@@ -20,6 +20,12 @@ FILES = {
     "srinterp": "am=-1.5 lm=-2 a b\nam=-3 lm=-4\n",
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
     "trn": "a b (u1)\n",
+    "table": 'id,text,score\nu1,"a, b",-1.5\nu1,b,-2\n',
+    "icefall": "u1-0:\tref=['A', 'B']\nu1-0:\thyp=['A', \"I'LL\"]\n",
+    "fairseq": "S-3\tx y\nT-3\ta b\nH-3\t-0.5\ta@@ b\nD-3\t-0.5\tab\nP-3\t-0.25 -0.75\n",
+    "wenet": "wav u1\ncandidate -1.5 a b\ncandidate -3 b\n",
+    "aps": "2\nu1\n-1.500\t2\ta b\n-3.000\t1\tb\n",
+    "kaldi-text": "u1 a b\nu2\n",
     "ctm": "u1 1 0.5 0.25 a\n",
     "stm": ";; a comment\nu1 1 ann 0.5 0.75 <o,f0> a\nu1 1 ann 1 2\n",
 }

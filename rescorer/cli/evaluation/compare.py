@@ -102,7 +102,7 @@ def compare(
     check_export(export)
     by, test_names = significance.by, parse_tests(significance.tests)
     weights = parse_first_pass(first_pass)
-    read_lists = make_list_reader(reference, options.lists, transcripts=True)
+    read_lists = make_list_reader(reference, options.lists)
     normalise, counting = choose_normaliser(options.normaliser, None), options.counting.settings()
     rejected = Rejections()
     systems = [

@@ -10,31 +10,33 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from rescorer.errors import ConfigError, FormatError, InputError
+from rescorer.errors import ConfigError, InputError
 from rescorer.formats.field_map import FieldMap, parse_field_map
 from rescorer.formats.io.sniff import read_sample
 from rescorer.formats.io.text_io import source_name
 from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
 from rescorer.formats.nbest.jsonlines_header import read_header
-from rescorer.formats.nist.references import read_groups, read_references
-from rescorer.formats.registry import assign_groups, choose, detect, is_pipe
-from rescorer.formats.tables import parquet
+from rescorer.formats.nist.references import read_groups
+from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
+from rescorer.formats.tables import delimited, parquet
 from rescorer.shards.planning.inputs import ListSource
 from rescorer.storage.urls import as_local
-from rescorer.types import Hypothesis, NBestList
+from rescorer.types import NBestList
 
 Lists = Iterator[NBestList | InputError]
 """Lists as a reader yields them, with an error in place of each list that cannot be read."""
 
 FIELD_READERS: Mapping[str, Callable[..., Lists]] = {"jsonl": read_lists, "parquet": parquet.read_lists}
 """Readers of the formats whose fields may have other names."""
+TABLE = "table"
+"""The format with one hypothesis per row, whose columns may have other names."""
 
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
         "--map",
         metavar="NAME=FIELD,…",
-        help="Field names of JSON lines, or column names of parquet: hypotheses=hyps,text=text_norm,"
+        help="Field names of JSON lines, or column names of tables: hypotheses=hyps,text=text_norm,"
         "reference=ref. NAME is one of id, hypotheses, text, scores, reference, context, group.",
     ),
 ]
@@ -82,11 +84,11 @@ class ListInputOptions(ListFormatOptions):
 
     groups: GroupsOption = None
 
-    def read(self, source: str, *, transcripts: bool = False, warn: bool = True) -> Lists:
+    def read(self, source: str, *, reference: str | None = None, warn: bool = True) -> Lists:
         """Read the lists of a file or folder; custom field names or streams imply JSON lines or parquet.
 
         Args:
-            transcripts: if no format of lists matches, read one text per id, in the formats of references.
+            reference: file of references, which may tell what plain text is.
             warn: warn on stderr if there are no lists.
 
         Raises:
@@ -95,33 +97,33 @@ class ListInputOptions(ListFormatOptions):
         """
         source, has_fields = as_local(source), bool(self.maps or self.streams)
         find_group = parse_groups(self.groups)
-        try:
-            name = self.find_format(source)
-        except FormatError:
-            texts = read_references(source) if transcripts and Path(source).is_file() else {}
-            if not texts:
-                raise
-            group_of = find_group or (lambda _: "")
-            return (NBestList(key, (Hypothesis(text),), group=group_of(key)) for key, text in texts.items())
-        choice = choose(name)
+        choice = choose(self.find_format(source, reference))
         if choice.format.name in FIELD_READERS and not choice.options:
             lists = FIELD_READERS[choice.format.name](source, self._parse_fields(), find_group)
+        elif choice.format.name == TABLE:
+            note = partial(typer.echo, err=True)
+            lists = choice.read(source, names=self._parse_fields(), note=note)
+            lists = assign_groups(lists, find_group) if find_group else lists
         elif has_fields:
             raise ConfigError(
-                f"--map and --stream are for JSON lines and parquet, not for {choice.format.name}"
+                f"--map and --stream are for JSON lines, parquet and tables, not for {choice.format.name}"
             )
         else:
             lists = choice.read(source)
             lists = assign_groups(lists, find_group) if find_group else lists
         return warn_if_empty(lists, source) if warn else lists
 
-    def find_format(self, source: str) -> str:
+    def find_format(self, source: str, reference: str | None = None) -> str:
         """The format of a file or folder, with its options, if it was given; raises FormatError if it cannot
         be detected."""
         if self.format_ or not (self.maps or self.streams):
-            return self.format_ or detect(source)[0]
-        is_table = not is_pipe(source) and parquet.looks_like(read_sample(source))
-        return "parquet" if is_table else "jsonl"
+            return self.format_ or detect_measured(source, reference)
+        if is_pipe(source):
+            return "jsonl"
+        sample = read_sample(source)
+        if parquet.looks_like(sample):
+            return "parquet"
+        return TABLE if delimited.may_have_columns(sample) else "jsonl"
 
     def find_header(self, source: str) -> str:
         """The header line of a file of JSON lines; an empty string if it has none."""

@@ -16,8 +16,10 @@ from rescorer.cli.output import MAX_EXAMPLES, Rejections
 from rescorer.errors import ConfigError, InputError
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.evaluation.error_rate.time_alignment import align_by_time
+from rescorer.formats.nbest.plain_text import Reading, Sentences, classify
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
+from rescorer.formats.registry import choose, is_plain_text
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
@@ -26,7 +28,7 @@ ReferenceOption = Annotated[
     str | None,
     typer.Option(
         help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text or "
-        "JSON; or by time, if the name ends in .stm and FILE is a ctm."
+        "JSON; or by time, if the name ends in .stm and FILE is a ctm; or in order, if both are sentences."
     ),
 ]
 NormaliserOption = Annotated[
@@ -79,13 +81,9 @@ def choose_normaliser(path: Path | None, rescorer: Rescorer | None) -> Normalise
     return rescorer.bundle.normaliser if rescorer else Normaliser()
 
 
-def make_list_reader(
-    reference: str | None, options: ListInputOptions, *, transcripts: bool = False
-) -> Callable[[str], Lists]:
-    """Build a function that reads the lists of a file with their references, by id or, for an stm, by time.
-
-    Args:
-        transcripts: also read files with one text per id, in the formats of references.
+def make_list_reader(reference: str | None, options: ListInputOptions) -> Callable[[str], Lists]:
+    """Build a function that reads the lists of a file with their references: by id; by time for an stm; or in
+    order, for references that are plain sentences and lists without ids.
 
     Raises:
         ConfigError: the options do not fit an stm.
@@ -97,8 +95,23 @@ def make_list_reader(
             )
         segments = list(read_stm(reference))
         return lambda file: iter(align_by_time(read_ctm(file), segments))
-    references = read_references(reference) if reference else {}
-    return lambda file: add_references(options.read(file, transcripts=transcripts), references, file)
+    sentences = Sentences.read(reference) if reference and is_plain_text(reference) else None
+    if sentences is not None and classify(sentences.texts) is Reading.IDS:
+        sentences = None
+    references = read_references(reference) if reference and sentences is None else None
+
+    def read(file: str) -> Lists:
+        nonlocal references
+        lists = options.read(file, reference=reference)
+        if sentences is not None and choose(options.find_format(file, reference)).format.is_numbered:
+            items = list(lists)
+            texts, n_lists = sentences.number(items, file)
+            return add_references(iter(items[:n_lists]), texts, file)
+        if references is None:
+            references = read_references(reference) if reference else {}
+        return add_references(lists, references, file)
+
+    return read
 
 
 def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
