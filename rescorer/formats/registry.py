@@ -14,7 +14,9 @@ from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
 from rescorer.formats.base import FormatChoice
 from rescorer.formats.catalogue import FORMATS
 from rescorer.formats.io.sniff import Sample, read_sample
-from rescorer.formats.nbest.plain_text import KALDI_TEXT, WAYS, choose_reading
+from rescorer.formats.io.text_io import read_lines_strict
+from rescorer.formats.nbest.plain_text import KALDI_TEXT, WAYS, begins_with_ids, choose_reading
+from rescorer.formats.nist.references import read_references
 from rescorer.types import NBestList
 
 
@@ -72,8 +74,11 @@ def detect_measured(path: str | Path, reference: str | Path | None) -> str:
     Raises:
         FormatError: If no format matches, or the lines could begin with an id or a word.
     """
-    if reference is not None and not is_pipe(path) and is_plain_text(path) and is_plain_text(reference):
-        return choose_reading(path, reference)
+    if reference is not None and not is_pipe(path) and is_plain_text(path):
+        if is_plain_text(reference):
+            return choose_reading(path, reference)
+        if not is_pipe(reference) and begins_with_ids(_read_texts(path), read_references(reference)):
+            return KALDI_TEXT
     return detect(path)[0]
 
 
@@ -83,6 +88,10 @@ def is_plain_text(path: str | Path) -> bool:
         return False
     sample = read_sample(path)
     return _may_be_plain(sample) and not _find_matches(sample).keys() - {KALDI_TEXT}
+
+
+def _read_texts(path: str | Path) -> Iterator[str]:
+    return (text for _, text in read_lines_strict(path))
 
 
 def _may_be_plain(sample: Sample) -> bool:

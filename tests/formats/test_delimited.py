@@ -223,6 +223,7 @@ def test_writer_rejects_what_it_cannot_hold(tmp_path):
         ("x.tsv", "to be\t-3.5\nor not\t-4\n", "nemo"),
         ("x", "u1\tto be\t-3.5\nu1\tor not\t-4\n", "table"),
         ("x", "u1\tto be\nu2\tor not\n", "table"),
+        ("x", "u1\tto be\t-3\n" * 10 + "u2\ta\ttab\t-4\n", "table"),
         ("x.CSV.gz", "a,b\n1,2\n", "table"),
         ("x", "u1-0:\tref=['A']\nu1-0:\thyp=['A']\n", "icefall"),
         ("x", "S-1\tx\nH-1\t-1\ty\nP-1\t-1\n", "fairseq"),

@@ -50,6 +50,9 @@ def run(monkeypatch, capsys):
         (["1089-134686-0000 to be", "1089-134686-0001 the sea"], Reading.IDS),
         (["s_1 to be", "s_2 be"], Reading.IDS),
         (["1 to be", "2 the sea", "3"], Reading.IDS),
+        (["0117 to be", "0023 the sea"], Reading.IDS),
+        (["ann_hello to be", "bob_bye the sea"], Reading.IDS),
+        (["a1 say b2", "b2 say a1"], Reading.IDS),
         (["u1 to be", "u2", ""], Reading.IDS),
         (["the sea", "the c"], Reading.WORDS),
         (["to be", "", "the sea"], Reading.WORDS),
@@ -122,10 +125,23 @@ def test_the_references_tell_what_plain_text_is(tmp_path, hypotheses, references
     assert "mikolov" in str(raised.value) or "--format lines" in str(raised.value)
 
 
+def test_ids_of_references_tell_ids_from_words(tmp_path):
+    (tmp_path / "hyp").write_text("ann hi\nbob\n")
+    (tmp_path / "ref.trn").write_text("hi (ann)\nyes (bob)\nno (cy)\n")
+    assert detect_measured(tmp_path / "hyp", tmp_path / "ref.trn") == "kaldi-text"
+    (tmp_path / "hyp").write_text("ann hi\ndan\n")
+    with pytest.raises(FormatError, match="no known format"):
+        detect_measured(tmp_path / "hyp", tmp_path / "ref.trn")
+
+
 def test_plain_text_alone_is_read_only_if_ids_are_plain(tmp_path):
     (tmp_path / "ids").write_text("u1 to be\nu2 the sea\n")
     (tmp_path / "words").write_text("to be\nthe sea\n")
     assert detect(tmp_path / "ids")[0] == "kaldi-text"
+    for other in ("u1-1 300.0\nu1-2 -301\n", "u1 /data/u1.wav\nu2 /data/u2.wav\n"):
+        (tmp_path / "other").write_text(other)
+        with pytest.raises(FormatError, match="no known format"):
+            detect(tmp_path / "other")
     with pytest.raises(FormatError, match=r"if it is plain text, give --format lines .* --format kaldi-text"):
         detect(tmp_path / "words")
 

@@ -13,7 +13,7 @@ decides only where one reading fits a file and its references, and names the way
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -21,15 +21,17 @@ from itertools import count, groupby
 from pathlib import Path
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.common import DUPLICATE_ID, Write, format_key, format_texts, split_words
+from rescorer.formats.common import DUPLICATE_ID, Write, format_key, format_texts, parse_number, split_words
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name
 from rescorer.types import Hypothesis, NBestList
 
 LINES, KALDI_TEXT, PARAGRAPHS = "lines", "kaldi-text", "paragraphs"
 """Names of the formats."""
-ID_TOKEN = re.compile(r"(?=\w)(?=\S*\d)(?=\S*(?:[^\W\d]|-))\S+")
-"""Tokens that are probably ids: digits along with letters, underscores or hyphens."""
+ID_TOKEN = re.compile(r"(?=\w)(?:(?=\S*\d)(?=\S*(?:[^\W\d]|-))|[^\W_]+_)\S+")
+"""Tokens that are probably ids: digits along with letters or hyphens, or an underscore."""
+NUMBER_WIDTH = 3
+"""Number of digits from which numbers of one width are probably ids."""
 WAYS = (
     f"give --format {LINES} if every line is a sentence, or --format {KALDI_TEXT} if it begins with an id "
     f"(--format {PARAGRAPHS} if blank lines separate n-best lists)"
@@ -96,6 +98,9 @@ def looks_like_kaldi_text(sample: Sample) -> str:
     """Return the evidence that a file has lines of an id and words, or an empty string."""
     if sample.is_folder or "\t" in sample.text or classify(sample.lines) is not Reading.IDS:
         return ""
+    rests = [" ".join(split_words(line)[1:]) for line in sample.lines]
+    if all(isinstance(parse_number(rest), float) or "/" in rest for rest in rests if rest):
+        return ""  # scores of an archive, or names of audio files
     return "lines that each begin with an id"
 
 
@@ -114,22 +119,33 @@ def classify(lines: Iterable[str]) -> Reading:
     rows = rows[:-1] if rows and not rows[-1] else rows
     firsts = [row[0] for row in rows if row]
     others = [word for row in rows for word in row[1:]]
-    if not firsts or len(firsts) < len(rows) or len({*firsts}) < len(firsts) or {*firsts} & {*others}:
+    if not firsts or len(firsts) < len(rows) or len({*firsts}) < len(firsts):
         return Reading.WORDS
-    is_numbered = len(firsts) >= MIN_ID_LINES and firsts == [
-        str(number) for number in range(1, len(firsts) + 1)
-    ]
     seconds = [row[1] for row in rows if len(row) > 1]
-    are_words_like_ids = 2 * sum(map(_is_id, seconds)) > len(seconds)
-    if is_numbered and not are_words_like_ids:
-        return Reading.IDS
-    if len(firsts) >= MIN_ID_LINES and all(map(_is_id, firsts)) and not are_words_like_ids:
-        return Reading.IDS
-    return Reading.UNCLEAR
+    for is_id in (_looks_like_id, str.isdecimal):
+        are_words = 2 * sum(map(is_id, seconds)) <= len(seconds)
+        if len(firsts) >= MIN_ID_LINES and are_words and all(map(is_id, firsts)) and _are_ids(firsts):
+            return Reading.IDS
+    return Reading.WORDS if {*firsts} & {*others} else Reading.UNCLEAR
 
 
-def _is_id(token: str) -> bool:
+def _looks_like_id(token: str) -> bool:
     return ID_TOKEN.fullmatch(token) is not None
+
+
+def _are_ids(tokens: Sequence[str]) -> bool:
+    """Whether numbers are ids: they count the lines, or have one width; other tokens are judged before."""
+    if not all(map(str.isdecimal, tokens)):
+        return True
+    widths = {*map(len, tokens)}
+    is_count = list(tokens) == [str(number) for number in range(1, len(tokens) + 1)]
+    return is_count or (len(widths) == 1 and min(widths) >= NUMBER_WIDTH)
+
+
+def begins_with_ids(lines: Iterable[str], ids: Collection[str]) -> bool:
+    """Whether each line of text begins with another one of some known ids."""
+    firsts = [words[0] for line in lines if (words := split_words(line))]
+    return bool(firsts) and len({*firsts}) == len(firsts) and all(first in ids for first in firsts)
 
 
 def choose_reading(file: str | Path, reference: str | Path) -> str:
@@ -142,19 +158,18 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
     Raises:
         FormatError: If both readings fit, or neither does; the error names the ways to say it.
     """
-    lines = [text for _, text in read_lines_strict(file)]
     references = [text for _, text in read_lines_strict(reference)]
-    firsts = {words[0] for line in lines if (words := split_words(line))}
     ids = {words[0] for line in references if (words := split_words(line))}
+    lines = [text for _, text in read_lines_strict(file)]
     own, others = classify(lines), classify(references)
-    if own is Reading.IDS or (others is Reading.IDS and own is Reading.UNCLEAR and firsts <= ids):
+    if own is Reading.IDS or (others is Reading.IDS and begins_with_ids(lines, ids)):
         return KALDI_TEXT
     if others is Reading.IDS:
         message = (
             f"plain text whose lines do not each begin with an id of their own, as those of {reference} do; "
         )
         raise FormatError(message + "give --format mikolov if several lines have one id", file=str(file))
-    if own is Reading.WORDS or others is Reading.WORDS or not firsts <= ids:
+    if own is Reading.WORDS or others is Reading.WORDS or not begins_with_ids(lines, ids):
         return LINES
     message = f"plain text, and the first words of its lines begin lines of {reference} too: ids or words?"
     raise FormatError(f"{message} {WAYS}", file=str(file))

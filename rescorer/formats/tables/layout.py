@@ -26,6 +26,8 @@ STREAM_PREFIX = "scores."
 """Columns ``scores.NAME`` are streams called NAME, as when JSON lines are flattened."""
 SCORE_SEPARATOR = "+"
 """Separates the columns of several scores in an option."""
+EVEN_SHARE = 0.9
+"""Share of lines that need as many delimiters as most for a table without a header."""
 MAX_NAMES = 8
 """Largest number of columns that a message names."""
 PUNCTUATION = re.compile(r"[^a-z0-9]+")
@@ -248,7 +250,8 @@ def looks_like_table(lines: Sequence[str]) -> str:
         return ""
     if layout is None or len(layout.names) < 2:
         return ""
-    is_even = len({line.count(layout.delimiter) for line in lines}) == 1
+    counts = Counter(line.count(layout.delimiter) for line in lines)
+    is_even = counts.most_common(1)[0][1] >= EVEN_SHARE * len(lines)
     if not layout.has_header and not (layout.delimiter == "\t" and is_even):
         return ""
     return (
