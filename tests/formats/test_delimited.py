@@ -72,6 +72,11 @@ def test_columns_of_scores_become_streams_in_the_units_that_are_declared():
     assert nbest.streams == {"first_pass": (math.log(0.5),)}
     (nbest,) = read("id,text,odds\nu1,a,0.5\n", score="odds", base="prob")
     assert nbest.streams == {"first_pass": (math.log(0.5),)}
+    (nbest,) = read("u1\ta\t0.5\n", base="prob")
+    assert nbest.streams == {"first_pass": (math.log(0.5),)}
+    for columns in ({"score": "2"}, {"text": "3"}, {"id": "1", "score": "2"}):
+        (nbest,) = read("u1\t1\ta\n", base="10", **columns)
+        assert (nbest.id, nbest.streams) == ("u1", {"first_pass": (math.log(10),)})
     names = parse_field_map(["text=hyp"], ["acoustic=x:10:cost"])
     (nbest,) = read("utt,hyp,x\nu1,a,1\n", names=names)
     assert (nbest.id, nbest.streams) == ("u1", {"acoustic": (-math.log(10),)})
@@ -99,6 +104,8 @@ def test_references_and_groups_are_those_of_all_rows():
         ("u1\t-1\t-2\nu1\t-2\t-3\n", "its columns cannot be guessed"),
         ("two words\tto be\t-3\n", "its columns cannot be guessed"),
         ("u1\ta\tb\t-3\n", "its columns cannot be guessed"),
+        ("-3\ta b\tc d\n", "its columns cannot be guessed"),
+        ("-3.5\tto be\n-4\tor not\n", "its columns cannot be guessed"),
         ("id,text,text\nu1,a,b\n", "two columns of the table are called 'text'"),
     ],
 )
@@ -114,6 +121,8 @@ def test_says_which_columns_there_are():
         read("utt,hyp\nu1,a\n", text="hyps")
     with pytest.raises(ConfigError, match=r"score='4': .* its columns: 1 to 3"):
         read("u1\ta\t-1\n", id="1", text="2", score="4")
+    with pytest.raises(ConfigError, match="one column of the table twice"):
+        read("u1\ta\t-1\n", id="1", text="2", score="2")
     with pytest.raises(ConfigError, match="table: base is '3'"):
         read("", base="3")
     with pytest.raises(ConfigError, match="both name a column"):

@@ -189,17 +189,16 @@ class _Reader:
 
     def _without_headers(self, rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
         """Leave out the header, also where tables with the same header follow each other."""
-        names = list(self._layout.names)
+        names = self._layout.names if self._layout.has_header else ()
         for line, cells in rows:
-            is_header = (
-                self._layout.has_header and isinstance(cells, list) and list(map(_strip, cells)) == names
-            )
-            if not is_header:
+            if isinstance(cells, FormatError) or not _is_row_of(cells, names):
                 yield line, cells
 
 
-def _strip(cell: Any) -> Any:
-    return cell.strip() if isinstance(cell, str) else cell
+def _is_row_of(cells: Sequence[Any], names: Sequence[str]) -> bool:
+    """Whether a row repeats the names of the columns; the first cell nearly always says that it does not."""
+    stripped = (cell.strip() if isinstance(cell, str) else cell for cell in cells)
+    return bool(names) and all(cell == name for cell, name in zip(stripped, names, strict=True))
 
 
 def _with_header(options: TableOptions) -> TableOptions:
@@ -232,7 +231,8 @@ def _build(list_id: str, rows: Sequence[_TableRow], layout: Layout, file: str) -
     try:
         if (column := layout.columns.get("rank")) is not None:
             rows = sorted(rows, key=lambda row: _parse_rank(row, column, list_id))
-        hypotheses = [_build_row(row, layout, list_id) for row in rows]
+        others = layout.others
+        hypotheses = [_build_row(row, layout, others, list_id) for row in rows]
         reference = _find_common("reference", rows, layout, list_id)
         group = _find_common("group", rows, layout, list_id)
     except InvalidList as error:
@@ -241,14 +241,13 @@ def _build(list_id: str, rows: Sequence[_TableRow], layout: Layout, file: str) -
     return build_list(list_id, hypotheses, units, file, reference=reference, group=group or "")
 
 
-def _build_row(row: _TableRow, layout: Layout, list_id: str) -> Row:
+def _build_row(row: _TableRow, layout: Layout, others: Mapping[str, int], list_id: str) -> Row:
     text = row.cells[layout.columns["text"]]
     if not isinstance(text, str):
-        raise InvalidList(
-            "expected a text", list_id=list_id, field=layout.names[layout.columns["text"]], line=row.line
-        )
+        name = layout.names[layout.columns["text"]]
+        raise InvalidList("expected a text", list_id=list_id, field=name, line=row.line)
     scores = {name: _parse_score(row.cells[column]) for name, (column, _) in layout.streams.items()}
-    values = {name: _parse_field(row.cells[column]) for name, column in layout.others.items()}
+    values = {name: _parse_field(row.cells[column]) for name, column in others.items()}
     return Row(
         text, scores, {name: value for name, value in values.items() if value not in ("", None)}, row.line
     )

@@ -220,14 +220,16 @@ def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str)
     for column in scores:
         name = STREAM if len(scores) == 1 else sheet.names[column]
         streams[name] = column, options.units or SCORE_UNITS.get(_plain(sheet.names[column]), NATURAL)
-    given = {*columns.values(), *(column for column, _ in streams.values())}
+    named = [*columns.values(), *(column for column, _ in streams.values())]
+    given = {*named}
+    if len(given) < len(named):
+        raise ConfigError(f"{file}: options name one column of the table twice")
     is_complete = "text" in columns and ("id" in columns or options.id == "")
     if sheet.has_header:
         _guess_by_name(sheet, options, columns, set(given))
         streams = streams or _guess_streams(sheet, {*given, *columns.values()}, options.units)
     elif not is_complete:
-        columns, guessed = _guess_by_content(sheet, columns)
-        streams = streams or guessed
+        streams = _guess_by_content(sheet, options, columns, streams)
     ordered = {role: columns[role] for role in ROLES if role in columns}
     is_usual = [column in given or _plain(sheet.names[column]) == role for role, column in ordered.items()]
     is_usual += [
@@ -374,20 +376,38 @@ def _guess_streams(sheet: _Sheet, taken: set[int], units: Units | None) -> dict[
 
 
 def _guess_by_content(
-    sheet: _Sheet, given: Mapping[str, int]
-) -> tuple[dict[str, int], dict[str, tuple[int, Units]]]:
-    """Guess the columns of a table without a header: id and text, and perhaps one column of numbers.
+    sheet: _Sheet,
+    options: TableOptions,
+    columns: dict[str, int],
+    streams: Mapping[str, tuple[int, Units]],
+) -> dict[str, tuple[int, Units]]:
+    """Complete the columns of a table without a header: an id first, one column of text, one of numbers.
+
+    Returns the streams.
 
     Raises:
-        FormatError: If it could be anything else.
+        FormatError: If other columns are left, or the first one has no ids.
     """
-    numeric = [column for column in range(1, len(sheet.names)) if sheet.is_numeric(column)]
-    texts = [column for column in range(1, len(sheet.names)) if column not in numeric]
-    is_known = not given and len(texts) == 1 and len(numeric) <= 1
-    if not is_known or any(len(row[0].split()) != 1 for row in sheet.rows):
+    taken = {*columns.values(), *(column for column, _ in streams.values())}
+    if options.id is None and "id" not in columns and 0 not in taken:
+        columns["id"] = 0
+    free = [column for column in range(len(sheet.names)) if column not in {*taken, *columns.values()}]
+    numeric = [] if streams else [column for column in free if sheet.is_numeric(column)]
+    texts = [] if "text" in columns else [column for column in free if column not in numeric]
+    if len(numeric) == 1:
+        streams = {STREAM: (numeric[0], options.units or NATURAL)}
+    if len(texts) == 1:
+        columns["text"] = texts[0]
+    are_ids = options.id is not None or all(_is_id(row[columns.get("id", 0)]) for row in sheet.rows)
+    is_clear = max(len(numeric), len(texts)) < 2 and not {*free} - {*texts, *numeric}
+    if not are_ids or "text" not in columns or not is_clear:
         raise sheet.refuse("its columns cannot be guessed", "id=1,text=2,score=3, or header=yes")
-    streams = {STREAM: (numeric[0], NATURAL)} if numeric else {}
-    return {"id": 0, "text": texts[0]}, streams
+    return dict(streams)
+
+
+def _is_id(cell: str) -> bool:
+    """Whether a cell can be an id if nothing says that it is: one token, and not a score."""
+    return len(cell.split()) == 1 and (cell.strip().isdecimal() or not isinstance(parse_number(cell), float))
 
 
 def _is_score_name(name: str) -> bool:
