@@ -41,6 +41,7 @@ _FORMATS = (
         parquet.looks_like,
         parquet.writer,
         is_binary=True,
+        reads_folders=True,
         parts=ALL_PARTS - {"fields"},
     ),
     Format(
@@ -146,6 +147,7 @@ _FORMATS = (
         speech_services.looks_like,
         speech_services.writer,
         read_options=dict.fromkeys(("text", "score", "base", "sign"), str),
+        reads_folders=True,
         parts=frozenset({"fields"}),
         streams=frozenset({speech_services.STREAM}),
     ),
@@ -156,6 +158,7 @@ _FORMATS = (
         whisper.read_lists,
         whisper.looks_like,
         whisper.writer,
+        reads_folders=True,
         parts=frozenset({"fields"}),
         streams=frozenset({whisper.STREAM}),
     ),

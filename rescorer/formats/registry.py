@@ -6,14 +6,14 @@ ambiguous and unknown files are rejected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
-from rescorer.formats.base import FormatChoice
+from rescorer.formats.base import Format, FormatChoice
 from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.io.sniff import read_sample
+from rescorer.formats.io.sniff import Sample, name_entries, read_sample
 from rescorer.types import NBestList
 
 
@@ -39,7 +39,8 @@ def choose(choice: str) -> FormatChoice:
 def detect(path: str | Path) -> tuple[str, str]:
     """Detect the format of a file or folder; return its name and the evidence. A pipe is JSON lines.
 
-    The name of a file counts only if its content matches no format.
+    The name of a file counts only if its content matches no format. A folder is one list file of its format;
+    ``parts.find_parts`` finds the files and folders of lists in a folder.
 
     Raises:
         FormatError: If no format matches, or several formats match; in that case the error names each with
@@ -49,9 +50,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     if is_pipe(path):
         return "jsonl", "the default for a pipe, which can be read only once"
     sample = read_sample(path)
-    matches = {
-        name: evidence for name, format_ in FORMATS.items() if (evidence := format_.looks_like(sample))
-    }
+    matches = find_matches(sample)
     if not matches:
         matches = {
             name: f"a file name that ends in {format_.suffix}"
@@ -67,8 +66,16 @@ def detect(path: str | Path) -> tuple[str, str]:
     beginning = f"it begins with {sample.first[:60]!r}" if sample.first else "it has no UTF-8 text"
     if location.is_file() and not location.stat().st_size:
         beginning = "it is empty"
+    if location.is_dir():
+        beginning = f"the folder has {name_entries(location)}" if sample.names else "the folder is empty"
     message = f"no known format matches: {beginning}; choose one with --format: {', '.join(FORMATS)}"
     raise FormatError(message, file=str(path))
+
+
+def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dict[str, str]:
+    """Return the evidence for each of the formats that a sample matches, by name."""
+    found = {name: format_.looks_like(sample) for name, format_ in formats.items()}
+    return {name: evidence for name, evidence in found.items() if evidence}
 
 
 def is_pipe(path: str | Path) -> bool:

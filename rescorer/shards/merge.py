@@ -48,6 +48,19 @@ def merge(
     return status.summary
 
 
+def find_outputs(store: Store) -> tuple[list[str], FileSummary]:
+    """Return the names of the output files of all shards, in the order of the input, and what was done.
+
+    Raises:
+        ConfigError: shards are missing.
+        FormatError: a record or a file was changed.
+    """
+    status = read_status(store)
+    _check_complete(status)
+    names = [f"{store.place}/{status.records[index].data.name}" for index in range(len(status.plan.shards))]
+    return names, status.summary
+
+
 def _merge_rejects(store: Store, status: Status, target: Path) -> None:
     if not any(record.rejects for record in status.records.values()):
         remove_file(target)  # left by an earlier run

@@ -49,9 +49,9 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
 
 
 def list_files(source: str | Path) -> list[Path]:
-    """Return a file or folder of lists, and the files right below the folder."""
+    """Return a file or folder of lists, and all files below the folder."""
     path = Path(source)
-    return [path, *(filter(Path.is_file, path.iterdir()) if path.is_dir() else ())]
+    return [path, *(filter(Path.is_file, path.rglob("*")) if path.is_dir() else ())]
 
 
 def read_single_list_files(
