@@ -73,7 +73,8 @@ class OutputOptions:
             "--to",
             metavar="FORMAT",
             help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
-            "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s.",
+            "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
+            "manifest:manifest=FILE adds it to the lines of a NeMo manifest, as pred_text.",
         ),
     ] = "jsonl"
     rejects: Annotated[

@@ -190,6 +190,7 @@ _FORMATS = (
         manifest.read_lists,
         manifest.looks_like,
         manifest.writer,
+        write_options={"manifest": str, "by": manifest.parse_by},
         parts=frozenset({"reference", "group", "fields"}),
         streams=frozenset({manifest.STREAM}),
     ),

@@ -145,7 +145,7 @@ NAMES: Mapping[str, Callable[[Line], str]] = {
     "id": lambda line: str(line.record.get(ID_KEY) or ""),
     "names of audio files": lambda line: find_id(line.record, 0) if _audio(line) else "",
     "names of audio files with suffix": lambda line: PurePosixPath(_audio(line)).name,
-    AUDIO_KEY: lambda line: _audio(line),
+    AUDIO_KEY: lambda line: str(line.record.get(AUDIO_KEY) or ""),
     "names of audio files without offset": lambda line: PurePosixPath(_audio(line)).stem,
 }
 """What may be the id of a list, of a line; an empty string if the line has no such name."""

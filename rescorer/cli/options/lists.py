@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
@@ -24,6 +24,9 @@ from rescorer.shards.planning.inputs import ListSource
 from rescorer.shards.store import PLAN
 from rescorer.storage.urls import as_local
 from rescorer.types import Hypothesis, NBestList
+
+if TYPE_CHECKING:
+    from rescorer.shards.merge import Outputs
 
 Lists = Iterator[NBestList | InputError]
 """Lists as a reader yields them, with an error in place of each list that cannot be read."""
@@ -159,7 +162,7 @@ class ListInputOptions(ListFormatOptions):
         parts = None if is_local else find_parts(source, choice)
         if parts is None or f"{source.rstrip('/')}/{PLAN}" in parts.paths:
             outputs = find_shard_outputs(source)
-            return replace(find_parts(outputs[0], choice), paths=tuple(outputs))
+            return Parts(choice or outputs.format, "the plan of its shards", outputs.names)
         if missing := ", ".join(parts.missing[:MAX_MISSING]):
             more = ", …" * (len(parts.missing) > MAX_MISSING)
             jobs = pluralise(len(parts.paths), "job")
@@ -201,8 +204,8 @@ class ListInputOptions(ListFormatOptions):
         return bool(self.maps or self.streams or self.groups or self.format_)
 
 
-def find_shard_outputs(source: str) -> list[str]:
-    """The output files of all shards of `rescorer rescore --shards`, in order, given their folder or prefix.
+def find_shard_outputs(source: str) -> Outputs:
+    """The output of all shards of `rescorer rescore --shards`, given their folder or prefix.
 
     Prints to stderr how many lists are missing because they were rejected.
 
@@ -214,9 +217,9 @@ def find_shard_outputs(source: str) -> list[str]:
     from rescorer.shards.object_store import open_store
 
     with open_store(source) as store:
-        outputs, summary = find_outputs(store)
-    if summary.rejected:
-        rejected = pluralise(summary.rejected, "list was", "lists were")
+        outputs = find_outputs(store)
+    if outputs.summary.rejected:
+        rejected = pluralise(outputs.summary.rejected, "list was", "lists were")
         typer.echo(f"{source}: {rejected} rejected when the shards were rescored", err=True)
     return outputs
 
