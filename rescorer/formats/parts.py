@@ -15,13 +15,14 @@ import glob
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
 from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.io.sniff import name_entries, natural_key, read_sample
+from rescorer.formats.io.sniff import Sample, read_sample
+from rescorer.formats.io.utterance_folder import name_entries, natural_key
 from rescorer.formats.registry import detect, find_matches
 from rescorer.storage.objects import find_objects, is_object
 from rescorer.storage.urls import is_url
@@ -164,7 +165,7 @@ def _match_folder(folder: Path, name: str) -> tuple[bool, dict[str, str]]:
         other: format_ for other, format_ in FORMATS.items() if format_.takes_folders and name in ("", other)
     }
     sample = read_sample(folder)
-    by_names = find_matches(replace(sample, lines=(), magic=b""), formats)
+    by_names = find_matches(Sample(sample.path, sample.names, ()), formats)
     return bool(by_names), by_names if by_names else find_matches(sample, formats)
 
 

@@ -101,7 +101,8 @@ class References:
     def _match_by_order(self, lists: Lists, by_order: Mapping[str, str], file: str) -> Lists:
         """Yield the lists with the references of their numbers; raise FormatError if lines are left."""
         count = 0
-        for count, item in enumerate(lists, start=1):
+        for item in lists:
+            count += 1  # of lists and errors, which are positions too
             if isinstance(item, NBestList):
                 item = replace(item, reference=by_order.get(item.id, item.reference))
             yield item

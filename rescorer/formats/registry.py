@@ -13,7 +13,8 @@ from pathlib import Path
 from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
 from rescorer.formats.base import Format, FormatChoice
 from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.io.sniff import Sample, name_entries, read_sample
+from rescorer.formats.io.sniff import Sample, read_sample
+from rescorer.formats.io.utterance_folder import name_entries
 from rescorer.types import NBestList
 
 

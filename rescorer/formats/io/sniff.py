@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
-from collections import defaultdict
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -18,7 +16,6 @@ from rescorer.storage.urls import base_name, is_url
 
 SAMPLE_LINES = 50
 MAGIC_BYTES = 5
-MAX_NAMED_ENTRIES = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,31 +68,6 @@ def read_sample(path: str | Path) -> Sample:
     lines = islice(read_lines(first), SAMPLE_LINES) if first and is_text else ()
     texts = tuple(text for _, text in lines if isinstance(text, str) and text.strip())
     return Sample(Path(path), names, texts, magic)
-
-
-def natural_key(name: str) -> list[tuple[int, str]]:
-    """A sort key by which numbers in names count as numbers.
-
-    >>> sorted(["nbest.10", "nbest.9", "a"], key=natural_key)
-    ['a', 'nbest.9', 'nbest.10']
-    """
-    pieces = re.split(r"([0-9]+)", name)
-    return [(int(piece), piece) if index % 2 else (0, piece) for index, piece in enumerate(pieces)]
-
-
-def name_entries(folder: Path) -> str:
-    """Name what is in a folder, for messages: names that differ in a number are one entry, with the first and
-    the last; folders end with a slash. Empty if nothing is in it."""
-    groups: dict[str, list[str]] = defaultdict(list)
-    entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
-    for entry in sorted(entries, key=lambda entry: natural_key(entry.name)):
-        name = f"{entry.name}/" if entry.is_dir() else entry.name
-        groups[re.sub(r"[0-9]+", "0", name)].append(name)
-    shown = [names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}" for names in groups.values()]
-    more = len(shown) - MAX_NAMED_ENTRIES
-    if more > 0:
-        shown = [*shown[:MAX_NAMED_ENTRIES], f"{more:,} more"]
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]:

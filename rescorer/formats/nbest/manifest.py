@@ -5,10 +5,8 @@
 
 ``examples/asr/transcribe_speech.py`` and ``speech_to_text_eval.py`` write one line per recording, or per part
 of one: ``text`` is its reference, ``pred_text`` the best hypothesis, and ``beams`` has all hypotheses with
-their natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its only
-hypothesis.
-
-Given the manifest that was recognised, the writer adds the chosen texts to its lines, as ``pred_text``.
+their natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its
+only hypothesis.
 
 Lines have no ids. The id of a list is the name of its audio file without folder and suffix, followed by the
 ``offset`` if the line is a part of the file that does not begin with it: ``u1``, ``u1-12.5``.
