@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 Lists = Iterator[NBestList | InputError]
 """Lists as a reader yields them, with an error in place of each list that cannot be read."""
 
-MAX_MISSING = 5
-"""Number of missing jobs that are named."""
 FIELD_READERS: Mapping[str, Callable[..., Lists]] = {"jsonl": read_lists, "parquet": parquet.read_lists}
 """Readers of the formats whose fields may have other names."""
 
@@ -72,6 +70,9 @@ GroupsOption = Annotated[
         r"with one group that matches it in the id: '^(\d+)-'.",
     ),
 ]
+
+MAX_MISSING = 5
+"""Number of missing jobs that are named."""
 
 
 @dataclass(frozen=True, slots=True)
