@@ -9,7 +9,17 @@ from rescorer.formats.base import ALL_PARTS, Format
 from rescorer.formats.common import parse_finite
 from rescorer.formats.json_documents import espnet1, mlm, service_request, speech_services, whisper
 from rescorer.formats.lattices import htk, kaldi_lattice, slf
-from rescorer.formats.nbest import espnet2, jsonlines, kaldi, manifest, nemo, rnnlm, srilm, srinterp
+from rescorer.formats.nbest import (
+    espnet2,
+    filled_manifest,
+    jsonlines,
+    kaldi,
+    manifest,
+    nemo,
+    rnnlm,
+    srilm,
+    srinterp,
+)
 from rescorer.formats.nbest.score_folders import parse_score_folders
 from rescorer.formats.nist import stm, trn_ctm
 from rescorer.formats.tables import parquet
@@ -189,8 +199,8 @@ _FORMATS = (
         "fixed: natural log-probabilities",
         manifest.read_lists,
         manifest.looks_like,
-        manifest.writer,
-        write_options={"manifest": str, "by": manifest.parse_by},
+        filled_manifest.writer,
+        write_options={"manifest": str, "by": filled_manifest.parse_by},
         parts=frozenset({"reference", "group", "fields"}),
         streams=frozenset({manifest.STREAM}),
     ),

@@ -4,9 +4,9 @@
      "pred_text": "the see was calm", "beams": [["the see was calm", -3.1], ["the sea was calm", -3.4]]}
 
 ``examples/asr/transcribe_speech.py`` and ``speech_to_text_eval.py`` write one line per recording, or per part
-of one: ``text`` is its reference, ``pred_text`` the best hypothesis, and ``beams`` has all hypotheses with
-their natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its
-only hypothesis.
+of one: ``text`` is its reference, ``pred_text`` the best hypothesis, and ``beams`` has all hypotheses with their
+natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its only
+hypothesis.
 
 Lines have no ids. The id of a list is the name of its audio file without folder and suffix, followed by the
 ``offset`` if the line is a part of the file that does not begin with it: ``u1``, ``u1-12.5``.
@@ -25,7 +25,7 @@ from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import DUPLICATE_ID, Row, Write, add_location, build_list
 from rescorer.formats.io.json_records import describe_type, parse_object
 from rescorer.formats.io.sniff import Sample
-from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name
+from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.types import NBestList
 
 FORMAT = "manifest"
@@ -38,7 +38,6 @@ PREDICTION_KEY = "pred_text"
 GROUP_KEY = "speaker"
 ID_KEY = "id"
 """Key of an id that a line has after all: the writer's, where the name of the audio file is another."""
-BY_ORDER = "order"
 RESERVED_KEYS = (REFERENCE_KEY, BEAMS_KEY, PREDICTION_KEY, GROUP_KEY, ID_KEY)
 """Keys that do not become fields of a list."""
 
@@ -60,27 +59,6 @@ def find_id(record: Mapping[str, Any], number: int) -> str:
     stem = PurePosixPath(audio.replace("\\", "/")).stem
     is_part = isinstance(offset, (int, float)) and not isinstance(offset, bool) and offset
     return (f"{stem}-{offset}" if is_part else stem) or str(number)
-
-
-def parse_by(text: str) -> str:
-    """Check what the ids of lists are in a manifest.
-
-    Raises:
-        ValueError: If it is neither ``order`` nor ``name``.
-    """
-    if text not in (BY_ORDER, "name"):
-        raise ValueError("expected order or name")
-    return text
-
-
-def list_names(record: Mapping[str, Any]) -> dict[str, None]:
-    """Return the names that a list may have for a line of a manifest, in the order of preference."""
-    own, audio = record.get(ID_KEY), record.get(AUDIO_KEY)
-    names = [own] if isinstance(own, str) else []
-    if isinstance(audio, str):
-        path = PurePosixPath(audio.replace("\\", "/"))
-        names += [find_id(record, 0), path.name, str(path), audio]
-    return dict.fromkeys(filter(None, names))
 
 
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
@@ -146,26 +124,11 @@ def _parse_beam(beam: Any, list_id: str, index: int, line: int) -> Row:
 
 
 @contextmanager
-def writer(target: str | Path, *, manifest: str = "", by: str = "") -> Iterator[Write]:
+def writer(target: str | Path) -> Iterator[Write]:
     """Write one line per list, with ``beams``, and the first of them as ``pred_text``.
 
     A list has an ``id`` only if the name of its audio file would be another.
-
-    Args:
-        manifest: Manifest that was recognised. The line of each list is written as it is there, with the
-            first hypothesis as ``pred_text``, and with ``beams`` only if there are more. A list without a
-            line is invalid.
-        by: What the ids of lists are in the manifest: ``order``, numbers of lines, or ``name``, names of
-            audio files; if empty, the first list decides.
-
-    Raises:
-        FormatError: If the target cannot be written, or the manifest cannot be read.
     """
-    if manifest:
-        lines = _ManifestLines(manifest, by)
-        with open_output(target) as stream:
-            yield lambda nbest: print(json.dumps(lines.fill(nbest), ensure_ascii=False), file=stream)
-        return
     with open_output(target) as stream:
 
         def write(nbest: NBestList) -> None:
@@ -174,6 +137,11 @@ def writer(target: str | Path, *, manifest: str = "", by: str = "") -> Iterator[
                 names = ", ".join(sorted(reserved))
                 message = f"the names {names} are reserved by the format; rename these fields"
                 raise InvalidList(message, list_id=nbest.id, field="fields")
+            scores = nbest.streams.get(STREAM)
+            beams = [
+                [hypothesis.text] if scores is None else [hypothesis.text, scores[index]]
+                for index, hypothesis in enumerate(nbest.hypotheses)
+            ]
             named = {} if find_id(nbest.fields, 0) == nbest.id else {ID_KEY: nbest.id}
             texts = {REFERENCE_KEY: nbest.reference, GROUP_KEY: nbest.group or None}
             record = {
@@ -181,67 +149,11 @@ def writer(target: str | Path, *, manifest: str = "", by: str = "") -> Iterator[
                 **nbest.fields,
                 **{key: text for key, text in texts.items() if text is not None},
                 PREDICTION_KEY: nbest.hypotheses[0].text,
-                BEAMS_KEY: _format_beams(nbest),
+                BEAMS_KEY: beams,
             }
             print(json.dumps(record, ensure_ascii=False), file=stream)
 
         yield write
-
-
-def _format_beams(nbest: NBestList) -> list[list[Any]]:
-    scores = nbest.streams.get(STREAM)
-    return [
-        [hypothesis.text] if scores is None else [hypothesis.text, scores[index]]
-        for index, hypothesis in enumerate(nbest.hypotheses)
-    ]
-
-
-class _ManifestLines:
-    """The lines of a manifest, by the ids that lists may have for them: names, or numbers of lines.
-
-    Raises:
-        FormatError: If the file cannot be read, or has a line that is no object.
-    """
-
-    def __init__(self, file: str, by: str) -> None:
-        self._file = file
-        lines = ((line, text) for line, text in read_lines_strict(file) if text.strip())
-        self._records = [parse_object(text, file, line) for line, text in lines]
-        self._numbers = {str(number): number - 1 for number in range(1, len(self._records) + 1)}
-        self._names: dict[str, int | None] = {}
-        """Line of each name; None if several lines have it."""
-        for index, record in enumerate(self._records):
-            for name in list_names(record):
-                self._names[name] = index if self._names.get(name, index) == index else None
-        self._by_number = by == BY_ORDER if by else None
-        self._written: set[int] = set()
-
-    def fill(self, nbest: NBestList) -> dict[str, Any]:
-        """Return the line of a list with its hypotheses; raises InvalidList if there is none."""
-        index = self._find(nbest.id)
-        if index in self._written:
-            raise InvalidList("already written; expected each line once", list_id=nbest.id, field="id")
-        self._written.add(index)
-        kept = {key: value for key, value in self._records[index].items() if key != BEAMS_KEY}
-        beams = {BEAMS_KEY: _format_beams(nbest)} if len(nbest.hypotheses) > 1 else {}
-        return {**kept, PREDICTION_KEY: nbest.hypotheses[0].text, **beams}
-
-    def _find(self, list_id: str) -> int:
-        number, name = self._numbers.get(list_id), self._names.get(list_id)
-        if self._by_number is None and None not in (number, name) and number != name:
-            message = (
-                f"could be line {list_id} of {self._file}, or an audio file there; add by=order or by=name"
-            )
-            raise InvalidList(message, list_id=list_id, field="id")
-        by_number = name is None if self._by_number is None else self._by_number
-        index = number if by_number else name
-        if index is None:
-            several = "several lines" if list_id in self._names else "no line"
-            kind = "number" if by_number and self._by_number is not None else "name or number"
-            message = f"{several} of {self._file} with this {kind}"
-            raise InvalidList(message, list_id=list_id, field="id")
-        self._by_number = by_number
-        return index
 
 
 def looks_like(sample: Sample) -> str:
