@@ -21,9 +21,9 @@ from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
 from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.io.sniff import Sample, read_sample
+from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.utterance_folder import name_entries, natural_key
-from rescorer.formats.registry import detect, find_matches
+from rescorer.formats.registry import detect, find_matches, match_path
 from rescorer.storage.objects import find_objects, is_object
 from rescorer.storage.urls import is_url
 from rescorer.types import NBestList
@@ -164,9 +164,9 @@ def _match_folder(folder: Path, name: str) -> tuple[bool, dict[str, str]]:
     formats = {
         other: format_ for other, format_ in FORMATS.items() if format_.takes_folders and name in ("", other)
     }
-    sample = read_sample(folder)
+    sample, matches = match_path(folder, formats)
     by_names = find_matches(Sample(sample.path, sample.names, ()), formats)
-    return bool(by_names), by_names if by_names else find_matches(sample, formats)
+    return bool(by_names), by_names or matches
 
 
 def _find_jobs(folder: Path, choice: str, depth: int) -> list[Parts]:

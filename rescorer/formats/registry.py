@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
@@ -16,6 +17,9 @@ from rescorer.formats.catalogue import FORMATS
 from rescorer.formats.io.sniff import Sample, read_sample
 from rescorer.formats.io.utterance_folder import name_entries
 from rescorer.types import NBestList
+
+MAX_SAMPLED_FILES = 10
+"""Number of files of a folder among which one that tells the format is looked for."""
 
 
 def choose(choice: str) -> FormatChoice:
@@ -50,8 +54,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     location = Path(path)
     if is_pipe(path):
         return "jsonl", "the default for a pipe, which can be read only once"
-    sample = read_sample(path)
-    matches = find_matches(sample)
+    sample, matches = match_path(path)
     if not matches:
         matches = {
             name: f"a file name that ends in {format_.suffix}"
@@ -71,6 +74,25 @@ def detect(path: str | Path) -> tuple[str, str]:
         beginning = f"the folder has {name_entries(location)}" if sample.names else "the folder is empty"
     message = f"no known format matches: {beginning}; choose one with --format: {', '.join(FORMATS)}"
     raise FormatError(message, file=str(path))
+
+
+def match_path(path: str | Path, formats: Mapping[str, Format] = FORMATS) -> tuple[Sample, dict[str, str]]:
+    """Read a sample of a file or folder; return it with the evidence for each format that it matches.
+
+    If the first file of a folder matches nothing, such as a list of silence, a few others are tried.
+
+    Raises:
+        FormatError: If a file cannot be opened.
+    """
+    sample = read_sample(path)
+    if (matches := find_matches(sample, formats)) or not Path(path).is_dir():
+        return sample, matches
+    entries = sorted(entry for entry in Path(path).iterdir() if not entry.name.startswith("."))
+    for entry in islice(filter(Path.is_file, entries), 1, MAX_SAMPLED_FILES):
+        other = replace(read_sample(entry), path=sample.path, names=sample.names)
+        if matches := find_matches(other, formats):
+            return other, matches
+    return sample, {}
 
 
 def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dict[str, str]:

@@ -23,11 +23,23 @@ OWN_TESTS = {"mikolov", "trn", "ctm", "stm"}
 NAMES = [name for name in FORMATS if name not in OWN_TESTS]
 LINES = {"jsonl", "manifest", "request", "alternatives"}
 """Formats with one JSON document per line."""
+COLUMNS = {
+    "srilm",
+    "nbestlist1",
+    "nbestlist2",
+    "srinterp",
+    "kaldi",
+    "espnet2",
+    "cued",
+    "htk",
+    "kaldi-lattice",
+}
+"""Formats with columns, between which any white space may be."""
 BLANK_LINES = {*LINES, "srilm", "nbestlist1", "nbestlist2", "srinterp", "kaldi", "espnet2", "cued", "htk"}
 DOCUMENTS = {"mlm", "espnet1", "alternatives", "whisper", "request"}
 """Formats with one JSON document per file, with any white space."""
 EXTRA_KEYS: Mapping[str, Callable[[tuple[object, ...]], bool]] = {
-    "jsonl": lambda path: len(path) <= 3,
+    "jsonl": lambda path: path[-1:] != ("scores",),
     "manifest": lambda path: True,
     "mlm": lambda path: len(path) > 0,
     "espnet1": lambda path: path != ("utts",),
@@ -42,6 +54,7 @@ OTHER_FILES = {
 }
 """Files that may lie in the folder of a format, and that its reader leaves alone."""
 WORDS = ["the", "sea", "was", "calm", "ünï", "don't", "[NOISE]", "<unk>", "42", "海", "a.", "(so)", "x=1"]
+FIRST_TEXTS = st.sampled_from(["the sea", "", "42"])
 EXTRA = st.sampled_from([1, "text", None, [1, 2], {"b": [3.5]}, "x" * 3000, [[0.25] * 200]])
 
 
@@ -54,7 +67,7 @@ def lists(draw: st.DrawFn, name: str) -> list[NBestList]:
     found = []
     for index in range(draw(st.integers(1, 3))):
         texts = [
-            "the sea",
+            draw(FIRST_TEXTS) if index and name != "nbestlist2" else "the sea",
             *draw(st.lists(st.lists(st.sampled_from(WORDS), min_size=1).map(" ".join), max_size=2)),
         ]
         texts = [texts[0], texts[-1] + " x"] if name == "nemo" else list(dict.fromkeys(texts))
@@ -67,7 +80,7 @@ def lists(draw: st.DrawFn, name: str) -> list[NBestList]:
         ]
         scores = {stream: tuple(draw(numbers) for _ in texts) for stream in streams}
         hypotheses = [Hypothesis(text, {"words": words}) for text, words in zip(texts, times, strict=True)]
-        found.append(NBestList(f"u{index + 1}", tuple(hypotheses), scores))
+        found.insert(0, NBestList(f"u{9 - index}", tuple(hypotheses), scores))
     return found
 
 
@@ -110,6 +123,8 @@ def decorate(draw: st.DrawFn, name: str, content: bytes) -> bytes:
         blank = draw(st.sampled_from(["\n", " \n", "\t\n"]))
         begin, end = draw(st.integers(0, 2)), draw(st.integers(0, 2))
         text = (blank * begin if name not in ("nbestlist1", "nbestlist2") else "") + text + blank * end
+    if name in COLUMNS:
+        text = text.replace(" ", draw(st.sampled_from([" ", "  ", "\t", " \t"])))
     if name == "htk":
         text = "# made by hand\n" * draw(st.integers(0, 3)) + text
     if draw(st.booleans()):
