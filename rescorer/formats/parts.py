@@ -212,11 +212,8 @@ def _try_to_find(folder: Path, choice: str, depth: int) -> Parts | None:
     except FormatError:
         return None
     name = choice.partition(":")[0]
-    if (
-        name
-        and parts.paths == (str(folder),)
-        and not find_matches(read_sample(folder), {name: FORMATS[name]})
-    ):
+    is_itself = name and parts.paths == (str(folder),)
+    if is_itself and not match_path(folder, {name: FORMATS[name]})[1]:
         return None
     return parts
 
