@@ -43,6 +43,8 @@ class Format:
     """Whether files are not text, so that they are neither read from a pipe nor compressed as a whole."""
     is_folder: bool = False
     """Whether the format is written as a folder."""
+    reads_folders: bool = False
+    """Whether the reader takes a folder of files, though the format is written as a file."""
     is_numbered: bool = False
     """Whether the format has no ids, so that a list's position in the file becomes its id."""
     parts: frozenset[str] = frozenset()
@@ -64,6 +66,11 @@ class Format:
     """Write option that adds streams to the output; its value maps the names of these streams."""
     one_best: bool = False
     """Whether the format stores only the first hypothesis of a list."""
+
+    @property
+    def takes_folders(self) -> bool:
+        """Whether the reader takes a folder as one source."""
+        return self.is_folder or self.reads_folders
 
     def find_losses(self, nbest: NBestList) -> set[str]:
         """Return descriptions of the parts of a list that the format cannot hold."""

@@ -6,22 +6,27 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from rescorer.errors import ConfigError, InputError
+from rescorer.errors import ConfigError, InputError, pluralise
 from rescorer.formats.field_map import FieldMap, parse_field_map
 from rescorer.formats.io.sniff import read_sample
 from rescorer.formats.io.text_io import source_name
 from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
 from rescorer.formats.nbest.jsonlines_header import read_header
 from rescorer.formats.nist.references import read_groups
+from rescorer.formats.parts import Parts, expand_globs, find_parts, read_parts
 from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
 from rescorer.formats.tables import delimited, parquet
 from rescorer.shards.planning.inputs import ListSource
+from rescorer.shards.store import PLAN
 from rescorer.storage.urls import as_local
 from rescorer.types import NBestList
+
+if TYPE_CHECKING:
+    from rescorer.shards.merge import Outputs
 
 Lists = Iterator[NBestList | InputError]
 """Lists as a reader yields them, with an error in place of each list that cannot be read."""
@@ -68,6 +73,9 @@ GroupsOption = Annotated[
     ),
 ]
 
+MAX_MISSING = 5
+"""Number of missing jobs that are named."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListFormatOptions:
@@ -84,20 +92,39 @@ class ListInputOptions(ListFormatOptions):
 
     groups: GroupsOption = None
 
-    def read(self, source: str, *, reference: str | None = None, warn: bool = True) -> Lists:
-        """Read the lists of a file or folder; custom field names or streams imply JSON lines or parquet.
+    def read(self, source: str | Sequence[str], *, reference: str | None = None, warn: bool = True) -> Lists:
+        """Read the lists of a file or folder; custom field names or streams imply JSON lines or tables.
 
         Args:
+            source: an input; or several, which are read as one, in order, and may be patterns such as
+                ``nbest.*``.
             reference: file of references, which may tell what plain text is.
             warn: warn on stderr if there are no lists.
 
         Raises:
-            ConfigError: the options contradict each other or do not fit the format.
+            ConfigError: the options contradict each other or do not fit the format; or an input is given
+                twice.
             FormatError: the format cannot be detected.
         """
-        source, has_fields = as_local(source), bool(self.maps or self.streams)
-        find_group = parse_groups(self.groups)
-        choice = choose(self.find_format(source, reference))
+        names = self._name_inputs(source)
+        parts = [self.find_parts(name, reference) for name in names]
+        lists = read_parts(parts, self._read_part)
+        return warn_if_empty(lists, ", ".join(map(source_name, names))) if warn else lists
+
+    def has_numbers_as_ids(self, source: str | Sequence[str], reference: str | None = None) -> bool:
+        """Whether the ids of lists are positions in the file, because the format has none."""
+        choices = [choose(self.find_format(name, reference)) for name in self._name_inputs(source)]
+        return all(choice.format.is_numbered for choice in choices)
+
+    def _name_inputs(self, source: str | Sequence[str]) -> list[str]:
+        if isinstance(source, str):
+            return [as_local(source)]
+        return expand_globs(map(as_local, source))
+
+    def _read_part(self, source: str, format_: str) -> Lists:
+        """Read a file, or a folder that is one list file."""
+        has_fields, find_group = bool(self.maps or self.streams), parse_groups(self.groups)
+        choice = choose(format_)
         if choice.format.name in FIELD_READERS and not choice.options:
             lists = FIELD_READERS[choice.format.name](source, self._parse_fields(), find_group)
         elif choice.format.name == TABLE:
@@ -111,19 +138,39 @@ class ListInputOptions(ListFormatOptions):
         else:
             lists = choice.read(source)
             lists = assign_groups(lists, find_group) if find_group else lists
-        return warn_if_empty(lists, source) if warn else lists
+        return lists
 
     def find_format(self, source: str, reference: str | None = None) -> str:
         """The format of a file or folder, with its options, if it was given; raises FormatError if it cannot
         be detected."""
-        if self.format_ or not (self.maps or self.streams):
-            return self.format_ or detect_measured(source, reference)
-        if is_pipe(source):
-            return "jsonl"
-        sample = read_sample(source)
-        if parquet.looks_like(sample):
-            return "parquet"
-        return TABLE if delimited.may_have_columns(sample) else "jsonl"
+        return self.find_parts(source, reference).choice
+
+    def find_parts(self, source: str, reference: str | None = None) -> Parts:
+        """The files and folders that an input consists of, and their format; a folder of shards consists of
+        their output. Warns on stderr of jobs that are missing.
+
+        Args:
+            reference: file of references, which may tell what plain text is.
+
+        Raises:
+            FormatError: the format cannot be detected.
+            ConfigError: a shard is not committed.
+        """
+        choice = self.format_ or ""
+        if not choice and (self.maps or self.streams):
+            choice = _find_mapped_format(source)
+        elif not choice and reference is not None and Path(source).is_file():
+            choice = detect_measured(source, reference)
+        is_local = (Path(source) / PLAN).is_file()
+        parts = None if is_local else find_parts(source, choice)
+        if parts is None or f"{source.rstrip('/')}/{PLAN}" in parts.paths:
+            outputs = find_shard_outputs(source)
+            return Parts(choice or outputs.format, "the plan of its shards", outputs.names)
+        if missing := ", ".join(parts.missing[:MAX_MISSING]):
+            more = ", …" * (len(parts.missing) > MAX_MISSING)
+            jobs = pluralise(len(parts.paths), "job")
+            typer.echo(f"warning: {source}: {missing}{more} missing between its {jobs}", err=True)
+        return parts
 
     def find_header(self, source: str) -> str:
         """The header line of a file of JSON lines; an empty string if it has none."""
@@ -136,7 +183,7 @@ class ListInputOptions(ListFormatOptions):
     def as_source(self, *, may_divide: bool = True) -> ListSource:
         """How files are read that may be divided."""
         read = partial(self.read, warn=False)
-        return ListSource(self.find_format, self.find_header, read, self.read_lines, may_divide)
+        return ListSource(self.find_parts, self.find_header, read, self.read_lines, may_divide)
 
     def _parse_fields(self) -> FieldMap:
         return parse_field_map(self.maps or (), self.streams or ())
@@ -158,6 +205,36 @@ class ListInputOptions(ListFormatOptions):
     def is_set(self) -> bool:
         """Whether any of the options was given."""
         return bool(self.maps or self.streams or self.groups or self.format_)
+
+
+def _find_mapped_format(source: str) -> str:
+    """The format of a file whose fields or columns options name."""
+    if is_pipe(source):
+        return "jsonl"
+    sample = read_sample(source)
+    if parquet.looks_like(sample):
+        return "parquet"
+    return TABLE if delimited.may_have_columns(sample) else "jsonl"
+
+
+def find_shard_outputs(source: str) -> Outputs:
+    """The output of all shards of `rescorer rescore --shards`, given their folder or prefix.
+
+    Prints to stderr how many lists are missing because they were rejected.
+
+    Raises:
+        ConfigError: a shard is not committed.
+        FormatError: the plan or a record cannot be read.
+    """
+    from rescorer.shards.merge import find_outputs
+    from rescorer.shards.object_store import open_store
+
+    with open_store(source) as store:
+        outputs = find_outputs(store)
+    if outputs.summary.rejected:
+        rejected = pluralise(outputs.summary.rejected, "list was", "lists were")
+        typer.echo(f"{source}: {rejected} rejected when the shards were rescored", err=True)
+    return outputs
 
 
 def warn_if_empty(lists: Lists, source: str) -> Lists:

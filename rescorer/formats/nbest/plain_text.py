@@ -13,9 +13,8 @@ decides only where one reading fits a file and its references, and names the way
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from enum import Enum
 from itertools import count, groupby
 from pathlib import Path
@@ -173,47 +172,6 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
         return LINES
     message = f"plain text, and the first words of its lines begin lines of {reference} too: ids or words?"
     raise FormatError(f"{message} {WAYS}", file=str(file))
-
-
-@dataclass(frozen=True, slots=True)
-class Sentences:
-    """Reference sentences, one per line, for lists whose ids are positions."""
-
-    file: str
-    texts: Sequence[str]
-
-    @classmethod
-    def read(cls, source: str) -> Sentences:
-        """Read all lines; raise FormatError if one is not valid text."""
-        return cls(source, [text.strip() for _, text in read_lines_strict(source)])
-
-    def number(self, lists: Sequence[NBestList | InputError], file: str) -> tuple[Mapping[str, str], int]:
-        """Return the references by position, and how many of the lists they are for.
-
-        Blank lines at the end of one of the files do not count.
-
-        Args:
-            lists: all lists of a file, and the errors in place of lists.
-
-        Raises:
-            FormatError: If the numbers of lists and sentences differ.
-        """
-        n_lists, n_texts = len(lists), len(self.texts)
-        while n_lists > n_texts and _is_empty(lists[n_lists - 1]):
-            n_lists -= 1
-        while n_texts > n_lists and not self.texts[n_texts - 1]:
-            n_texts -= 1
-        if n_lists != n_texts:
-            raise FormatError(
-                f"has {n_lists:,} lists or lines, but {self.file} has {n_texts:,} lines; references without "
-                "ids belong to them in order, so the numbers must be equal",
-                file=file,
-            )
-        return {str(number): text for number, text in enumerate(self.texts[:n_texts], start=1)}, n_lists
-
-
-def _is_empty(item: NBestList | InputError) -> bool:
-    return isinstance(item, NBestList) and [hypothesis.text for hypothesis in item.hypotheses] == [""]
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +12,12 @@ import typer
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.evaluation.scoring import (
     CountingOptions,
+    ListReader,
     NormaliserOption,
     ReferenceOption,
     make_list_reader,
 )
-from rescorer.cli.options.lists import ListInputOptions, Lists
+from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.weights import FirstPassOption, WeightOptions, check_streams, parse_first_pass
@@ -85,8 +86,8 @@ class RankedListOptions:
     weights: WeightOptions
     counting: CountingOptions
 
-    def make_reader(self) -> Callable[[str], Lists]:
-        """Build a function that reads the lists of a file; see ``make_list_reader``."""
+    def make_reader(self) -> ListReader:
+        """Build a function that reads the lists of inputs; see ``make_list_reader``."""
         return make_list_reader(self.reference, self.lists)
 
     def parse_first_pass(self) -> Weights | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from itertools import islice
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,14 +12,12 @@ import typer
 
 from rescorer.bundle import read_normaliser
 from rescorer.cli.options.lists import ListInputOptions, Lists
-from rescorer.cli.output import MAX_EXAMPLES, Rejections
+from rescorer.cli.output import Rejections
 from rescorer.errors import ConfigError, InputError
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.evaluation.error_rate.time_alignment import align_by_time
-from rescorer.formats.nbest.plain_text import Reading, Sentences, classify
-from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import is_stm, read_ctm, read_stm
-from rescorer.formats.registry import choose, is_plain_text
+from rescorer.formats.reference_matching import open_references
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
@@ -28,9 +26,12 @@ ReferenceOption = Annotated[
     str | None,
     typer.Option(
         help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text or "
-        "JSON; or by time, if the name ends in .stm and FILE is a ctm; or in order, if both are sentences."
+        "JSON; a NeMo manifest, by the names of audio files or, for lists without ids, by order; plain "
+        "sentences, by order; or by time, if the name ends in .stm and FILE is a ctm."
     ),
 ]
+ListReader = Callable[[str | Sequence[str]], Lists]
+"""Reads the lists of an input, or of several as one."""
 NormaliserOption = Annotated[
     Path | None,
     typer.Option(help="JSON file of normaliser settings; default: those of the bundle, or lower case."),
@@ -81,9 +82,9 @@ def choose_normaliser(path: Path | None, rescorer: Rescorer | None) -> Normalise
     return rescorer.bundle.normaliser if rescorer else Normaliser()
 
 
-def make_list_reader(reference: str | None, options: ListInputOptions) -> Callable[[str], Lists]:
-    """Build a function that reads the lists of a file with their references: by id; by time for an stm; or in
-    order, for references that are plain sentences and lists without ids.
+def make_list_reader(reference: str | None, options: ListInputOptions) -> ListReader:
+    """Build a function that reads the lists of an input, or of several as one, with their references: by id,
+    by the lines of a manifest or of plain text, or, for an stm, by time.
 
     Raises:
         ConfigError: the options do not fit an stm.
@@ -94,47 +95,24 @@ def make_list_reader(reference: str | None, options: ListInputOptions) -> Callab
                 "an stm scores a ctm and names its speakers: omit --map, --stream, --groups and --format"
             )
         segments = list(read_stm(reference))
-        return lambda file: iter(align_by_time(read_ctm(file), segments))
-    sentences = Sentences.read(reference) if reference and is_plain_text(reference) else None
-    if sentences is not None and classify(sentences.texts) is Reading.IDS:
-        sentences = None
-    references = read_references(reference) if reference and sentences is None else None
+        return lambda file: iter(align_by_time(read_ctm(_only(file)), segments))
+    references = open_references(reference) if reference else None
 
-    def read(file: str) -> Lists:
-        nonlocal references
-        lists = options.read(file, reference=reference)
-        if sentences is not None and choose(options.find_format(file, reference)).format.is_numbered:
-            items = list(lists)
-            texts, n_lists = sentences.number(items, file)
-            return add_references(iter(items[:n_lists]), texts, file)
+    def read(source: str | Sequence[str]) -> Lists:
+        lists = options.read(source, reference=reference)
         if references is None:
-            references = read_references(reference) if reference else {}
-        return add_references(lists, references, file)
+            return lists
+        name = source if isinstance(source, str) else ", ".join(source)
+        numbered = bool(references.manifest) and options.has_numbers_as_ids(source, reference)
+        return references.match(lists, name, partial(typer.echo, err=True), numbered=numbered)
 
     return read
 
 
-def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
-    """Yield the lists with their references; report references without a list on stderr.
-
-    Where lists lack a reference too, the ids may be written differently: one of each side is shown.
-    """
-    unused = dict.fromkeys(references)
-    without_reference: str | None = None
-    for item in lists:
-        if isinstance(item, NBestList) and item.id in references:
-            item = replace(item, reference=references[item.id])
-        elif isinstance(item, NBestList) and item.reference is None and without_reference is None:
-            without_reference = item.id
-        unused.pop(item.id if isinstance(item, NBestList) else getattr(item, "list_id", ""), None)
-        yield item
-    if unused:
-        examples = ", ".join(map(repr, islice(unused, MAX_EXAMPLES)))
-        more = ", …" if len(unused) > MAX_EXAMPLES else ""
-        message = f"{file}: no lists for {len(unused):,} of {len(references):,} references: {examples}{more}"
-        if without_reference is not None:
-            message += f"; there is a list {without_reference!r} without a reference: are ids written alike?"
-        typer.echo(message, err=True)
+def _only(source: str | Sequence[str]) -> str:
+    """The only one of some inputs."""
+    (name,) = [source] if isinstance(source, str) else source
+    return name
 
 
 def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections) -> list[NBestList]:
