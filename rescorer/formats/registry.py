@@ -7,6 +7,7 @@ ambiguous and unknown files are rejected.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -77,8 +78,9 @@ def detect_measured(path: str | Path, reference: str | Path | None) -> str:
     if reference is not None and not is_pipe(path) and is_plain_text(path):
         if is_plain_text(reference):
             return choose_reading(path, reference)
-        if not is_pipe(reference) and begins_with_ids(_read_texts(path), read_references(reference)):
-            return KALDI_TEXT
+        with suppress(FormatError):  # a document, whose lists or utterances it takes more to match
+            if not is_pipe(reference) and begins_with_ids(_read_texts(path), read_references(reference)):
+                return KALDI_TEXT
     return detect(path)[0]
 
 
