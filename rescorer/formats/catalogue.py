@@ -253,7 +253,7 @@ _FORMATS = (
     Format(
         "fairseq",
         "fairseq: output of fairseq-generate with lines T-N, H-N, D-N, P-N",
-        "log-probabilities; base 2, or base=e for versions before 0.10",
+        "log-probabilities; base 2, or base=e for versions of 2019 and before",
         decoder_text.read_fairseq,
         decoder_text.looks_like_fairseq,
         decoder_text.fairseq_writer,

@@ -67,7 +67,7 @@ def test_fairseq_lists_have_text_without_pieces_and_scores_in_nats():
     assert second.hypotheses == (Hypothesis("\u2581the\u2581sea"),)
     assert read(decoder_text.read_fairseq, FAIRSEQ, base="e")[1].streams["first_pass"] == (-2.0,)
     assert all(read(decoder_text.read_fairseq, variant) == lists for variant in encode_variants(FAIRSEQ))
-    with pytest.raises(ConfigError, match="expected 2, or e for versions before"):
+    with pytest.raises(ConfigError, match="expected 2, or e for versions of 2019"):
         read(decoder_text.read_fairseq, FAIRSEQ, base="10")
 
 

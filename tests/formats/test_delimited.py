@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
+from rescorer.cli import app
 from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.io.text_io import open_output
@@ -243,3 +245,23 @@ def test_other_formats_with_tabs_stay_what_they_are(tmp_path, name, text, expect
     with open_output(tmp_path / name) as stream:
         stream.write(text)
     assert detect(tmp_path / name)[0] == expected
+
+
+def test_commands_name_columns_and_say_what_they_took_them_for(tmp_path):
+    (tmp_path / "t.csv").write_text("utt,hyp,conf,am\nu1,two be,0.5,-3\nu1,to be,0.25,-4\n")
+
+    def convert(*options):
+        result = CliRunner().invoke(
+            app, ["convert", str(tmp_path / "t.csv"), str(tmp_path / "out"), *options]
+        )
+        assert result.exit_code == 0, result.output
+        (nbest,) = choose("jsonl").read(tmp_path / "out")
+        return nbest.streams, result.stderr
+
+    streams, notes = convert()
+    assert streams == {"conf": (math.log(0.5), math.log(0.25)), "am": (-3.0, -4.0)}
+    assert "id=utt, text=hyp, stream conf=conf (probabilities), stream am=am (log base e)" in notes
+    streams, notes = convert("--from", "table:id=utt,text=hyp,score=conf,base=prob")
+    assert (streams, "read as" in notes) == ({"first_pass": (math.log(0.5), math.log(0.25))}, False)
+    streams, _ = convert("--map", "id=utt,text=hyp", "--stream", "acoustic=am:10")
+    assert streams == {"acoustic": (-3.0 * math.log(10), -4.0 * math.log(10))}

@@ -69,7 +69,7 @@ def compare(
         typer.Argument(
             metavar="FILE...",
             help="Systems: output of `rescorer rescore`, n-best lists whose first hypothesis counts, or "
-            "transcripts (trn, ctm, Kaldi's text, id<TAB>text).",
+            "transcripts (trn, ctm, Kaldi's text, id<TAB>text, plain sentences).",
         ),
     ],
     *,

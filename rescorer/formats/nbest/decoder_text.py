@@ -81,14 +81,14 @@ def read_fairseq(source: Source, *, base: str = "2") -> Iterator[NBestList | Inp
     of words, takes its place. T lines are references.
 
     Args:
-        base: base of the scores: 2, or e for versions before 0.10.
+        base: base of the scores: 2, which newer versions say in a line "NOTE: …", or e.
 
     Raises:
         ConfigError: If the base is another one.
         FormatError: If the source cannot be opened.
     """
     if base not in FAIRSEQ_BASES:
-        raise ConfigError(f"fairseq: base={base!r}: expected 2, or e for versions before 0.10")
+        raise ConfigError(f"fairseq: base={base!r}: expected 2, or e for versions of 2019 and before")
     units = Units(FAIRSEQ_BASES[base])
     return _read_blocks(source, _parse_fairseq_line, {STREAM: units, TOTAL_STREAM: units})
 
@@ -334,7 +334,7 @@ def icefall_writer(target: str | Path) -> Iterator[Write]:
 def fairseq_writer(target: str | Path, *, base: str = "2") -> Iterator[Write]:
     """Write T lines of references, and H and D lines with the score ``first_pass``."""
     if base not in FAIRSEQ_BASES:
-        raise ConfigError(f"fairseq: base={base!r}: expected 2, or e for versions before 0.10")
+        raise ConfigError(f"fairseq: base={base!r}: expected 2, or e for versions of 2019 and before")
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
         _check_id(nbest)
