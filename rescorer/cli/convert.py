@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,7 +28,8 @@ from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import format_reject
 from rescorer.formats.io.targets import is_stream
 from rescorer.formats.io.utterance_folder import list_files
-from rescorer.formats.registry import FORMATS, choose, detect
+from rescorer.formats.parts import expand_globs
+from rescorer.formats.registry import FORMATS, choose
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored
 from rescorer.storage.urls import as_local, is_url
 from rescorer.types import NBestList
@@ -71,20 +74,24 @@ class ConversionOptions:
     join_pieces: JoinPiecesOption = False
     groups: GroupsOption = None
 
-    def read(self, source: str) -> Lists:
-        """Read the lists with their new names of streams; print on stderr which format was detected."""
+    def read(self, sources: Sequence[str]) -> Lists:
+        """Read the lists with their new names of streams; print on stderr which formats were detected."""
+        options = ListInputOptions(self.maps, self.streams, self.from_, self.join_pieces, self.groups)
         if self.from_ is None and not self.maps and not self.streams:
-            name, evidence = detect(source)
-            typer.echo(f"{source}: {name} ({evidence})", err=True)
-        lists = ListInputOptions(self.maps, self.streams, self.from_, self.join_pieces, self.groups).read(
-            source
-        )
-        return rename_streams(warn_if_rescored(lists, source), parse_renames(self.rename))
+            for source in sources:
+                typer.echo(f"{source}: {options.find_parts(source).describe()}", err=True)
+        lists = options.read(sources)
+        return rename_streams(warn_if_rescored(lists, ", ".join(sources)), parse_renames(self.rename))
 
 
 @expand_options
 def convert(
-    source: Annotated[str, typer.Argument(metavar="IN", help="File or folder of lists; - for a pipe.")],
+    sources: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IN...", help="Lists, read as one: files, folders, also those of jobs; - for a pipe."
+        ),
+    ],
     target: Annotated[str, typer.Argument(metavar="OUT", help="File or folder to write; - for a pipe.")],
     *,
     options: ConversionOptions,
@@ -97,17 +104,20 @@ def convert(
 
     Example: rescorer convert demo/lists.jsonl.gz nbest/ --to srilm
 
-    Parts that the other format cannot hold are left out, with a warning on stderr. Exit code 1 means that
+    Several inputs, and folders of jobs, are read as one, in the order of their numbers. Parts that the other
+    format cannot hold are left out, with a warning on stderr. Exit code 1 means that
     some lists were rejected.
     """
-    output, source, target = choose(options.to), as_local(source), as_local(target)
+    output, sources, target = choose(options.to), expand_globs(map(as_local, sources)), as_local(target)
     if is_url(target):
         raise ConfigError(f"{target}: expected a file or folder of this machine; objects can only be read")
     rejects_path = options.rejects or (None if is_stream(target) else Path(f"{target.rstrip('/')}.rejects"))
+    check_new(target, sources, is_folder=output.format.is_folder)
+    files = [file for source in sources for file in list_files(source)]
     for option, path in (("target", target), ("--rejects", rejects_path)):
         if path is not None:
-            check_not_an_input(option, path, list_files(source))
-    lists = options.read(source)
+            check_not_an_input(option, path, files)
+    lists = options.read(sources)
     n_written = 0
     rejected = Rejections()
     losses: Counter[str] = Counter()
@@ -139,6 +149,20 @@ def convert(
     )
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def check_new(target: str, sources: Sequence[str], *, is_folder: bool) -> None:
+    """Raise ConfigError if the output exists and is probably the last of several inputs.
+
+    Args:
+        is_folder: the output is a folder, whose files would be replaced.
+    """
+    is_job = is_folder and re.sub("[0-9]+", "0", target) == re.sub("[0-9]+", "0", sources[-1])
+    if (len(sources) > 1 or is_job) and not is_stream(target) and Path(target).exists():
+        raise ConfigError(
+            f"target {target}: exists, though the last name is that of the output: was OUT forgotten? "
+            "Several inputs are written only to a new file or folder"
+        )
 
 
 def warn_if_rescored(lists: Lists, source: str) -> Lists:

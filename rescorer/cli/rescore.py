@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,8 +48,8 @@ SourcesArgument = Annotated[
     list[str],
     typer.Argument(
         metavar="IN...",
-        help="Lists to re-rank, gzip or plain; - for a pipe; s3://… for an object. Shards may have several "
-        "files, globs and folders.",
+        help="Lists to re-rank, gzip or plain: files, globs, and folders, also those of jobs (output.1, "
+        "output.2, …), read as one; - for a pipe; s3://… for an object.",
     ),
 ]
 
@@ -72,7 +73,8 @@ class OutputOptions:
             "--to",
             metavar="FORMAT",
             help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
-            "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s.",
+            "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
+            "manifest:manifest=FILE adds it to the lines of a NeMo manifest, as pred_text.",
         ),
     ] = "jsonl"
     rejects: Annotated[
@@ -106,7 +108,7 @@ def rescore(
     machine: MachineOptions,
     display: DisplayOptions,
 ) -> None:
-    """Re-rank a file of n-best lists, or an archive in shards.
+    """Re-rank n-best lists, or an archive of them in shards.
 
     Example: rescorer rescore demo/lists.jsonl.gz -o out.jsonl --bundle models/starter/1 --weights
     pocketsphinx
@@ -143,10 +145,10 @@ def rescore(
             if (total := run.rescore()) is not None:
                 finish(total, "in the rejects of their shards", display)
         return
-    source = shards.require_one(sources)
+    shards.check_unset()
     rejects_path = written.rejects or (None if is_stream(output) else Path(f"{output}.rejects"))
-    check_paths(source, output, rejects_path)
-    lists = check_first_lists(answers.lists.read(source), weights, answers.lists, source, to)
+    check_paths(sources, output, rejects_path)
+    lists = check_first_lists(answers.lists.read(sources), weights, answers.lists, sources[0], to)
     with ExitStack() as stack:
         rescorer = stack.enter_context(
             open_rescorer(load, processes or count_cpus(), machine.threads, machine.batch_words)
@@ -154,7 +156,7 @@ def rescore(
         rescorer = session.keep_order(rescorer)
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
-        update_bar = stack.enter_context(show_rescoring(not display.quiet and sys.stderr.isatty(), source))
+        update_bar = stack.enter_context(show_rescoring(not display.quiet and sys.stderr.isatty(), sources))
         summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
     finish(summary, f"see {rejects_path}" if rejects_path else "", display)
 
@@ -185,7 +187,7 @@ def warn_if_order_is_reversed(summary: FileSummary) -> None:
         )
 
 
-def check_paths(source: str, output: str, rejects_path: Path | None) -> None:
+def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) -> None:
     """Raise ConfigError if an output folder does not exist, or if an input would be overwritten."""
     if is_url(output):
         raise ConfigError(
@@ -196,9 +198,10 @@ def check_paths(source: str, output: str, rejects_path: Path | None) -> None:
         raise ConfigError(f"--output {output}: no such folder")
     if rejects_path and not rejects_path.parent.is_dir():
         raise ConfigError(f"--rejects {rejects_path}: no such folder")
-    check_not_an_input("--output", output, list_files(source))
+    files = [file for source in sources for file in list_files(source)]
+    check_not_an_input("--output", output, files)
     if rejects_path:
-        check_not_an_input("--rejects", rejects_path, list_files(source))
+        check_not_an_input("--rejects", rejects_path, files)
 
 
 def print_summary(summary: FileSummary, see: str, *, as_json: bool) -> None:

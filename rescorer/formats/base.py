@@ -33,14 +33,18 @@ class Format:
     looks_like: Callable[[Sample], str]
     """Function that returns the evidence that a file has this format, or an empty string."""
     writer: Callable[..., AbstractContextManager[Write]]
-    suffix: str = ""
-    """End of file names by which the format is detected if no content matches."""
+    suffix: str | tuple[str, ...] = ()
+    """Ends of file names by which the format is detected if no content matches."""
+    is_loose: bool = False
+    """Whether files of other formats can look like this one, so that any other that matches is meant."""
     read_options: Options = field(default_factory=dict)
     write_options: Options = field(default_factory=dict)
     is_binary: bool = False
     """Whether files are not text, so that they are neither read from a pipe nor compressed as a whole."""
     is_folder: bool = False
     """Whether the format is written as a folder."""
+    reads_folders: bool = False
+    """Whether the reader takes a folder of files, though the format is written as a file."""
     is_numbered: bool = False
     """Whether the format has no ids, so that a list's position in the file becomes its id."""
     parts: frozenset[str] = frozenset()
@@ -62,6 +66,11 @@ class Format:
     """Write option that adds streams to the output; its value maps the names of these streams."""
     one_best: bool = False
     """Whether the format stores only the first hypothesis of a list."""
+
+    @property
+    def takes_folders(self) -> bool:
+        """Whether the reader takes a folder as one source."""
+        return self.is_folder or self.reads_folders
 
     def find_losses(self, nbest: NBestList) -> set[str]:
         """Return descriptions of the parts of a list that the format cannot hold."""
@@ -117,8 +126,11 @@ class FormatChoice:
     format: Format
     options: Mapping[str, str]
 
-    def read(self, source: str | Path) -> Iterator[NBestList | InputError]:
+    def read(self, source: str | Path, **further: Any) -> Iterator[NBestList | InputError]:
         """Read lists.
+
+        Args:
+            further: arguments of the reader that are no text.
 
         Raises:
             ConfigError: If an option is unknown or its value is invalid.
@@ -127,7 +139,7 @@ class FormatChoice:
         if self.format.is_folder and is_url(source):
             message = f"{self.format.name} is read from folders of this machine; copy it to one first"
             raise FormatError(message, file=str(source))
-        return self.format.read(source, **self._parse_options(self.format.read_options, "reading"))
+        return self.format.read(source, **self._parse_options(self.format.read_options, "reading"), **further)
 
     def writer(self, target: str | Path) -> AbstractContextManager[Write]:
         """Open an output for lists.

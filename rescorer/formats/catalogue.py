@@ -9,10 +9,22 @@ from rescorer.formats.base import ALL_PARTS, Format
 from rescorer.formats.common import parse_finite
 from rescorer.formats.json_documents import espnet1, mlm, service_request, speech_services, whisper
 from rescorer.formats.lattices import htk, kaldi_lattice, slf
-from rescorer.formats.nbest import espnet2, jsonlines, kaldi, nemo, rnnlm, srilm, srinterp
+from rescorer.formats.nbest import (
+    decoder_text,
+    espnet2,
+    filled_manifest,
+    jsonlines,
+    kaldi,
+    manifest,
+    nemo,
+    plain_text,
+    rnnlm,
+    srilm,
+    srinterp,
+)
 from rescorer.formats.nbest.score_folders import parse_score_folders
 from rescorer.formats.nist import stm, trn_ctm
-from rescorer.formats.tables import parquet
+from rescorer.formats.tables import delimited, parquet
 from rescorer.formats.word_times import NUMBER_KEYS, TIME_KEYS, WORDS_FIELD
 
 
@@ -41,7 +53,22 @@ _FORMATS = (
         parquet.looks_like,
         parquet.writer,
         is_binary=True,
+        reads_folders=True,
         parts=ALL_PARTS - {"fields"},
+    ),
+    Format(
+        "table",
+        "Tables, csv and tsv: one hypothesis per row, with columns by name or number",
+        "natural log-probabilities, unless base, sign or the name of a column such as confidence says so",
+        delimited.read_lists,
+        delimited.looks_like,
+        delimited.writer,
+        suffix=(".csv", ".tsv"),
+        is_loose=True,
+        read_options=delimited.READ_OPTIONS,
+        write_options=delimited.WRITE_OPTIONS,
+        parts=frozenset({"reference", "group", "streams"}),
+        find_changes=delimited.find_losses,
     ),
     Format(
         "srilm",
@@ -146,6 +173,7 @@ _FORMATS = (
         speech_services.looks_like,
         speech_services.writer,
         read_options=dict.fromkeys(("text", "score", "base", "sign"), str),
+        reads_folders=True,
         parts=frozenset({"fields"}),
         streams=frozenset({speech_services.STREAM}),
     ),
@@ -156,6 +184,7 @@ _FORMATS = (
         whisper.read_lists,
         whisper.looks_like,
         whisper.writer,
+        reads_folders=True,
         parts=frozenset({"fields"}),
         streams=frozenset({whisper.STREAM}),
     ),
@@ -181,6 +210,17 @@ _FORMATS = (
         streams=frozenset({nemo.STREAM}),
     ),
     Format(
+        manifest.FORMAT,
+        "NeMo manifests that a model has transcribed: beams, or pred_text; ids from the names of audio files",
+        "fixed: natural log-probabilities",
+        manifest.read_lists,
+        manifest.looks_like,
+        filled_manifest.writer,
+        write_options={"manifest": str, "by": filled_manifest.parse_by},
+        parts=frozenset({"reference", "group", "fields"}),
+        streams=frozenset({manifest.STREAM}),
+    ),
+    Format(
         "cued",
         "CUED-RNNLM -nbest: id, acoustic score, LM score, number of words, words",
         "log-probabilities; base required: base=e or base=10",
@@ -199,6 +239,76 @@ _FORMATS = (
         rnnlm.read_mikolov,
         rnnlm.looks_like_mikolov,
         rnnlm.mikolov_writer,
+    ),
+    Format(
+        "icefall",
+        "icefall: recogs-*.txt with lines ID:<TAB>ref=[…] and ID:<TAB>hyp=[…]",
+        "no scores",
+        decoder_text.read_icefall,
+        decoder_text.looks_like_icefall,
+        decoder_text.icefall_writer,
+        parts=frozenset({"reference"}),
+        one_best=True,
+    ),
+    Format(
+        "fairseq",
+        "fairseq: output of fairseq-generate with lines T-N, H-N, D-N, P-N",
+        "log-probabilities; base 2, or base=e for versions of 2019 and before",
+        decoder_text.read_fairseq,
+        decoder_text.looks_like_fairseq,
+        decoder_text.fairseq_writer,
+        read_options={"base": str},
+        write_options={"base": str},
+        parts=frozenset({"reference"}),
+        streams=frozenset({decoder_text.STREAM}),
+    ),
+    Format(
+        "wenet",
+        "wenet: n-best lists of decoder_main with lines `wav ID` and `candidate SCORE TEXT`",
+        "fixed: natural log-probabilities",
+        decoder_text.read_wenet,
+        decoder_text.looks_like_wenet,
+        decoder_text.wenet_writer,
+        streams=frozenset({decoder_text.STREAM}),
+    ),
+    Format(
+        "aps",
+        "aps: n-best lists of decode.py, an id and lines of score, number of tokens, text",
+        "fixed: natural log-probabilities",
+        decoder_text.read_aps,
+        decoder_text.looks_like_aps,
+        decoder_text.aps_writer,
+        streams=frozenset({decoder_text.STREAM}),
+        hypothesis_fields=frozenset({decoder_text.TOKENS_FIELD}),
+    ),
+    Format(
+        plain_text.KALDI_TEXT,
+        "Kaldi's text: id and words; one hypothesis per list",
+        "no scores",
+        plain_text.read_kaldi_text,
+        plain_text.looks_like_kaldi_text,
+        plain_text.kaldi_text_writer,
+        is_loose=True,
+        one_best=True,
+    ),
+    Format(
+        plain_text.LINES,
+        "Plain text: one sentence per line; detected only next to references that are plain text, too",
+        "no scores",
+        plain_text.read_sentences,
+        plain_text.looks_like_other_text,
+        plain_text.sentences_writer,
+        is_numbered=True,
+        one_best=True,
+    ),
+    Format(
+        plain_text.PARAGRAPHS,
+        "Plain text: one hypothesis per line, blank lines between lists; never detected automatically",
+        "no scores",
+        plain_text.read_paragraphs,
+        plain_text.looks_like_other_text,
+        plain_text.paragraphs_writer,
+        is_numbered=True,
     ),
     Format(
         "htk",

@@ -6,16 +6,25 @@ ambiguous and unknown files are rejected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
-from rescorer.formats.base import FormatChoice
+from rescorer.formats.base import Format, FormatChoice
 from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.io.sniff import read_sample
+from rescorer.formats.io.sniff import Sample, read_sample
+from rescorer.formats.io.text_io import read_lines_strict
+from rescorer.formats.io.utterance_folder import name_entries
+from rescorer.formats.nbest.plain_text import KALDI_TEXT, WAYS, begins_with_ids, choose_reading
+from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.stm import find_damaged
 from rescorer.types import NBestList
+
+MAX_SAMPLED_FILES = 10
+"""Number of files of a folder among which one that tells the format is looked for."""
 
 
 def choose(choice: str) -> FormatChoice:
@@ -40,38 +49,102 @@ def choose(choice: str) -> FormatChoice:
 def detect(path: str | Path) -> tuple[str, str]:
     """Detect the format of a file or folder; return its name and the evidence. A pipe is JSON lines.
 
-    The name of a file counts only if its content matches no format.
+    The name of a file counts only if its content matches no format. A folder is one list file of its format;
+    ``parts.find_parts`` finds the files and folders of lists in a folder.
 
     Raises:
         FormatError: If no format matches, or several formats match; in that case the error names each with
             its evidence.
     """
-    location = Path(path)
     if is_pipe(path):
         return "jsonl", "the default for a pipe, which can be read only once"
-    sample = read_sample(path)
-    matches = {
-        name: evidence for name, format_ in FORMATS.items() if (evidence := format_.looks_like(sample))
-    }
-    if not matches:
-        matches = find_damaged(sample)
-    if not matches:
-        matches = {
-            name: f"a file name that ends in {format_.suffix}"
-            for name, format_ in FORMATS.items()
-            if format_.suffix and not sample.is_folder
-            if location.name.removesuffix(".gz").endswith(format_.suffix)
-        }
+    sample, matches = match_path(path)
+    matches = matches or find_damaged(sample) or _match_name(sample)
     if len(matches) == 1:
         return next(iter(matches.items()))
     if matches:
         candidates = " or ".join(f"{name} ({evidence})" for name, evidence in matches.items())
         raise FormatError(f"ambiguous: could be {candidates}; choose one with --format", file=str(path))
     beginning = f"it begins with {sample.first[:60]!r}" if sample.first else "it has no UTF-8 text"
-    if location.is_file() and not location.stat().st_size:
+    if sample.path.is_file() and not sample.path.stat().st_size:
         beginning = "it is empty"
-    message = f"no known format matches: {beginning}; choose one with --format: {', '.join(FORMATS)}"
+    if sample.path.is_dir():
+        beginning = f"the folder has {name_entries(sample.path)}" if sample.names else "the folder is empty"
+    hint = f"; if it is plain text, {WAYS}" if _may_be_plain(sample) else ""
+    message = f"no known format matches: {beginning}{hint}; formats for --format: {', '.join(FORMATS)}"
     raise FormatError(message, file=str(path))
+
+
+def detect_measured(path: str | Path, reference: str | Path | None) -> str:
+    """Detect the format of lists that are measured by references, as ``detect`` does; also of plain text.
+
+    Args:
+        reference: a file of references, if there is one.
+
+    Raises:
+        FormatError: If no format matches, or the lines could begin with an id or a word.
+    """
+    if reference is not None and not is_pipe(path) and is_plain_text(path):
+        if is_plain_text(reference):
+            return choose_reading(path, reference)
+        with suppress(FormatError):  # a document, whose lists or utterances it takes more to match
+            if not is_pipe(reference) and begins_with_ids(_read_texts(path), read_references(reference)):
+                return KALDI_TEXT
+    return detect(path)[0]
+
+
+def is_plain_text(path: str | Path) -> bool:
+    """Whether a file is text without markup: it has no other format than that of ids and words, if any."""
+    if not Path(path).is_file():
+        return False
+    sample = read_sample(path)
+    return _may_be_plain(sample) and not (find_matches(sample) or _match_name(sample)).keys() - {KALDI_TEXT}
+
+
+def _read_texts(path: str | Path) -> Iterator[str]:
+    return (text for _, text in read_lines_strict(path))
+
+
+def _may_be_plain(sample: Sample) -> bool:
+    is_text = bool(sample.lines) and not sample.is_folder
+    return is_text and sample.first[:1] not in "{[<" and "\t" not in sample.text
+
+
+def match_path(path: str | Path, formats: Mapping[str, Format] = FORMATS) -> tuple[Sample, dict[str, str]]:
+    """Read a sample of a file or folder; return it with the evidence for each format that it matches.
+
+    If the first file of a folder matches nothing, such as a list of silence, a few others are tried.
+
+    Raises:
+        FormatError: If a file cannot be opened.
+    """
+    sample = read_sample(path)
+    if (matches := find_matches(sample, formats)) or not Path(path).is_dir():
+        return sample, matches
+    entries = sorted(entry for entry in Path(path).iterdir() if not entry.name.startswith("."))
+    for entry in islice(filter(Path.is_file, entries), 1, MAX_SAMPLED_FILES):
+        other = replace(read_sample(entry), path=sample.path, names=sample.names)
+        if matches := find_matches(other, formats):
+            return other, matches
+    return sample, {}
+
+
+def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dict[str, str]:
+    """Return the evidence for each of the formats that a sample matches, by name; loose ones only alone."""
+    found = {name: format_.looks_like(sample) for name, format_ in formats.items()}
+    matches = {name: evidence for name, evidence in found.items() if evidence}
+    strict = {name: evidence for name, evidence in matches.items() if not formats[name].is_loose}
+    return strict or matches
+
+
+def _match_name(sample: Sample) -> dict[str, str]:
+    """Return the formats whose files are called so."""
+    name_of_file = sample.path.name.removesuffix(".gz").lower()
+    return {
+        name: f"a file name that ends in {Path(name_of_file).suffix}"
+        for name, format_ in FORMATS.items()
+        if format_.suffix and not sample.is_folder and name_of_file.endswith(format_.suffix)
+    }
 
 
 def is_pipe(path: str | Path) -> bool:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.formats.common import Write
 from rescorer.formats.io.text_io import open_output
+from rescorer.formats.nbest import manifest
 from rescorer.formats.nbest.jsonlines_output import CONFIDENCE_DECIMALS, encode_ranking
 from rescorer.formats.registry import FORMATS, choose
 from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD
@@ -19,6 +20,8 @@ from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredLi
 
 JSON_LINES = "jsonl"
 ONE_BEST = tuple(name for name, format_ in FORMATS.items() if format_.one_best)
+FILLED_MANIFEST = f"{manifest.FORMAT}:manifest="
+"""Beginning of the choice of a NeMo manifest to which the best hypotheses are added."""
 RESCORED_LIST_FIELDS = frozenset({"model", "weights"})
 RESCORED_HYPOTHESIS_FIELDS = frozenset({"total", "components"})
 """Fields that identify a list from a file as the output of ``rescorer rescore``."""
@@ -47,9 +50,10 @@ def get_renderer(name: str) -> Renderer:
     """
     if name == JSON_LINES:
         return encode_ranking
-    if name in ONE_BEST:
+    if name in ONE_BEST or name.startswith(FILLED_MANIFEST):
         return render_best
-    raise ConfigError(f"cannot write rescored lists as {name}; choose {', '.join((JSON_LINES, *ONE_BEST))}")
+    known = ", ".join((JSON_LINES, *ONE_BEST, f"{FILLED_MANIFEST}FILE"))
+    raise ConfigError(f"cannot write rescored lists as {name}; choose {known}")
 
 
 def render_best(ranking: Ranking, weights: Weights, model: str) -> OneBestList:
@@ -149,7 +153,7 @@ def rescored_writer(name: str, target: str | Path) -> Iterator[Callable[[Any], N
     an stm come from the fields of the list.
 
     Args:
-        name: ``jsonl``, ``trn``, ``ctm`` or ``stm``.
+        name: ``jsonl``, ``trn``, ``ctm``, ``stm``, or ``manifest:manifest=FILE``.
         target: File, compressed if its name ends with ``.gz``; ``-`` is standard output.
     """
     if name == JSON_LINES:

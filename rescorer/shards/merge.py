@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError
@@ -46,6 +47,32 @@ def merge(
     if rejects is not None:
         _merge_rejects(store, status, rejects)
     return status.summary
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The output of all shards."""
+
+    format: str
+    """Name of its format."""
+    names: tuple[str, ...]
+    """Names of the files, in the order of the input."""
+    summary: FileSummary
+
+
+def find_outputs(store: Store) -> Outputs:
+    """Find the output of all shards, to read it without a merge.
+
+    Raises:
+        ConfigError: shards are missing.
+        FormatError: a record or a file was changed.
+    """
+    status = read_status(store)
+    _check_complete(status)
+    records = [status.records[index] for index in range(len(status.plan.shards))]
+    names = tuple(f"{store.place}/{record.data.name}" for record in records)
+    format_ = str(status.plan.answers["options"]["to"]).partition(":")[0]
+    return Outputs(format_, names, status.summary)
 
 
 def _merge_rejects(store: Store, status: Status, target: Path) -> None:

@@ -94,7 +94,7 @@ def run_shard(
     if (record := read_record(store, index, fingerprint)) is not None:
         return record, False
     begin, attempt = time.monotonic(), secrets.token_hex(6)
-    data = f"{ATTEMPTS}/{index:0{NAME_DIGITS}}.{attempt}.{job.to}"
+    data = f"{ATTEMPTS}/{index:0{NAME_DIGITS}}.{attempt}.{job.to.partition(':')[0]}"
     rejects = f"{data}.rejects"
     try:
         summary = _write_output(store, plan, index, job, rescorer, (data, rejects), on_batch)

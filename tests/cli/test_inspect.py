@@ -73,12 +73,13 @@ def test_reports_findings_and_rejected_lists(monkeypatch, capsys, tmp_path):
 def test_a_table_with_ids_is_no_file_of_nemo(monkeypatch, capsys, tmp_path):
     table = tmp_path / "table.tsv"
     table.write_text("u1\ttwo be\t-3.2\nu1\tto be\t-3.9\n", encoding="utf-8")
-    code, out, _ = run(monkeypatch, capsys, table, "--format", "nemo:beam=2")
-    assert code == 1
-    assert "in 1 list every text has a tab" in out
-    code, _, err = run(monkeypatch, capsys, table)
-    assert code == 2
-    assert "If the lines are id, text and score, print JSON lines instead" in err
+    code, _, err = run(monkeypatch, capsys, table, "--format", "nemo:beam=2")
+    assert code == 3
+    assert "three columns, not text<TAB>score; give --format table" in err
+    code, out, err = run(monkeypatch, capsys, table, "--json")
+    assert "read as a table: id=1, text=2, stream first_pass=3 (log base e)" in err
+    (report,) = json.loads(out)["files"]
+    assert (report["lists"], report["hypotheses"]) == (1, 2)
 
 
 def test_one_list_is_not_one_lists(monkeypatch, capsys, tmp_path):

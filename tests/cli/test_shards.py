@@ -188,7 +188,7 @@ def test_says_what_is_wrong_with_folders(run, rescore, lists, ngram_bundle, tmp_
     )
     code, _, err = run("rescore", lists, "-o", lists, "--bundle", ngram_bundle, "--shards", 2)
     assert (code, "is a file; shards are written into a folder" in err) == (2, True)
-    assert "2 inputs: one is rescored at a time" in run("rescore", lists, lists, "--bundle", ngram_bundle)[2]
+    assert "this input is given twice" in run("rescore", lists, lists, "--bundle", ngram_bundle)[2]
     for command in ("status", "verify", "clean"):
         code, _, err = run("shards", command, tmp_path / "none")
         assert (code, "there is no plan.json" in err) == (2, True), err

@@ -151,3 +151,13 @@ def test_writer_rejects_lists_that_archives_cannot_hold(tmp_path):
             write(NBestList("u2", (Hypothesis("a"),), {"lm": (-1.0,), "acoustic": (-1.0,)}))
     assert (tmp_path / "words_text").read_text() == "u1-1 a\n"
     assert not (tmp_path / "acwt").exists()
+
+
+def test_hypotheses_are_in_the_order_of_their_numbers(tmp_path):
+    keys = ["u1-1", "u1-10", "u1-2", "u10-1", "u10-2"]
+    (tmp_path / "words_text").write_text("".join(f"{key} text of {key}\n" for key in keys))
+    (tmp_path / "acwt").write_text("".join(f"{key} {key.split('-')[1]}\n" for key in keys))
+    first, second = read_lists(tmp_path)
+    assert [hypothesis.text for hypothesis in first.hypotheses] == [f"text of u1-{n}" for n in (1, 2, 10)]
+    assert first.streams["acoustic"] == (-1.0, -2.0, -10.0)
+    assert (second.id, len(second.hypotheses)) == ("u10", 2)

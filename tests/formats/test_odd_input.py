@@ -41,11 +41,20 @@ FILES: dict[str, Files] = {
         "u1": '{"lists": [{"id": "ID", "hypotheses": [{"text": "a"}], "streams": [{"name": "am", '
         '"base": "LOG_BASE_E", "sign": "\\u0053CORE_SIGN_LOG_PROB", "values": [SCORE]}]}]}\n'
     },
+    "manifest": {"u1": '{"audio_filepath": "ID.wav", "text": "a", "beams": [["a", SCORE]]}\n'},
     "nemo": {"u1": "a\tSCORE\nb\t-1\n"},
     "cued": {"u1": "ID SCORE -1 1 <s> a </s>\n"},
     "mikolov": {"u1": "ID a\n"},
     "htk": {"ID.slf": "VERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=SCORE\n"},
     "kaldi-lattice": {"u1": "ID\n0 1 a SCORE,1,2\n1\n\n"},
+    "table": {"u1": "id,text,score\nID,a,SCORE\n"},
+    "icefall": {"u1": "ID:\thyp=['a']\n"},
+    "fairseq": {"u1": "H-ID\tSCORE\ta\n"},
+    "wenet": {"u1": "wav ID\ncandidate SCORE a\n"},
+    "aps": {"u1": "1\nID\nSCORE\t1\ta\n"},
+    "kaldi-text": {"u1": "ID a\n"},
+    "lines": {"u1": "a\n"},
+    "paragraphs": {"u1": "a\n\n"},
     "trn": {"u1": "a (ID)\n"},
     "ctm": {"u1": "ID 1 0.5 0.25 a\n"},
     "stm": {"u1": "f 1 ID 0.5 0.75 a\n"},
@@ -53,7 +62,7 @@ FILES: dict[str, Files] = {
 """Templates of one list with the id ID and the score SCORE."""
 OBJECT_FRAMES = {"mlm": ("{", "}\n"), "espnet1": ('{"utts": {', "}}\n")}
 """Text before and after the lists, for formats whose lists are members of one JSON object."""
-JSON = ("jsonl", "mlm", "espnet1", "alternatives", "whisper", "request")
+JSON = ("jsonl", "mlm", "espnet1", "alternatives", "whisper", "request", "manifest")
 SCORED = [name for name in FILES if "SCORE" in "".join(FILES[name].values())]
 
 

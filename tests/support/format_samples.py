@@ -13,6 +13,8 @@ FILES = {
     '"tokens": [50364, 257], "avg_logprob": -0.5, "no_speech_prob": 0.01}], "language": "en"}\n',
     "request": '{"lists": [{"id": "u1",\n"hypotheses": [{"text": "a"}, {}], "streams": [{"name": "am", '
     '"base": "LOG_BASE_10", "sign": "SCORE_SIGN_COST", "values": [3, 4.5]}]}], "weightsName": "x"}\n',
+    "manifest": '{"audio_filepath": "calls/u1.wav", "duration": 2.5, "text": "a", "pred_text": "a", '
+    '"beams": [["a", -3.1], ["b", -3.4]]}\n',
     "nemo": "yeah well\t-3.5\n\t-4\n",
     "cued": "u1 -1 -2 1 <s> a </s>\n",
     "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
@@ -20,6 +22,12 @@ FILES = {
     "srinterp": "am=-1.5 lm=-2 a b\nam=-3 lm=-4\n",
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
     "trn": "a b (u1)\n",
+    "table": 'id,text,score\nu1,"a, b",-1.5\nu1,b,-2\n',
+    "icefall": "u1-0:\tref=['A', 'B']\nu1-0:\thyp=['A', \"I'LL\"]\n",
+    "fairseq": "S-3\tx y\nT-3\ta b\nH-3\t-0.5\ta@@ b\nD-3\t-0.5\tab\nP-3\t-0.25 -0.75\n",
+    "wenet": "wav u1\ncandidate -1.5 a b\ncandidate -3 b\n",
+    "aps": "2\nu1\n-1.500\t2\ta b\n-3.000\t1\tb\n",
+    "kaldi-text": "u1 a b\nu2\n",
     "ctm": "u1 1 0.5 0.25 a\n",
     "stm": ";; a comment\nu1 1 ann 0.5 0.75 <o,f0> a\nu1 1 ann 1 2\n",
 }

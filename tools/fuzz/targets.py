@@ -168,6 +168,20 @@ MORE_SEEDS = {
         b'[\n{"id": 1, "seek": 0, "text": "a", "words": [{"word": "a", "start": 0.5}]},\n{}]',
     ],
     "cued": [b"u1 -1 -2 1 <s> a </s>\nu1 -3 -4 0 <s> </s>\nu2 nan 1e5 7\n"],
+    "table": [
+        b'id\ttext\trank\tscores.am\treference\nu1\t"a ""b""\n c\t"\t2\t-1.5\tr\n'
+        b'u1\t"a\t1\t-2\t\nu2\t\t1\t\t\n',
+        b"u1\ttwo be\t-1\nu1\tto be\t-2\nu2\tx\t-3\n",
+        b'{"id": "u1", "text": "a", "score": -1}\n{"id": "u1", "text": "b", "score": null}\n',
+        b"utt;hyp;confidence\nu1;a;0.5\n\nu1;b;0\n",
+    ],
+    "icefall": [
+        b"u-1:\tref=a b\nu-1:\thyp=['\\u00e4', \"b'\\\\\"]\nu-1:\ttimestamp_hyp=[0.0]\nu-2:\thyp=[]\n"
+    ],
+    "fairseq": [b"2020 | INFO | x\nH-1\t-0.5\ta b\nP-1\t-0.5 nan\nH-1\t-1\tc\nT-2\tx\nGenerate test\n"],
+    "kaldi-text": [b"u-1 a b\nu-2\n"],
+    "lines": [b"a b\n\nc\n"],
+    "paragraphs": [b"a b\na\n\n\nc\n"],
     "mikolov": [b"u1 a b\nu1 a\nu2\n"],
     "htk": [
         b'VERSION=1.1 base=10 lmscale=2.0\nwdpenalty=-0.5 start=2 end=0 UTTERANCE="a b"\nNODES=3 L=4\nI=2\n'

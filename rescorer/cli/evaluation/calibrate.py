@@ -47,7 +47,12 @@ class CalibrationOptions(WeightedListOptions):
 
 @expand_options
 def calibrate(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with references.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="N-best lists with references; several inputs are read as one."
+        ),
+    ],
     bundle: BundleOption,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="JSON file of weights with a calibration, for --weights.")
@@ -76,9 +81,9 @@ def calibrate(
     options.text.apply(rescorer.ranker)
     weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
-    lists = collect_lists(read_lists(file), rejected)
+    lists = collect_lists(read_lists(files), rejected)
     options.lists.check_groups(lists)
-    check_streams(lists, weights, options.lists, file)
+    check_streams(lists, weights, options.lists, files[0])
     selection = options.selection
     claims, errors = make_claims(
         rescorer,
@@ -92,7 +97,7 @@ def calibrate(
         rejected.add(error)
     rejected.report(SEE_JSON)
     if claims is None:
-        raise FormatError("no list could be used for calibration", file=file)
+        raise FormatError("no list could be used for calibration", file=", ".join(files))
     if n_seen := count_tuning_lists(weights, claims.lists, used_rerankers(rescorer.bundle, weights)):
         warn_about_tuning(weights, n_seen, len(claims.lists), "confidences will be too high on others")
     folds, judgements = judge_claims(claims)

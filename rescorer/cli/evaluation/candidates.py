@@ -52,7 +52,13 @@ class FalseAlarmOptions:
 
 @expand_options
 def candidates(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with phrases and references.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="N-best lists with phrases and references; several inputs are read as one.",
+        ),
+    ],
     bundle: BundleOption,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="JSON file of weights to write, for --weights.")
@@ -78,9 +84,9 @@ def candidates(
     use_dictionary(rescorer.ranker, dictionary)
     weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
-    lists = collect_lists(make_list_reader(options.reference, options.lists)(file), rejected)
+    lists = collect_lists(make_list_reader(options.reference, options.lists)(files), rejected)
     options.lists.check_groups(lists)
-    check_streams(lists, weights, options.lists, file)
+    check_streams(lists, weights, options.lists, files[0])
     found = score_outcomes(rescorer, lists, weights)
     draws = draw_decoys(rescorer, lists, false_alarms.decoys, false_alarms.rounds)
     others = [score_outcomes(rescorer, drawn, weights) for drawn in draws]
@@ -96,7 +102,7 @@ def candidates(
             wrong.append(decoy_outcomes)
     rejected.report(SEE_JSON)
     if not kept:
-        raise FormatError("no list could be used", file=file)
+        raise FormatError("no list could be used", file=", ".join(files))
     ids, groups, references = zip(*((n.id, n.group, n.reference or "") for n in kept), strict=True)
     folds = make_folds(ids, groups, references, N_FOLDS)
     unit, max_share = sum(weights.lm.values()), false_alarms.max_false_alarms

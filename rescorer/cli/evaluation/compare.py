@@ -69,7 +69,7 @@ def compare(
         typer.Argument(
             metavar="FILE...",
             help="Systems: output of `rescorer rescore`, n-best lists whose first hypothesis counts, or "
-            "transcripts (trn, ctm, Kaldi's text, id<TAB>text).",
+            "transcripts (trn, ctm, Kaldi's text, id<TAB>text, plain sentences).",
         ),
     ],
     *,
@@ -103,9 +103,7 @@ def compare(
     by, test_names = significance.by, parse_tests(significance.tests)
     weights = parse_first_pass(first_pass)
     normaliser, counting = options.text.make_normaliser(), options.counting.settings()
-    read_lists = make_list_reader(
-        reference, options.lists, transcripts=True, alternations=counting.alternations
-    )
+    read_lists = make_list_reader(reference, options.lists, alternations=counting.alternations)
     rejected = Rejections()
     systems = [
         recognise_file(file, read_lists(file), options.lists, normaliser, counting, weights, rejected)

@@ -25,7 +25,10 @@ from rescorer.cli.render.exports import ExportOption, check_export
 def evaluate(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help="N-best lists, or the output of `rescorer rescore`."),
+        typer.Argument(
+            metavar="FILE...",
+            help="N-best lists, or the output of `rescorer rescore`: one file or folder per system.",
+        ),
     ],
     *,
     options: EvaluationOptions,
@@ -47,8 +50,8 @@ def evaluate(
 
     Rows marked "tuned" are cross-validated: the weights for a list, those of `rescorer tune`, are tuned
     without its fold: on lists of other groups, or without groups of other ids, with other references. The
-    models' scores are cached. Several files are compared on the lists
-    that all of them have.
+    models' scores are cached. Several files are as many systems, compared on the lists that all of them have;
+    the jobs or shards of one system are one folder.
     """
     check_bundle_options(options)
     check_export(export)

@@ -47,7 +47,8 @@ def inspect(
 
     Example: rescorer inspect demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx
 
-    Exit code 1 means that something is probably wrong, or that some lists were rejected.
+    Several files are reported one by one; a folder of jobs is one. Exit code 1 means that something is
+    probably wrong, or that some lists were rejected.
     """
     if bundle is None and options.weights != WeightOptions():
         raise ConfigError("--weights and --weight apply to a bundle: give --bundle")

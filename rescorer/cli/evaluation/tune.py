@@ -68,7 +68,12 @@ class TunedWeightOptions:
 
 @expand_options
 def tune(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists with references.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="N-best lists with references; several inputs are read as one."
+        ),
+    ],
     bundle: BundleOption,
     *,
     tuned: TunedWeightOptions,
@@ -101,18 +106,18 @@ def tune(
     options.apply(rescorer.ranker)
     start = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     rejected = Rejections()
-    lists = collect_lists(read_lists(file), rejected)
+    lists = collect_lists(read_lists(files), rejected)
     options.lists.check_groups(lists)
-    options.check_streams(lists, start, file)
+    options.check_streams(lists, start, files[0])
     scored, errors = options.score(rescorer, lists, start)
     for error in errors:
         rejected.add(error)
     rejected.report(SEE_JSON)
     if not scored:
-        raise FormatError("no list could be used for tuning", file=file)
+        raise FormatError("no list could be used for tuning", file=", ".join(files))
     unit = scored[0].evaluated.unit
     if unit == "word" and (remark := remark_on_spacing(item.words[0] for item in scored)):
-        typer.echo(f"warning: {file}: {remark}", err=True)
+        typer.echo(f"warning: {', '.join(files)}: {remark}", err=True)
     if n_seen := count_tuning_lists(start, lists, used_rerankers(rescorer.bundle, start)):
         warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
     bound = phrase_bound.make_bound(rescorer, scored, start, names)
@@ -129,7 +134,7 @@ def tune(
             print_out(*describe_false_alarms(bound, tuning.count_false_alarms()))
         print_out(report.judgement.explain(force))
         print_out(f"{written} written to {tuned.output}; {pluralise(len(rejected), 'list')} rejected")
-        warn_if_worse(f"{file}: ", {HELD_OUT: rows[HELD_OUT]})
+        warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from rescorer.errors import ConfigError, FormatError, InputError, pluralise, quote
+from rescorer.errors import ConfigError, InputError, pluralise, quote
 from rescorer.formats.field_map import FieldMap, parse_field_map
 from rescorer.formats.io.sniff import read_sample
 from rescorer.formats.io.text_io import source_name
 from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
 from rescorer.formats.nbest.jsonlines_header import read_header
-from rescorer.formats.nist.references import read_groups, read_references
+from rescorer.formats.nist.references import read_groups
+from rescorer.formats.parts import Parts, expand_globs, find_parts, read_parts
 from rescorer.formats.pieces import (
     FoundMarkup,
     JoinReport,
@@ -26,24 +27,30 @@ from rescorer.formats.pieces import (
     sample_markup,
     watch_markup,
 )
-from rescorer.formats.registry import assign_groups, choose, detect, is_pipe
-from rescorer.formats.tables import parquet
+from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
+from rescorer.formats.tables import delimited, parquet
 from rescorer.shards.planning.inputs import ListSource
+from rescorer.shards.store import PLAN
 from rescorer.storage.urls import as_local, is_url
-from rescorer.types import Hypothesis, NBestList
+from rescorer.types import NBestList
+
+if TYPE_CHECKING:
+    from rescorer.shards.merge import Outputs
 
 Lists = Iterator[NBestList | InputError]
 """Lists as a reader yields them, with an error in place of each list that cannot be read."""
 
 FIELD_READERS: Mapping[str, Callable[..., Lists]] = {"jsonl": read_lists, "parquet": parquet.read_lists}
 """Readers of the formats whose fields may have other names."""
+TABLE = "table"
+"""The format with one hypothesis per row, whose columns may have other names."""
 
 MapOption = Annotated[
     list[str] | None,
     typer.Option(
         "--map",
         metavar="NAME=FIELD,…",
-        help="Field names of JSON lines, or column names of parquet: hypotheses=hyps,text=text_norm,"
+        help="Field names of JSON lines, or column names of tables: hypotheses=hyps,text=text_norm,"
         "reference=ref. NAME is one of id, hypotheses, text, scores, reference, context, group.",
     ),
 ]
@@ -83,6 +90,9 @@ GroupsOption = Annotated[
     ),
 ]
 
+MAX_MISSING = 5
+"""Number of missing jobs that are named."""
+
 
 @dataclass(frozen=True, slots=True)
 class ListFormatOptions:
@@ -101,58 +111,98 @@ class ListInputOptions(ListFormatOptions):
     groups: GroupsOption = None
 
     def read(
-        self, source: str, *, transcripts: bool = False, warn: bool = True, warn_of_markup: bool = True
+        self,
+        source: str | Sequence[str],
+        *,
+        reference: str | None = None,
+        warn: bool = True,
+        warn_of_markup: bool = True,
     ) -> Lists:
-        """Read the lists of a file or folder; custom field names or streams imply JSON lines or parquet.
+        """Read the lists of a file or folder; custom field names or streams imply JSON lines or tables.
 
         Args:
-            transcripts: if no format of lists matches, read one text per id, in the formats of references.
+            source: an input; or several, which are read as one, in order, and may be patterns such as
+                ``nbest.*``.
+            reference: file of references, which may tell what plain text is.
             warn: warn on stderr if there are no lists, or if toolkits' markup is left in the texts.
             warn_of_markup: whether ``warn`` includes the latter.
 
         Raises:
-            ConfigError: the options contradict each other or do not fit the format.
+            ConfigError: the options contradict each other or do not fit the format; or an input is given
+                twice.
             FormatError: the format cannot be detected.
         """
-        source = as_local(source)
-        lists = self._read(source, transcripts)
+        names = self._name_inputs(source)
+        parts = [self.find_parts(name, reference) for name in names]
+        lists = read_parts(parts, self._read_part)
         if not warn:
             return join_lists(lists) if self.join_pieces else lists
-        lists = warn_if_empty(lists, source)
+        name = ", ".join(map(source_name, names))
+        lists = warn_if_empty(lists, name)
         if self.join_pieces:
-            return join_lists(lists, PrintedReport(source_name(source)))
-        return watch_markup(lists, partial(warn_of_pieces, source)) if warn_of_markup else lists
+            return join_lists(lists, PrintedReport(name))
+        return watch_markup(lists, partial(warn_of_pieces, name)) if warn_of_markup else lists
 
-    def _read(self, source: str, transcripts: bool) -> Lists:
-        has_fields = bool(self.maps or self.streams)
-        find_group = parse_groups(self.groups)
-        try:
-            name = self.find_format(source)
-        except FormatError:
-            texts = read_references(source) if transcripts and Path(source).is_file() else {}
-            if not texts:
-                raise
-            group_of = find_group or (lambda _: "")
-            return (NBestList(key, (Hypothesis(text),), group=group_of(key)) for key, text in texts.items())
-        choice = choose(name)
+    def has_numbers_as_ids(self, source: str | Sequence[str], reference: str | None = None) -> bool:
+        """Whether the ids of lists are positions in the file, because the format has none."""
+        choices = [choose(self.find_format(name, reference)) for name in self._name_inputs(source)]
+        return all(choice.format.is_numbered for choice in choices)
+
+    def _name_inputs(self, source: str | Sequence[str]) -> list[str]:
+        if isinstance(source, str):
+            return [as_local(source)]
+        return expand_globs(map(as_local, source))
+
+    def _read_part(self, source: str, format_: str) -> Lists:
+        """Read a file, or a folder that is one list file."""
+        has_fields, find_group = bool(self.maps or self.streams), parse_groups(self.groups)
+        choice = choose(format_)
         if choice.format.name in FIELD_READERS and not choice.options:
             lists = FIELD_READERS[choice.format.name](source, self._parse_fields(), find_group)
+        elif choice.format.name == TABLE:
+            note = partial(typer.echo, err=True)
+            lists = choice.read(source, names=self._parse_fields(), note=note)
+            lists = assign_groups(lists, find_group) if find_group else lists
         elif has_fields:
             raise ConfigError(
-                f"--map and --stream are for JSON lines and parquet, not for {choice.format.name}"
+                f"--map and --stream are for JSON lines, parquet and tables, not for {choice.format.name}"
             )
         else:
             lists = choice.read(source)
             lists = assign_groups(lists, find_group) if find_group else lists
         return lists
 
-    def find_format(self, source: str) -> str:
+    def find_format(self, source: str, reference: str | None = None) -> str:
         """The format of a file or folder, with its options, if it was given; raises FormatError if it cannot
         be detected."""
-        if self.format_ or not (self.maps or self.streams):
-            return self.format_ or detect(source)[0]
-        is_table = not is_pipe(source) and parquet.looks_like(read_sample(source))
-        return "parquet" if is_table else "jsonl"
+        return self.find_parts(source, reference).choice
+
+    def find_parts(self, source: str, reference: str | None = None) -> Parts:
+        """The files and folders that an input consists of, and their format; a folder of shards consists of
+        their output. Warns on stderr of jobs that are missing.
+
+        Args:
+            reference: file of references, which may tell what plain text is.
+
+        Raises:
+            FormatError: the format cannot be detected.
+            ConfigError: a shard is not committed.
+        """
+        choice = self.format_ or ""
+        if not choice and (self.maps or self.streams):
+            choice = _find_mapped_format(source)
+        elif not choice and reference is not None and Path(source).is_file():
+            choice = detect_measured(source, reference)
+        is_local = (Path(source) / PLAN).is_file()
+        parts = None if is_local else find_parts(source, choice)
+        if parts is None or f"{source.rstrip('/')}/{PLAN}" in parts.paths:
+            outputs = find_shard_outputs(source)
+            return Parts(choice or outputs.format, "the plan of its shards", outputs.names)
+        if missing := ", ".join(parts.missing[:MAX_MISSING]):
+            more = ", …" * (len(parts.missing) > MAX_MISSING)
+            jobs = pluralise(len(parts.paths), "job")
+            typer.echo(f"warning: {source}: {missing}{more} missing between its {jobs}", err=True)
+        return parts
 
     def find_header(self, source: str) -> str:
         """The header line of a file of JSON lines; an empty string if it has none."""
@@ -174,7 +224,7 @@ class ListInputOptions(ListFormatOptions):
     def as_source(self, *, may_divide: bool = True) -> ListSource:
         """How files are read that may be divided."""
         read = partial(self.read, warn=False)
-        return ListSource(self.find_format, self.find_header, read, self.read_lines, may_divide)
+        return ListSource(self.find_parts, self.find_header, read, self.read_lines, may_divide)
 
     def _parse_fields(self) -> FieldMap:
         return parse_field_map(self.maps or (), self.streams or ())
@@ -240,6 +290,36 @@ class PrintedReport(JoinReport):
         texts = f"{found[0].texts:,} texts still have {_name_kinds(found)}, which the first lists do not have"
         example = f"such as {quote(found[0].examples[0])}; give these lists in a file of their own"
         typer.echo(f"warning: {self.file}: {texts}, {example}", err=True)
+
+
+def _find_mapped_format(source: str) -> str:
+    """The format of a file whose fields or columns options name."""
+    if is_pipe(source):
+        return "jsonl"
+    sample = read_sample(source)
+    if parquet.looks_like(sample):
+        return "parquet"
+    return TABLE if delimited.may_have_columns(sample) else "jsonl"
+
+
+def find_shard_outputs(source: str) -> Outputs:
+    """The output of all shards of `rescorer rescore --shards`, given their folder or prefix.
+
+    Prints to stderr how many lists are missing because they were rejected.
+
+    Raises:
+        ConfigError: a shard is not committed.
+        FormatError: the plan or a record cannot be read.
+    """
+    from rescorer.shards.merge import find_outputs
+    from rescorer.shards.object_store import open_store
+
+    with open_store(source) as store:
+        outputs = find_outputs(store)
+    if outputs.summary.rejected:
+        rejected = pluralise(outputs.summary.rejected, "list was", "lists were")
+        typer.echo(f"{source}: {rejected} rejected when the shards were rescored", err=True)
+    return outputs
 
 
 def warn_if_empty(lists: Lists, source: str) -> Lists:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gzip
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -37,13 +37,16 @@ def count_json_lines(source: str) -> int | None:
 
 
 @contextmanager
-def show_rescoring(enabled: bool, source: str = "-") -> Iterator[Callable[[int, FileSummary], None]]:
+def show_rescoring(
+    enabled: bool, sources: Sequence[str] = ()
+) -> Iterator[Callable[[int, FileSummary], None]]:
     """Show a bar on stderr; yields the function to call after each batch.
 
     Args:
-        source: the input; if it is a file with one list per line, the bar shows how many there are.
+        sources: the inputs; if they are files with one list per line, the bar shows how many there are.
     """
-    total = count_json_lines(source) if enabled else None
+    counts = list(map(count_json_lines, sources)) if enabled else []
+    total = None if None in counts else sum(filter(None, counts)) or None
     with tqdm(desc="rescoring", unit=" lists", total=total, disable=not enabled) as bar:
 
         def update(n_items: int, summary: FileSummary) -> None:

@@ -101,8 +101,8 @@ def _judge_ids_and_ranks(stats: ListStats) -> Iterator[Finding]:
     if stats.tab_in_text > MAX_ODD_SHARE * stats.lists:
         message = f"in {pluralise(stats.tab_in_text, 'list')} every text has a tab"
         advice = (
-            "A column was read as a word: check --format. NeMo's files have no ids; docs/how-to/lists.md "
-            "says how to read a table of ids, texts and scores."
+            "A column was read as a word: check --format. NeMo's files have no ids; a table of ids, texts "
+            "and scores is read with --format table."
         )
         yield Finding("warning", "tab_in_text", message, advice)
     if stats.single == stats.lists:

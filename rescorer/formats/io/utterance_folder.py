@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -13,6 +15,9 @@ from rescorer.types import NBestList
 
 MAX_NAME_BYTES = 240
 """Longest id that is used as a file name; file systems allow 255 bytes, suffix included."""
+
+MAX_NAMED_ENTRIES = 6
+"""Number of entries of a folder that a message names."""
 
 
 def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
@@ -48,10 +53,35 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
     yield from found
 
 
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """A sort key by which numbers in names count as numbers.
+
+    >>> sorted(["nbest.10", "nbest.9", "a"], key=natural_key)
+    ['a', 'nbest.9', 'nbest.10']
+    """
+    pieces = re.split(r"([0-9]+)", name)
+    return [(int(piece), piece) if index % 2 else (0, piece) for index, piece in enumerate(pieces)]
+
+
+def name_entries(folder: Path) -> str:
+    """Name what is in a folder, for messages: names that differ in a number are one entry, with the first and
+    the last; folders end with a slash. Empty if nothing is in it."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    for entry in sorted(entries, key=lambda entry: natural_key(entry.name)):
+        name = f"{entry.name}/" if entry.is_dir() else entry.name
+        groups[re.sub(r"[0-9]+", "0", name)].append(name)
+    shown = [names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}" for names in groups.values()]
+    more = len(shown) - MAX_NAMED_ENTRIES
+    if more > 0:
+        shown = [*shown[:MAX_NAMED_ENTRIES], f"{more:,} more"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+
+
 def list_files(source: str | Path) -> list[Path]:
-    """Return a file or folder of lists, and the files right below the folder."""
+    """Return a file or folder of lists, and all files below the folder."""
     path = Path(source)
-    return [path, *(filter(Path.is_file, path.iterdir()) if path.is_dir() else ())]
+    return [path, *(filter(Path.is_file, path.rglob("*")) if path.is_dir() else ())]
 
 
 def read_single_list_files(

@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path as FilePath
 from typing import Any
 
@@ -41,6 +42,10 @@ OPTIONS = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation", "
 NAME_FIELD = "utterance"
 """Field of a list with the utterance name from the header of its lattice."""
 NO_WORD = "!NULL"
+ENTRY = re.compile(r"(I|J|S)=")
+"""Start of the line of a node or link, which ends the header."""
+HEADER_LINE = re.compile(r"\w+=\S.*")
+HEADER_FIELD = re.compile(r"(?:^|\s)(\w+)=\S")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +206,13 @@ def find_best_paths(lattice: Lattice, scales: Scales, depth: int, max_paths: int
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file or folder is in this format, or an empty string."""
-    content = [line for line in sample.lines if not line.startswith("#")]
-    if content and re.match(r"(VERSION|V)=\S", content[0]):
-        return "a first line with VERSION="
+    content = (line.strip() for line in sample.lines if not line.startswith("#"))
+    header = list(takewhile(lambda line: not ENTRY.match(line), content))
+    if all(map(HEADER_LINE.fullmatch, header)):
+        names = {match[1] for line in header for match in HEADER_FIELD.finditer(line)}
+        if names & {"VERSION", "V"}:
+            return "a header with VERSION="
+        if names & {"N", "NODES"} and names & {"L", "LINKS"}:
+            return "a header with N= and L="
     has_suffix = any(name.endswith(SUFFIXES) for name in sample.names)
     return f"file names that end with {' or '.join(SUFFIXES)}" if has_suffix else ""

@@ -67,7 +67,8 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
     """Yield the lists of a folder, reading its archives in parallel.
 
     All archives need the same keys in the same order; reading stops with an error at the first difference.
-    An unreadable line in one archive, or a duplicate id, yields an error in place of the list.
+    An unreadable line in one archive, or a duplicate id, yields an error in place of the list. Hypotheses are
+    in the order of their numbers, whatever that of the archives is.
 
     Raises:
         FormatError: If the source is not a folder with ``words_text``, or an archive cannot be opened.
@@ -77,7 +78,7 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
         raise FormatError(EXPECTED_FOLDER, file=source_name(source))
     seen: set[str] = set()
     for list_id, group in groupby(_zip_archives(paths), lambda entries: _list_id(_common_key(entries))):
-        hypotheses = list(group)
+        hypotheses = sorted(group, key=lambda entries: _rank(_common_key(entries)))
         file, line = str(paths[TEXT_ARCHIVE]), hypotheses[0][0].line
         error = next((entry.error for entries in hypotheses for entry in entries if entry.error), None)
         if error is None and not list_id:
@@ -160,6 +161,13 @@ def _read_entries(path: Path) -> Iterator[Entry]:
 def _list_id(key: str) -> str:
     match = KEY.fullmatch(key)
     return match[1] if match else ""
+
+
+def _rank(key: str) -> tuple[int, str]:
+    """Return what orders keys by their number: archives sorted by name have ``u1-10`` before ``u1-2``."""
+    match = KEY.fullmatch(key)
+    number = match[2].lstrip("0") if match else ""
+    return len(number), number
 
 
 def _build_row(entries: tuple[Entry, ...], paths: dict[str, Path]) -> Row:

@@ -6,7 +6,7 @@ The scores are natural log-probabilities. The id of a list is its position in th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path
@@ -31,10 +31,7 @@ def read_lists(source: Source, *, beam: int = 0) -> Iterator[NBestList | InputEr
         FormatError: If the source cannot be opened.
     """
     if beam < 1:
-        raise ConfigError(
-            "NeMo files do not state the beam size; give beam=N, as in --format nemo:beam=10. If the lines "
-            "are id, text and score, print JSON lines instead, as docs/how-to/lists.md shows"
-        )
+        raise ConfigError("NeMo files do not state the beam size; give beam=N, as in --format nemo:beam=10")
     return _read_lists(source, beam)
 
 
@@ -45,6 +42,10 @@ def _read_lists(source: Source, beam: int) -> Iterator[NBestList | InputError]:
         beam_lines = list(islice(lines, beam))
         if not beam_lines:
             return
+        if position == 1 and has_id_column([text for _, text in beam_lines if isinstance(text, str)]):
+            found = "its lines have three columns, not text<TAB>score"
+            message = f"{found}; give --format table if these are id, text, score"
+            raise FormatError(message, file=file, line=beam_lines[0][0])
         error = next((text for _, text in beam_lines if isinstance(text, FormatError)), None)
         if error is not None:
             yield error
@@ -91,5 +92,12 @@ def looks_like(sample: Sample) -> str:
     scores = [line.rpartition("\t")[2] for line in sample.lines if "\t" in line]
     if sample.is_folder or not scores or len(scores) < len(sample.lines):
         return ""
-    all_numbers = all(isinstance(parse_number(score), float) for score in scores)
+    all_numbers = all(isinstance(parse_number(score), float) for score in scores) and not has_id_column(
+        sample.lines
+    )
     return "lines of text, a tab and a number" if all_numbers else ""
+
+
+def has_id_column(lines: Sequence[str]) -> bool:
+    """Whether all lines have a column more than a text, which seldom has a tab, and a score."""
+    return bool(lines) and all(line.count("\t") > 1 for line in lines)

@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 from rescorer.errors import ConfigError, FormatError, InputError
 from rescorer.formats.io.chunks import GZIP_MAGIC
 from rescorer.formats.io.text_io import max_line_bytes, open_named
+from rescorer.formats.parts import Parts
 from rescorer.formats.tables.parquet import find_tables
 from rescorer.shards.planning.plan import InputFile, Part
 from rescorer.storage.objects import find_objects, measure_objects
@@ -37,19 +38,23 @@ class ListSource:
     """How lists are read. Its functions can be pickled, for other processes.
 
     Args:
-        find_format: the name of the format of a file or folder.
+        find_parts: the files and folders that an input consists of, and their format.
         find_header: the header line of a file of JSON lines, or an empty string.
         read_file: reads all lists of a file or folder.
         read_lines: reads the lists of some lines of a file, given a stream, the number of its first line and
             the header of the file.
     """
 
-    find_format: Callable[[str], str]
+    find_parts: Callable[[str], Parts]
     find_header: Callable[[str], str]
     read_file: Callable[[str], Lists]
     read_lines: Callable[[BinaryIO, int, str], Lists]
     may_divide: bool = True
     """Whether files may be divided at all: not if lists depend on earlier ones."""
+
+    def find_format(self, name: str) -> str:
+        """The name of the format of a file or folder."""
+        return self.find_parts(name).choice
 
 
 def find_files(sources: Iterable[str], source: ListSource) -> list[str]:
@@ -94,13 +99,8 @@ def _expand(given: str, source: ListSource) -> list[str]:
         if not path.is_file():
             raise ConfigError(f"{given}: cannot be divided into shards, because it is no regular file")
         return [given]
-    format_ = source.find_format(given)
-    if format_ == TABLE_FORMAT:
-        return find_tables(given)
-    if format_ != LINE_FORMAT:
-        return [given]
-    entries = sorted(entry for entry in path.iterdir() if not entry.name.startswith("."))
-    return [str(entry) for entry in entries if entry.is_file()]
+    parts = source.find_parts(given)
+    return find_tables(given) if parts.choice == TABLE_FORMAT else list(parts.paths)
 
 
 def measure(name: str) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -12,10 +12,11 @@ import typer
 from rescorer.cli.options.candidates import CandidateOptions
 from rescorer.cli.options.evaluation.scoring import (
     CountingOptions,
+    ListReader,
     ReferenceOption,
     make_list_reader,
 )
-from rescorer.cli.options.lists import ListInputOptions, Lists
+from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import SelectionOptions
 from rescorer.cli.options.text import TextOptions
@@ -87,8 +88,8 @@ class RankedListOptions:
     weights: WeightOptions
     counting: CountingOptions
 
-    def make_reader(self, *, warn_of_markup: bool = True) -> Callable[[str], Lists]:
-        """Build a function that reads the lists of a file; see ``make_list_reader``."""
+    def make_reader(self, *, warn_of_markup: bool = True) -> ListReader:
+        """Build a function that reads the lists of inputs; see ``make_list_reader``."""
         return make_list_reader(self.reference, self.lists, warn_of_markup=warn_of_markup)
 
     def parse_first_pass(self) -> Weights | None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from typing import Annotated, Literal
@@ -11,12 +11,11 @@ from typing import Annotated, Literal
 import typer
 
 from rescorer.cli.options.lists import ListInputOptions, Lists, warn_of_pieces
-from rescorer.cli.output import MAX_EXAMPLES, Rejections
+from rescorer.cli.output import Rejections
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.evaluation.error_rate.alternations import has_choices
 from rescorer.evaluation.error_rate.counting import CountingSettings, Method
 from rescorer.evaluation.error_rate.time_alignment import align_recordings
-from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.trn_ctm import (
     Recording,
     is_stm,
@@ -25,15 +24,19 @@ from rescorer.formats.nist.trn_ctm import (
 )
 from rescorer.formats.nist.trn_ctm import reject_choices as reject_recording
 from rescorer.formats.pieces import MAX_SAMPLE_LISTS, find_markup, join_text, tally_markup
+from rescorer.formats.reference_matching import open_references
 from rescorer.types import ErrorUnit, NBestList
 
 ReferenceOption = Annotated[
     str | None,
     typer.Option(
         help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text or "
-        "JSON; or by time, if the name ends in .stm and FILE is a ctm."
+        "JSON; a NeMo manifest, by the names of audio files or, for lists without ids, by order; plain "
+        "sentences, by order; or by time, if the name ends in .stm and FILE is a ctm."
     ),
 ]
+ListReader = Callable[[str | Sequence[str]], Lists]
+"""Reads the lists of an input, or of several as one."""
 AlternationsOption = Annotated[
     Literal["on", "off"],
     typer.Option(
@@ -90,14 +93,13 @@ def make_list_reader(
     reference: str | None,
     options: ListInputOptions,
     *,
-    transcripts: bool = False,
     warn_of_markup: bool = True,
     alternations: bool = False,
-) -> Callable[[str], Lists]:
-    """Build a function that reads the lists of a file with their references, by id or, for an stm, by time.
+) -> ListReader:
+    """Build a function that reads the lists of an input, or of several as one, with their references: by id,
+    by the lines of a manifest or of plain text, or, for an stm, by time.
 
     Args:
-        transcripts: also read files with one text per id, in the formats of references.
         warn_of_markup: warn on stderr if toolkits' markup is left in texts.
         alternations: write the alternatives of a ctm as ``{ a / b }``, for texts that are only counted;
             otherwise, recordings with alternatives are rejected.
@@ -119,15 +121,30 @@ def make_list_reader(
                     item = reject_recording(item, file)
                 yield item
 
-        return lambda file: align_recordings(read_channels(file), segments)
-    references = read_references(reference) if reference else {}
-    if options.join_pieces:
-        kinds = find_markup(references.values())
-        references = {key: join_text(text, kinds) for key, text in references.items()}
-    elif warn_of_markup:
-        warn_of_pieces(str(reference), tally_markup(islice(references.values(), MAX_SAMPLE_LISTS)).found())
-    read = partial(options.read, transcripts=transcripts, warn_of_markup=warn_of_markup)
-    return lambda file: add_references(read(file), references, file)
+        return lambda file: align_recordings(read_channels(_only(file)), segments)
+    references = open_references(reference) if reference else None
+    if references is not None and options.join_pieces:
+        kinds = find_markup(references.texts())
+        references = references.edited(lambda text: join_text(text, kinds))
+    elif references is not None and warn_of_markup:
+        sample = islice(references.texts(), MAX_SAMPLE_LISTS)
+        warn_of_pieces(str(reference), tally_markup(sample).found())
+
+    def read(source: str | Sequence[str]) -> Lists:
+        lists = options.read(source, reference=reference, warn_of_markup=warn_of_markup)
+        if references is None:
+            return lists
+        name = source if isinstance(source, str) else ", ".join(source)
+        numbered = bool(references.manifest) and options.has_numbers_as_ids(source, reference)
+        return references.match(lists, name, partial(typer.echo, err=True), numbered=numbered)
+
+    return read
+
+
+def _only(source: str | Sequence[str]) -> str:
+    """The only one of some inputs."""
+    (name,) = [source] if isinstance(source, str) else source
+    return name
 
 
 def reject_choices(lists: Lists) -> Lists:
@@ -143,31 +160,6 @@ def reject_choices(lists: Lists) -> Lists:
             yield InvalidList(message, list_id=item.id, hypothesis=index, field="text")
         else:
             yield item
-
-
-def add_references(lists: Lists, references: Mapping[str, str], file: str) -> Lists:
-    """Yield the lists with their references; report references without a list on stderr.
-
-    Where lists lack a reference too, the ids may be written differently: one of each side is shown.
-    """
-    unused = dict.fromkeys(references)
-    without_reference: str | None = None
-    for item in lists:
-        if isinstance(item, NBestList) and item.id in references:
-            item = replace(item, reference=references[item.id])
-        elif isinstance(item, NBestList) and item.reference is None and without_reference is None:
-            without_reference = item.id
-        unused.pop(item.id if isinstance(item, NBestList) else getattr(item, "list_id", ""), None)
-        yield item
-    if unused:
-        examples = ", ".join(map(repr, islice(unused, MAX_EXAMPLES)))
-        more = ", …" if len(unused) > MAX_EXAMPLES else ""
-        message = f"{file}: no lists for {len(unused):,} of {len(references):,} references: {examples}{more}"
-        if without_reference is not None:
-            message += f"; there is a list {without_reference!r} without a reference: are ids written alike?"
-            if any(without_reference.lower() == key.lower() for key in unused):
-                message += " They differ in case, which sclite ignores: write them in the same case"
-        typer.echo(message, err=True)
 
 
 def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections) -> list[NBestList]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -65,19 +64,13 @@ class ShardOptions:
         if self.plan_only and (self.resume or self.shard is not None):
             raise ConfigError("--plan-only runs no shard; leave out --resume and --shard")
 
-    def require_one(self, sources: Sequence[str]) -> str:
-        """The only input of a command without shards; raises ConfigError if options or inputs need shards."""
+    def check_unset(self) -> None:
+        """Raise ConfigError if an option needs shards, and there are none."""
         if self.workers != 1 or self.plan_only:
             option = "--plan-only" if self.plan_only else "--workers"
             raise ConfigError(
                 f"{option} is for shards; give --shards N too, or --processes for a single file"
             )
-        if len(sources) != 1:
-            raise ConfigError(
-                f"{len(sources)} inputs: one is rescored at a time, or all of them in shards: give --shards "
-                "N and the folder of their output, -o FOLDER"
-            )
-        return sources[0]
 
 
 def check_unsharded_options(output: str, rejects: Path | None, processes: int) -> None:
