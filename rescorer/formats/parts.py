@@ -263,21 +263,18 @@ def _explain(folder: Path, kinds: dict[str, list[Path]], depth: int) -> str:
     content = name_entries(folder)
     if not content:
         return "is an empty folder"
+    inner = list(islice(_find_inner(folder, depth), MAX_SUGGESTED + 1))
+    shown = ", ".join(map(str, inner[:MAX_SUGGESTED])) + ", …" * (len(inner) > MAX_SUGGESTED)
+    advice = f"there are lists in {shown}: give {'that' if len(inner) == 1 else 'one of these'}"
     if kinds:
-        shown = "; ".join(
+        lists = "; ".join(
             f"{pluralise(len(files), 'file')} of the format {kind} ({_name_parts(files)})"
             for kind, files in kinds.items()
         )
-        return (
-            f"is no folder of files in one format: it has {content}, of which lists are: {shown}; give the "
-            "files that belong together"
-        )
-    inner = list(islice(_find_inner(folder, depth), MAX_SUGGESTED + 1))
-    message = f"no known format matches: the folder has {content}"
-    if inner:
-        shown = ", ".join(map(str, inner[:MAX_SUGGESTED])) + ", …" * (len(inner) > MAX_SUGGESTED)
-        return f"{message}; there are lists in {shown}: give {'that' if len(inner) == 1 else 'one of these'}"
-    return f"{message}; give the folder or file that has lists, or choose a format with --format"
+        advice = advice if inner else "give the files that belong together"
+        return f"is no folder of files in one format: it has {content}, of which lists are: {lists}; {advice}"
+    advice = advice if inner else "give the folder or file that has lists, or choose a format with --format"
+    return f"no known format matches: the folder has {content}; {advice}"
 
 
 def _find_inner(folder: Path, depth: int) -> Iterator[Path]:
