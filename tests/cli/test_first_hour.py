@@ -143,6 +143,18 @@ def test_does_not_take_the_last_input_for_the_output(run, tmp_path):
     assert (code, "6 lists written" in err) == (0, True)
 
 
+@pytest.mark.parametrize("given", ["in", "in/*.jsonl"])
+def test_no_file_of_a_folder_or_pattern_is_overwritten(run, tmp_path, ngram_bundle, monkeypatch, given):
+    monkeypatch.chdir(tmp_path)
+    make_files(tmp_path / "in")
+    content = (tmp_path / "in" / "part2.jsonl").read_text()
+    for command in ("rescore", "tune", "calibrate", "candidates", "convert"):
+        target = ["in/part2.jsonl"] if command == "convert" else ["-o", "in/part2.jsonl", "-b", ngram_bundle]
+        code, _, err = run(command, given, *target)
+        assert (code, "would overwrite" in err or "was OUT forgotten" in err) == (2, True), (command, err)
+    assert (tmp_path / "in" / "part2.jsonl").read_text() == content
+
+
 def test_several_inputs_of_tune_are_one(run, tmp_path, ngram_bundle):
     files = [
         write(tmp_path / f"{job}.jsonl", *(record(key, *TEXTS, reference=f"the cat {key}") for key in ids))
