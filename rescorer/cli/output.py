@@ -18,6 +18,8 @@ from rescorer.errors import ConfigError, FormatError, InputError, pluralise
 if TYPE_CHECKING:
     from rescorer.types import Weights
 
+LIST_PARAMETERS = ("files", "sources")
+"""Names of the arguments that are lists, in all commands."""
 SOME_REJECTED = 1
 """Exit code if some lists could not be read, scored or written, and the others could."""
 
@@ -102,6 +104,7 @@ def check_not_an_input(option: str, path: str | Path, lists: Iterable[str | Path
 
     check_not_input(option, path, lists, "the input lists")
     check_not_input(option, path, _other_values(option))
+    check_not_input(option, path, _list_inputs(), "the input lists")
 
 
 @contextmanager
@@ -128,6 +131,26 @@ def _other_values(option: str) -> Iterator[str]:
             if isinstance(item, (str, Path)):
                 text = as_local(str(item))
                 yield from (text, text.partition("=")[2], text.rpartition(":")[0])  # NAME=FILE, TEXT:WEIGHT
+
+
+def _list_inputs() -> Iterator[Path]:
+    """Yield the files of lists that the running command reads by the name of a folder or by a pattern."""
+    from rescorer.formats.io.utterance_folder import list_files
+    from rescorer.formats.parts import expand_globs, find_parts
+
+    context = _current_context()
+    values = context.params if context else {}
+    given = [str(value) for name in LIST_PARAMETERS for value in values.get(name) or ()]
+    for name in given:
+        for match in expand_globs([name]):
+            if not Path(match).is_dir():
+                yield Path(match)
+                continue
+            try:
+                parts = find_parts(match)
+            except FormatError:  # which the reader reports
+                continue
+            yield from (file for part in parts.paths for file in list_files(part))
 
 
 def _current_context() -> Any:

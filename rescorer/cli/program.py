@@ -32,7 +32,7 @@ EPILOG = "Exit codes: 0 success, 1 some lists rejected or `inspect` found someth
 COMMANDS = {
     "rescore": LazyCommand(
         "rescorer.cli.rescore:rescore",
-        "Re-rank a file of n-best lists, or an archive in shards.",
+        "Re-rank n-best lists, or an archive of them in shards.",
     ),
     "serve": LazyCommand(
         "rescorer.cli.service.serve:serve",

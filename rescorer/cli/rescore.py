@@ -32,6 +32,7 @@ from rescorer.files.rejects_file import RejectsFile
 from rescorer.files.rescoring import FileSummary, rescore_lists
 from rescorer.formats.io.targets import is_stream
 from rescorer.formats.io.utterance_folder import list_files
+from rescorer.formats.parts import expand_globs
 from rescorer.formats.rescored import get_renderer, rescored_writer
 from rescorer.options import RescoreOptions
 from rescorer.runtime.cpu_count import count_cpus
@@ -198,7 +199,7 @@ def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) 
         raise ConfigError(f"--output {output}: no such folder")
     if rejects_path and not rejects_path.parent.is_dir():
         raise ConfigError(f"--rejects {rejects_path}: no such folder")
-    files = [file for source in sources for file in list_files(source)]
+    files = [file for source in expand_globs(sources) for file in list_files(source)]
     check_not_an_input("--output", output, files)
     if rejects_path:
         check_not_an_input("--rejects", rejects_path, files)

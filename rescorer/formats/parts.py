@@ -28,8 +28,10 @@ from rescorer.storage.objects import find_objects, is_object
 from rescorer.storage.urls import is_url
 from rescorer.types import NBestList
 
-NUMBER = re.compile(r"(.*?)([0-9]{1,9})([^0-9]*)")
-"""The last number in the name of a job's folder, and what is before and after it."""
+NUMBER = re.compile(r"[0-9]{1,9}")
+"""A number in the name of a job's folder."""
+MAX_GAP = 10
+"""Largest ratio of the range of the numbers of jobs to the number of jobs, if they count the jobs."""
 MAX_DEPTH = 3
 """Levels of folders below an input in which lists are looked for."""
 MAX_LOOKED_INTO = 100
@@ -171,38 +173,49 @@ def _match_folder(folder: Path, name: str) -> tuple[bool, dict[str, str]]:
 
 def _find_jobs(folder: Path, choice: str, depth: int) -> list[Parts]:
     """Find the groups of folders that differ in a number, and have lists."""
-    groups: dict[tuple[str, str], dict[int, Path]] = defaultdict(dict)
+    groups: dict[str, list[Path]] = defaultdict(list)
     for entry in _list_entries(folder):
-        match = NUMBER.fullmatch(entry.name)
-        if match and entry.is_dir():
-            groups[match[1], match[3]][int(match[2])] = entry
-    found = (_join_jobs(group, names, choice, depth) for names, group in groups.items())
+        if NUMBER.search(entry.name) and entry.is_dir():
+            groups[NUMBER.sub("0", entry.name)].append(entry)
+    found = (_join_jobs(jobs, choice, depth) for jobs in groups.values())
     return [parts for parts in found if parts is not None]
 
 
-def _join_jobs(jobs: dict[int, Path], names: tuple[str, str], choice: str, depth: int) -> Parts | None:
+def _join_jobs(jobs: Sequence[Path], choice: str, depth: int) -> Parts | None:
     """Join the parts of all jobs; None if none of them has lists.
 
     A job without lists among others becomes an error when it is read.
     """
-    found = {number: _try_to_find(jobs[number], choice, depth - 1) for number in sorted(jobs)}
-    kinds = {parts.choice: number for number, parts in found.items() if parts is not None}
+    found = {job: _try_to_find(job, choice, depth - 1) for job in jobs}
+    kinds = {parts.choice: job.name for job, parts in found.items() if parts is not None}
     if not kinds:
         return None
     if len(kinds) > 1:
-        shown = ", ".join(f"{jobs[number].name} has {kind}" for kind, number in kinds.items())
-        raise FormatError(
-            f"its folders have lists in different formats: {shown}",
-            file=str(next(iter(jobs.values())).parent),
-        )
+        shown = ", ".join(f"{name} has {kind}" for kind, name in kinds.items())
+        message = f"its folders have lists in different formats: {shown}"
+        raise FormatError(message, file=str(jobs[0].parent))
     paths: list[str] = []
-    for number, parts in found.items():
-        paths += parts.paths if parts else [str(jobs[number])]
-    first, last = min(jobs), max(jobs)
-    expected = range(1 if first == 2 else first, last) if last - first < 10 * len(jobs) else ()
-    missing = tuple(f"{names[0]}{number}{names[1]}" for number in expected if number not in jobs)
+    for job, parts in found.items():
+        paths += parts.paths if parts else [str(job)]
     evidence = next(parts.evidence for parts in found.values() if parts is not None)
-    return Parts(next(iter(kinds)), evidence, tuple(paths), missing)
+    return Parts(next(iter(kinds)), evidence, tuple(paths), _find_missing([job.name for job in jobs]))
+
+
+def _find_missing(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that are missing in a sequence of names that differ in one number."""
+    numbers = [[int(number) for number in NUMBER.findall(name)] for name in names]
+    varying = [place for place, found in enumerate(zip(*numbers, strict=True)) if len(set(found)) > 1]
+    if len(varying) != 1:
+        return ()
+    present = {row[varying[0]] for row in numbers}
+    first, last = min(present), max(present)
+    if last - first > MAX_GAP * len(names):
+        return ()  # dates, for instance
+    match = list(NUMBER.finditer(names[0]))[varying[0]]
+    width = len(match[0]) if match[0].startswith("0") else 0
+    before, after = names[0][: match.start()], names[0][match.end() :]
+    expected = range(1 if first == 2 else first, last)
+    return tuple(f"{before}{number:0{width}}{after}" for number in expected if number not in present)
 
 
 def _try_to_find(folder: Path, choice: str, depth: int) -> Parts | None:
@@ -250,21 +263,18 @@ def _explain(folder: Path, kinds: dict[str, list[Path]], depth: int) -> str:
     content = name_entries(folder)
     if not content:
         return "is an empty folder"
+    inner = list(islice(_find_inner(folder, depth), MAX_SUGGESTED + 1))
+    shown = ", ".join(map(str, inner[:MAX_SUGGESTED])) + ", …" * (len(inner) > MAX_SUGGESTED)
+    advice = f"there are lists in {shown}: give {'that' if len(inner) == 1 else 'one of these'}"
     if kinds:
-        shown = "; ".join(
+        lists = "; ".join(
             f"{pluralise(len(files), 'file')} of the format {kind} ({_name_parts(files)})"
             for kind, files in kinds.items()
         )
-        return (
-            f"is no folder of files in one format: it has {content}, of which lists are: {shown}; give the "
-            "files that belong together"
-        )
-    inner = list(islice(_find_inner(folder, depth), MAX_SUGGESTED + 1))
-    message = f"no known format matches: the folder has {content}"
-    if inner:
-        shown = ", ".join(map(str, inner[:MAX_SUGGESTED])) + ", …" * (len(inner) > MAX_SUGGESTED)
-        return f"{message}; there are lists in {shown}: give {'that' if len(inner) == 1 else 'one of these'}"
-    return f"{message}; give the folder or file that has lists, or choose a format with --format"
+        advice = advice if inner else "give the files that belong together"
+        return f"is no folder of files in one format: it has {content}, of which lists are: {lists}; {advice}"
+    advice = advice if inner else "give the folder or file that has lists, or choose a format with --format"
+    return f"no known format matches: the folder has {content}; {advice}"
 
 
 def _find_inner(folder: Path, depth: int) -> Iterator[Path]:

@@ -146,7 +146,7 @@ def parts(nbest: object) -> object:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
-@settings(max_examples=20)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_detects_and_reads_what_a_format_allows(name, data):
     choice = choose(CHOICES_WITH_OPTIONS.get(name, name))

@@ -109,7 +109,7 @@ class _ManifestLines:
         number, name = self._numbers.get(list_id), self._names.get(list_id)
         if self._by_number is None and None not in (number, name) and number != name:
             message = (
-                f"could be line {list_id} of {self._file}, or an audio file there; add by=order or by=name"
+                f"could be line {list_id} of {self._file} or an audio file there; add by=order or by=name"
             )
             raise InvalidList(message, list_id=list_id, field="id")
         by_number = name is None if self._by_number is None else self._by_number

@@ -32,6 +32,7 @@ from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.data.direction import is_backward
+from rescorer_training.data.pipes import check_no_pipe
 from rescorer_training.evaluation.perplexity import measure
 from rescorer_training.evaluation.token_scores import TokenScores, score_tokens
 from rescorer_training.recipe.bundles.models import (
@@ -159,6 +160,7 @@ def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
     Args:
         as_table: write the table of an ARPA file instead of the file.
     """
+    check_no_pipe(source)
     if not source.is_file():
         raise ConfigError(f"{source}: no such file; expected an ARPA file, an n-gram table or a KenLM binary")
     direction = describe_direction(is_backward(source))

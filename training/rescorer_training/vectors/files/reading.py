@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rescorer.errors import FormatError
 from rescorer.formats.io import text_io
+from rescorer_training.data.pipes import is_pipe
 from rescorer_training.vectors.files.binary_files import read_binary
 from rescorer_training.vectors.files.formats import Encoding, VectorFormat, detect_format
 from rescorer_training.vectors.files.text_files import read_text
@@ -58,6 +59,9 @@ def read_vectors(
 
 
 def _read_head(path: Path) -> bytes:
+    if is_pipe(path):
+        message = "is a pipe, but word vectors are read more than once; give the name of a file"
+        raise FormatError(message, file=str(path))
     if not path.is_file():
         problem = (
             "is not a file; expected a file of word vectors" if path.exists() else "there is no such file"
