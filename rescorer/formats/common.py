@@ -151,10 +151,14 @@ def stream_from_nats(nbest: NBestList, name: str, units: Units, missing: float |
             required.
 
     Raises:
-        InvalidList: If the list does not have the stream, and ``missing`` is None.
+        InvalidList: If the list does not have the stream, and ``missing`` is None, or a score does not exist
+            in the units of the file.
     """
     if name in nbest.streams:
-        return [value / units.nats_per_unit for value in nbest.streams[name]]
+        try:
+            return [units.from_nats(value) for value in nbest.streams[name]]
+        except ValueError as error:
+            raise InvalidList(str(error), list_id=nbest.id, field=name) from None
     if missing is None:
         present = ", ".join(nbest.streams) or "none"
         message = f"the format needs this stream, but the list does not have it; its streams: {present}"

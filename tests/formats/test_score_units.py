@@ -31,7 +31,7 @@ def test_converts_every_base_and_sign(value, base):
 
 
 def test_rejects_unknown_base_and_sign():
-    with pytest.raises(ValueError, match=r"base is .3.; expected one of e, 2, 10, 1\.0001, bytelog"):
+    with pytest.raises(ValueError, match=r"base is .3.; expected one of e, 2, 10, 1\.0001, bytelog, prob"):
         Units("3")
     with pytest.raises(ValueError, match="sign is 'prob'; expected one of log_prob, cost"):
         Units("e", "prob")
@@ -71,3 +71,31 @@ def test_converts_value_by_value(values, base):
         v * Units(base, "cost").nats_per_unit for v in values
     )
     assert stream_to_nats("s", values, NATURAL) == tuple(values)
+
+
+@given(st.lists(st.floats(1e-300, 1.0, exclude_min=True), min_size=1))
+def test_probabilities_become_logarithms_and_back(values):
+    units = Units("prob")
+    nats = stream_to_nats("s", values, units)
+    assert nats == tuple(map(math.log, values))
+    assert [units.from_nats(value) for value in nats] == pytest.approx(values, rel=1e-12)
+
+
+@pytest.mark.parametrize("value", [0.0, 0, -0.5, 1.0000001, 93])
+def test_rejects_numbers_that_are_no_probabilities(value):
+    with pytest.raises(InvalidList, match="not a probability above 0 and at most 1") as caught:
+        stream_to_nats("confidence", [1, value], Units("prob"), list_id="u1")
+    assert caught.value.hypothesis == 1
+
+
+def test_zero_confidence_is_said_to_be_none():
+    with pytest.raises(InvalidList, match="services that write 0 mean that they have no confidence"):
+        stream_to_nats("confidence", [0.9, 0.0], Units("prob"))
+
+
+def test_a_probability_is_no_cost_and_has_to_exist():
+    with pytest.raises(ValueError, match="a probability is higher where a text is better"):
+        Units("prob", "cost")
+    for nats in (0.1, -1000.0):
+        with pytest.raises(ValueError, match="not a probability above 0 and at most 1"):
+            Units("prob").from_nats(nats)

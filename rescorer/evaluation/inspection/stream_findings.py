@@ -84,7 +84,11 @@ def judge_stream(
         return
     if stream.minimum >= 0.0 and stream.maximum <= 1.0:
         message = "all scores lie between 0 and 1, like probabilities or confidences"
-        yield warning("probability", message, "Provide their natural logarithms.")
+        advice = (
+            "Declare the base prob, which takes their logarithms: --stream NAME=FIELD:prob, or base=prob in "
+            "--format."
+        )
+        yield warning("probability", message, advice)
     elif looks_like_cost(stream):
         message = (
             f"scores are {stream.per_word:+.3g} per word and grow with length, like costs; read as a cost, "

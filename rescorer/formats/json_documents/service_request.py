@@ -30,13 +30,13 @@ from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, source_name
 from rescorer.formats.json_documents.documents import expect_object, open_documents
-from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
+from rescorer.formats.score_units import LogBase, Sign, Units, stream_to_nats
 from rescorer.types import Hypothesis, NBestList
 
 LISTS_KEY = "lists"
-BASES: Mapping[str, Base] = {
+BASES: Mapping[str, LogBase] = {
     f"LOG_BASE_{base.upper().replace('.', '_')}": base  # LOG_BASE_1_0001
-    for base in get_args(Base)
+    for base in get_args(LogBase)
 }
 SIGNS: Mapping[str, Sign] = {f"SCORE_SIGN_{sign.upper()}": sign for sign in get_args(Sign)}
 
