@@ -9,7 +9,7 @@ from rescorer.formats.base import ALL_PARTS, Format
 from rescorer.formats.common import parse_finite
 from rescorer.formats.json_documents import espnet1, mlm, service_request, speech_services, whisper
 from rescorer.formats.lattices import htk, kaldi_lattice, slf
-from rescorer.formats.nbest import espnet2, jsonlines, kaldi, nemo, rnnlm, srilm, srinterp
+from rescorer.formats.nbest import espnet2, jsonlines, kaldi, manifest, nemo, rnnlm, srilm, srinterp
 from rescorer.formats.nbest.score_folders import parse_score_folders
 from rescorer.formats.nist import stm, trn_ctm
 from rescorer.formats.tables import parquet
@@ -179,6 +179,16 @@ _FORMATS = (
         write_options={"beam": _parse_positive_int},
         is_numbered=True,
         streams=frozenset({nemo.STREAM}),
+    ),
+    Format(
+        manifest.FORMAT,
+        "NeMo manifests that a model has transcribed: beams, or pred_text; ids from the names of audio files",
+        "fixed: natural log-probabilities",
+        manifest.read_lists,
+        manifest.looks_like,
+        manifest.writer,
+        parts=frozenset({"reference", "group", "fields"}),
+        streams=frozenset({manifest.STREAM}),
     ),
     Format(
         "cued",

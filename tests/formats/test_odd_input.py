@@ -41,6 +41,7 @@ FILES: dict[str, Files] = {
         "u1": '{"lists": [{"id": "ID", "hypotheses": [{"text": "a"}], "streams": [{"name": "am", '
         '"base": "LOG_BASE_E", "sign": "\\u0053CORE_SIGN_LOG_PROB", "values": [SCORE]}]}]}\n'
     },
+    "manifest": {"u1": '{"audio_filepath": "ID.wav", "text": "a", "beams": [["a", SCORE]]}\n'},
     "nemo": {"u1": "a\tSCORE\nb\t-1\n"},
     "cued": {"u1": "ID SCORE -1 1 <s> a </s>\n"},
     "mikolov": {"u1": "ID a\n"},
@@ -53,7 +54,7 @@ FILES: dict[str, Files] = {
 """Templates of one list with the id ID and the score SCORE."""
 OBJECT_FRAMES = {"mlm": ("{", "}\n"), "espnet1": ('{"utts": {', "}}\n")}
 """Text before and after the lists, for formats whose lists are members of one JSON object."""
-JSON = ("jsonl", "mlm", "espnet1", "alternatives", "whisper", "request")
+JSON = ("jsonl", "mlm", "espnet1", "alternatives", "whisper", "request", "manifest")
 SCORED = [name for name in FILES if "SCORE" in "".join(FILES[name].values())]
 
 

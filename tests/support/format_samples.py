@@ -13,6 +13,8 @@ FILES = {
     '"tokens": [50364, 257], "avg_logprob": -0.5, "no_speech_prob": 0.01}], "language": "en"}\n',
     "request": '{"lists": [{"id": "u1",\n"hypotheses": [{"text": "a"}, {}], "streams": [{"name": "am", '
     '"base": "LOG_BASE_10", "sign": "SCORE_SIGN_COST", "values": [3, 4.5]}]}], "weightsName": "x"}\n',
+    "manifest": '{"audio_filepath": "calls/u1.wav", "duration": 2.5, "text": "a", "pred_text": "a", '
+    '"beams": [["a", -3.1], ["b", -3.4]]}\n',
     "nemo": "yeah well\t-3.5\n\t-4\n",
     "cued": "u1 -1 -2 1 <s> a </s>\n",
     "htk": "# by hand\nVERSION=1.0\nN=2 L=1\nI=0 W=!NULL\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n",
