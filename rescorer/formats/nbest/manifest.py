@@ -4,9 +4,9 @@
      "pred_text": "the see was calm", "beams": [["the see was calm", -3.1], ["the sea was calm", -3.4]]}
 
 ``examples/asr/transcribe_speech.py`` and ``speech_to_text_eval.py`` write one line per recording, or per part
-of one: ``text`` is its reference, ``pred_text`` the best hypothesis, and ``beams`` has all hypotheses with their
-natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its only
-hypothesis.
+of one: ``text`` is its reference, ``pred_text`` the best hypothesis, and ``beams`` has all hypotheses with
+their natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its
+only hypothesis.
 
 Lines have no ids. The id of a list is the name of its audio file without folder and suffix, followed by the
 ``offset`` if the line is a part of the file that does not begin with it: ``u1``, ``u1-12.5``.
@@ -15,7 +15,6 @@ Lines have no ids. The id of a list is the name of its audio file without folder
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -158,8 +157,8 @@ def writer(target: str | Path) -> Iterator[Write]:
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    if sample.is_folder or "hypotheses" in sample.record:
-        return ""
-    has_audio = re.search(rf'"{AUDIO_KEY}"\s*:', sample.text) or PREDICTION_KEY in sample.record
-    match = re.search(rf'"({BEAMS_KEY}|{PREDICTION_KEY})"\s*:', sample.text)
-    return f"a manifest of NeMo, with {match[1]!r}" if match and has_audio else ""
+    for record in () if sample.is_folder else sample.documents:
+        if isinstance(record, dict) and record.keys() & {AUDIO_KEY, PREDICTION_KEY}:
+            key = next((key for key in (BEAMS_KEY, PREDICTION_KEY) if key in record), "")
+            return f"a manifest of NeMo, with {key!r}" if key else ""
+    return ""
