@@ -34,6 +34,15 @@ _FORMATS = (
         parts=ALL_PARTS,
     ),
     Format(
+        "json",
+        "JSON with the fields of JSON lines: arrays of lists, or lists on several lines each",
+        "as in JSON lines",
+        jsonlines.read_lists,
+        jsonlines.looks_like_documents,
+        jsonlines.array_writer,
+        parts=ALL_PARTS,
+    ),
+    Format(
         "parquet",
         "Parquet: one list per row, with the columns of JSON lines, or arrays of texts and of scores",
         "natural log-probabilities, unless --stream declares other units",

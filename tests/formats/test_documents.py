@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InputError
 from rescorer.formats.json_documents import espnet1, mlm, service_request, speech_services, whisper
+from rescorer.formats.nbest import jsonlines
 from rescorer.types import NBestList
 
 DOCUMENTS = {
@@ -19,6 +20,7 @@ DOCUMENTS = {
     service_request: lambda text: {"lists": [{"id": text, "hypotheses": [{"text": text}]}]},
     speech_services: lambda text: {"results": [{"alternatives": [{"transcript": text}]}]},
     whisper: lambda text: {"segments": [{"text": text}]},
+    jsonlines: lambda text: {"hypotheses": [{"text": text}]},
 }
 SEPARATORS = ("\n", "\r\n", "\n\n\t", " ", "")
 
@@ -97,6 +99,20 @@ def test_an_error_says_so_where_the_next_document_is_not_certain():
     text, error = read(speech_services, f"{first}\n{broken}\n{first}")
     assert text == "a"
     assert "document 2 starts in line 12, and the rest is not read" in str(error)
+
+
+@pytest.mark.parametrize("broken", ["{broken", '{"results": [{"alternati', "\udcff", "nothing"])
+def test_a_broken_first_line_of_json_lines_loses_itself(broken):
+    lines = [broken, *(json.dumps({"hypotheses": [text]}) for text in "ab")]
+    data = "\n".join(lines).encode(errors="surrogateescape")
+    error, *lists = jsonlines.read_lists(io.BytesIO(data))
+    assert isinstance(error, FormatError)
+    assert error.line == 1
+    assert [nbest.hypotheses[0].text for nbest in lists] == ["a", "b"]
+    if broken.startswith("{"):
+        lines = [broken, json.dumps(DOCUMENTS[speech_services]("a"))]
+        error, text = read(speech_services, "\n".join(lines))
+        assert (isinstance(error, FormatError), text) == (True, "a")
 
 
 def test_many_broken_lines_take_time_in_proportion():

@@ -97,7 +97,7 @@ def test_rejects_files_of_unknown_format(tmp_path, data, message):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ("sphinx", "unknown format 'sphinx'; known: jsonl, parquet, srilm"),
+        ("sphinx", "unknown format 'sphinx'; known: jsonl, json, parquet, srilm"),
         ("srilm:missing", "expected srilm:OPTION=VALUE,… with each option once"),
         ("srilm:missing=1,missing=2", "with each option once"),
         ("srilm:missing=much", "srilm: missing='much': expected a finite number"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 FILES = {
     "jsonl": '{"id": "u1", "hypotheses": ["a"]}\n',
+    "json": '[\n {"id": "u1", "hypotheses": ["a"]},\n {"id": "u2", "hypotheses": ["b"]}\n]\n',
     "srilm": "-1.5 -2.5 2 a b\n-3 -4 0\n",
     "nbestlist1": "NBestList1.0\n(-12) a b\n",
     "mlm": '{"u1": {"hyp_1": {"score": -1, "text": "a"}}}\n',

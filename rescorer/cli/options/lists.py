@@ -26,7 +26,10 @@ from rescorer.types import Hypothesis, NBestList
 Lists = Iterator[NBestList | InputError]
 """Lists as a reader yields them, with an error in place of each list that cannot be read."""
 
-FIELD_READERS: Mapping[str, Callable[..., Lists]] = {"jsonl": read_lists, "parquet": parquet.read_lists}
+FIELD_READERS: Mapping[str, Callable[..., Lists]] = {
+    **dict.fromkeys(("jsonl", "json"), read_lists),
+    "parquet": parquet.read_lists,
+}
 """Readers of the formats whose fields may have other names."""
 
 MapOption = Annotated[

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import DUPLICATE_ID
@@ -47,6 +47,10 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
     return value
 
 
+class UnusableFile(FormatError):
+    """A document says that nothing in its file can be read, not only that it cannot be read itself."""
+
+
 @dataclass(frozen=True, slots=True)
 class Document:
     """One document of a file, before its value is read."""
@@ -64,7 +68,12 @@ Result = TypeVar("Result")
 
 
 def read_documents(
-    source: Source, file: str, read: Callable[[Document], Iterator[Result]]
+    source: Source,
+    file: str,
+    read: Callable[[Document], Iterator[Result]],
+    parse: Callable[[str, str, int], Any] = parse_document,
+    *,
+    prefers_lines: bool = False,
 ) -> Iterator[Result | FormatError]:
     """Yield what is read from each document of a file: one, several one after another, or one per line.
 
@@ -75,26 +84,45 @@ def read_documents(
     Args:
         read: Reads the value of a document, with all that is in it. It may raise FormatError, for a document
             that is not what it should be.
+        parse: Parses a document that stands on one line, given its text, file and line.
+        prefers_lines: Whether lines are documents also if the first line is neither a document nor the start
+            of one. Then no error is raised, only yielded.
 
     Raises:
         FormatError: If the file cannot be opened, its first line is not valid text, or the last document that
             can be read is broken.
     """
     lines = _Lines(read_lines(source))
-    head: list[str] = []
+    head: list[tuple[int, str | FormatError]] = []
     for line, text in lines:
-        if isinstance(text, FormatError):
+        head.append((line, text))
+        if isinstance(text, FormatError) and not prefers_lines:
             raise text
-        if text.strip():
-            if _is_json(text):
-                lines.put_back([(line, text)])
-                yield from _read_lines(lines, file, read)
-                return
-            head.append(text)
+        if isinstance(text, FormatError) or text.strip():
             break
-        head.append(text)
-    stream = JsonStream(chain(["\n".join(head)], _join_lines(lines)), file)
-    yield from _read_stream(stream, file, read)
+    first = head[-1][1] if head else ""
+    if _is_by_line(first, lines, prefers_lines):
+        lines.put_back(head)
+        yield from _read_lines(lines, file, read, parse)
+    else:
+        texts = "\n".join(str(text) for _, text in head)
+        stream = JsonStream(chain([texts], _join_lines(lines)), file)
+        yield from _read_stream(stream, file, read)
+
+
+def _is_by_line(first: str | FormatError, lines: _Lines, prefers_lines: bool) -> bool:
+    """Whether lines are documents, given the first that is not blank, and the others."""
+    if isinstance(first, FormatError) or _is_json(first):
+        return True
+    if not first.strip():
+        return False
+    damage, second = _find_damage(first), lines.peek()
+    is_second_whole = isinstance(second, str) and second.startswith(("{", "[")) and _is_json(second)
+    if damage == "cut":  # the document goes on, or its end is lost
+        return prefers_lines and is_second_whole and not first.lstrip().startswith("[")
+    if damage == "several":
+        return is_second_whole
+    return prefers_lines or is_second_whole
 
 
 def _read_stream(
@@ -139,17 +167,20 @@ class _Lines:
         """Make these the next lines."""
         self._back.extendleft(reversed(lines))
 
-    def has_more(self) -> bool:
-        """Whether a line follows that is not blank."""
+    def peek(self) -> str | FormatError:
+        """Return the next line that is not blank, which stays the next line; an empty string at the end."""
         for line, text in self:
             if isinstance(text, FormatError) or text.strip():
                 self.put_back([(line, text)])
-                return True
-        return False
+                return text
+        return ""
 
 
 def _read_lines(
-    lines: _Lines, file: str, read: Callable[[Document], Iterator[Result]]
+    lines: _Lines,
+    file: str,
+    read: Callable[[Document], Iterator[Result]],
+    parse: Callable[[str, str, int], Any],
 ) -> Iterator[Result | FormatError]:
     """Read a file whose first line is a document; others may take several lines, or share one."""
     tried = 0  # the last line of a text that could not be read as one document
@@ -161,7 +192,7 @@ def _read_lines(
             yield text
         elif text.strip() and not is_skipping:
             try:
-                values = _parse_line(text, file, line)
+                values = _parse_line(text, file, line, parse)
             except FormatError as error:
                 if line <= tried or not STARTS_DOCUMENT.match(text):
                     yield error
@@ -172,20 +203,22 @@ def _read_lines(
                     yield joined.error if is_skipping else error
                     continue
                 values = [joined]
-            is_only = not labels and not lines.has_more()
+            is_only = not labels and not lines.peek()
             for value in values:
                 labels[line] += 1
                 label = f"{line}" if labels[line] == 1 else f"{line}.{labels[line]}"
                 try:
                     yield from read(Document(JsonValue(value), label, line, is_only))
+                except UnusableFile:
+                    raise
                 except FormatError as error:
                     yield error
 
 
-def _parse_line(text: str, file: str, line: int) -> list[Any]:
+def _parse_line(text: str, file: str, line: int, parse: Callable[[str, str, int], Any]) -> list[Any]:
     """Parse the documents of a line; raises FormatError unless all are complete."""
     try:
-        return [parse_document(text, file, line)]
+        return [parse(text, file, line)]
     except FormatError as error:
         if "Extra data" not in error.message:
             raise
@@ -238,6 +271,20 @@ def _join_lines(lines: Iterable[tuple[int, str | FormatError]]) -> Iterator[str]
         if isinstance(text, FormatError):
             raise text
         yield f"\n{text}"
+
+
+def _find_damage(text: str) -> Literal["cut", "several", "other"]:
+    """Say why a line is no document: it ends too early, more follows on it, or something else."""
+    try:
+        json.loads(text)
+    except json.JSONDecodeError as error:
+        if error.msg == "Extra data":
+            return "several"
+        is_cut = error.pos >= len(text.rstrip()) and not error.msg.startswith("Unterminated")
+        return "cut" if is_cut else "other"
+    except (ValueError, RecursionError):
+        return "other"
+    return "other"
 
 
 def _is_json(text: str) -> bool:

@@ -33,7 +33,7 @@ def is_header(record: dict[str, Any], names: FieldMap) -> bool:
     return "format" in record and names.hypotheses not in record
 
 
-def parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int) -> dict[str, Units]:
+def parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int | None) -> dict[str, Units]:
     """Return the units that the header declares, by stream name."""
 
     def invalid(message: str, field: str = "") -> FormatError:
