@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from rescorer.formats.base import ALL_PARTS, Format
 from rescorer.formats.common import parse_finite
-from rescorer.formats.json_documents import espnet1, mlm, service_request, speech_services, whisper
+from rescorer.formats.json_documents import espnet1, mlm, seglst, service_request, speech_services, whisper
 from rescorer.formats.lattices import htk, kaldi_lattice, slf
 from rescorer.formats.nbest import espnet2, jsonlines, kaldi, manifest, nemo, rnnlm, srilm, srinterp
 from rescorer.formats.nbest.score_folders import parse_score_folders
@@ -286,6 +286,16 @@ _FORMATS = (
         is_numbered=True,
         parts=frozenset({"group"}),
         list_fields=stm.FIELDS,
+        one_best=True,
+    ),
+    Format(
+        "seglst",
+        "SegLST of meeteval: a JSON array of segments with session, speaker, times and words; one text each",
+        "no scores",
+        seglst.read_lists,
+        seglst.looks_like,
+        seglst.writer,
+        parts=frozenset({"group", "fields"}),
         one_best=True,
     ),
 )

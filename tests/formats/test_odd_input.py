@@ -50,6 +50,7 @@ FILES: dict[str, Files] = {
     "kaldi-lattice": {"u1": "ID\n0 1 a SCORE,1,2\n1\n\n"},
     "trn": {"u1": "a (ID)\n"},
     "ctm": {"u1": "ID 1 0.5 0.25 a\n"},
+    "seglst": {"u1": '{"id": "ID", "session_id": "s", "words": "a"}\n'},
     "stm": {"u1": "f 1 ID 0.5 0.75 a\n"},
 }
 """Templates of one list with the id ID and the score SCORE."""

@@ -24,6 +24,8 @@ FILES = {
     "nbestlist2": "NBestList2.0\n(-12) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n",
     "trn": "a b (u1)\n",
     "ctm": "u1 1 0.5 0.25 a\n",
+    "seglst": '[{"session_id": "S05", "speaker": "P03", "start_time": "11.370", "end_time": "12.500", '
+    '"words": "a b"}]\n',
     "stm": ";; a comment\nu1 1 ann 0.5 0.75 <o,f0> a\nu1 1 ann 1 2\n",
 }
 """A minimal file of each format that can be detected from a file."""
