@@ -15,6 +15,7 @@ from rescorer.cli.options.lists import FIELD_READERS, ListInputOptions
 from rescorer.errors import RescorerError, find_similar
 from rescorer.formats.json_documents import speech_services
 from rescorer.formats.registry import choose
+from rescorer.preparation.unread_lists import find_unread_lists
 from rescorer.preparation.unread_scores import UnreadField, find_unread_fields, name_fields
 from rescorer.storage.urls import as_local
 from rescorer.types import NBestList, Weights
@@ -139,7 +140,28 @@ def _option(stream: str, field: UnreadField) -> str:
     return shlex.quote(f"{stream}={field.name}{field.units}")
 
 
-def describe_unread(given: Input, weights: Weights) -> str:
+def describe_unread(given: Input, weights: Weights | None) -> str:
+    """Lines about hypotheses that nothing reads, and about scores if weights rank; empty if all is read."""
+    scores = describe_unread_scores(given, weights) if weights else ""
+    return "\n".join(filter(None, (describe_unread_lists(given), scores)))
+
+
+def describe_unread_lists(given: Input) -> str:
+    """A line about arrays that look like hypotheses and that nothing reads; empty if there are none."""
+    found = find_unread_lists(given.lists)
+    if not found:
+        return ""
+    try:
+        name = choose(given.options.find_format(as_local(given.source))).format.name
+    except RescorerError:
+        name = ""
+    reading = "rename it to 'candidates' to read it"
+    if name in FIELD_READERS:
+        reading = f"`--map {shlex.quote(found[0].map_option)}` reads it"
+    return f"warning: lists have {found[0].description}, which is not read as their hypotheses; {reading}"
+
+
+def describe_unread_scores(given: Input, weights: Weights) -> str:
     """A line about scores that nothing reads while language models rank; empty if there are none.
 
     Where the weights use a stream, it names what is called like a score and is left over, unless the user
