@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
 from rescorer.formats.base import FormatChoice
 from rescorer.formats.catalogue import FORMATS
 from rescorer.formats.io.sniff import read_sample
+from rescorer.formats.nbest.known_fields import suggest_map
 from rescorer.types import NBestList
 
 
@@ -67,6 +69,8 @@ def detect(path: str | Path) -> tuple[str, str]:
     beginning = f"it begins with {sample.first[:60]!r}" if sample.first else "it has no UTF-8 text"
     if location.is_file() and not location.stat().st_size:
         beginning = "it is empty"
+    hints = filter(None, map(suggest_map, sample.documents))
+    beginning += "".join(f"; {hint}" for hint in islice(hints, 1))
     message = f"no known format matches: {beginning}; choose one with --format: {', '.join(FORMATS)}"
     raise FormatError(message, file=str(path))
 

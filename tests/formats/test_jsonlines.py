@@ -159,7 +159,7 @@ def list_with_scores(*values: object) -> dict:
         (
             {"id": "u1", "hyps": ["a"], "ref": ""},
             InvalidList,
-            "missing; `--map hypotheses=hyps` reads 'hyps', a list of 1 text$",
+            "missing; `--map hypotheses=hyps,reference=ref` reads 'hyps', a list of 1 text$",
         ),
         (
             {"id": "u1", "hypotheses": None},

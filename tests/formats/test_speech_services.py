@@ -240,6 +240,7 @@ def test_reads_one_document_per_line_and_skips_invalid_lines():
 
 
 IDS = ID | st.just("an id with spaces ü")
+REFERENCES = st.none() | st.sampled_from(["", "a b"])
 FIELDS = st.dictionaries(st.sampled_from(["note", "speaker"]), st.none() | st.integers() | st.text("ab"))
 
 
@@ -247,7 +248,7 @@ FIELDS = st.dictionaries(st.sampled_from(["note", "speaker"]), st.none() | st.in
     several(nbest_lists(["first_pass"], ids=IDS, fields=lambda text: {"confidence": len(text)})), st.data()
 )
 def test_round_trip(lists, data):
-    lists = [replace(nbest, fields=data.draw(FIELDS)) for nbest in lists]
+    lists = [replace(nbest, fields=data.draw(FIELDS), reference=data.draw(REFERENCES)) for nbest in lists]
     with tempfile.TemporaryDirectory() as folder:
         with writer(Path(folder) / "out.json.gz") as write:
             for nbest in lists:

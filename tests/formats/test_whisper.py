@@ -14,7 +14,7 @@ from hypothesis import given
 from typer.testing import CliRunner
 
 from rescorer.cli import app
-from rescorer.errors import FormatError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.json_documents.whisper import HYPOTHESIS_KEYS, read_lists, writer
 from rescorer.formats.registry import detect
 from rescorer.types import Hypothesis, NBestList
@@ -104,6 +104,15 @@ def test_hypotheses_of_a_segment_can_be_plain_texts():
     (nbest,) = read(json.dumps({"segments": [{"text": "a", "beams": ["a", "b"]}]}))
     assert nbest.hypotheses == (Hypothesis("a"), Hypothesis("b"))
     assert (nbest.streams, nbest.fields) == ({}, {"text": "a"})
+
+
+def test_another_field_can_hold_the_score():
+    segment = {"avg_logprob": -9, "beams": [{"text": "a", "p": 0.5}, {"text": "b", "p": 0.25}]}
+    text = json.dumps({"segments": [segment]})
+    (nbest,) = read_lists(io.BytesIO(text.encode()), score="p", base="prob")
+    assert nbest.streams == {"first_pass": (math.log(0.5), math.log(0.25))}
+    with pytest.raises(ConfigError, match="a score and its base must be given together"):
+        read_lists(io.BytesIO(text.encode()), score="p")
 
 
 def test_score_is_the_mean_unless_every_hypothesis_has_tokens():

@@ -21,6 +21,8 @@ from rescorer.storage.urls import as_local
 from rescorer.types import NBestList, Weights
 
 TUNE = "`rescorer tune` with the same options then finds weights, judged on held-out lists"
+SCORE_OPTIONS = (speech_services.FORMAT, "whisper")
+"""Formats with the options ``score``, ``base`` and ``sign``."""
 OWN_TERMS = ("word", "oov", "empty", "phrases")
 """Terms of a total besides scores, each with a weight of its own."""
 
@@ -53,7 +55,7 @@ class Input:
             holder = f"--map {shlex.quote(f'scores={field.parent}')} " if field.parent else ""
             is_usable = "," not in field.parent
             return (f"{holder}--stream {_option(stream, field)}", stream) if is_usable else None
-        if name == speech_services.FORMAT and not field.parent and not {*",:"} & {*field.name}:
+        if name in SCORE_OPTIONS and not field.parent and not {*",:"} & {*field.name}:
             base, _, sign = field.units.lstrip(":").partition(":")
             units = {"score": field.name, "base": base or "e", **({"sign": sign} if sign else {})}
             settings = ",".join(f"{key}={value}" for key, value in {**choice.options, **units}.items())

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from rescorer.storage.urls import base_name, is_url
 SAMPLE_LINES = 50
 SAMPLE_CHARACTERS = 1 << 16
 """Number of characters after which no more lines are read of JSON, whose lines may be short."""
+MAX_LINES = 10_000
+"""Lines that are read at most, of JSON or with comments before ``SAMPLE_LINES`` others."""
+COMMENT = ";;"
+"""How comments of NIST's formats begin; whole licences can stand before the first line that is none."""
 MAX_CHARACTERS = 1 << 20
 """Number of characters of which JSON documents are parsed."""
 MAX_DOCUMENTS = 50
@@ -37,7 +42,8 @@ class Sample:
     names: tuple[str, ...]
     """Sorted names of a folder's entries, without ``.gz``; empty for a file."""
     lines: tuple[str, ...]
-    """The first lines of the file, or of the folder's first file; blank and invalid lines are skipped."""
+    """The first lines of the file, or of the folder's first file, and comments before and between them; blank
+    and invalid lines are skipped."""
     magic: bytes = b""
     """The first bytes of the file, or of the folder's first file."""
     documents: tuple[Any, ...] = ()
@@ -83,15 +89,17 @@ def read_sample(path: str | Path) -> Sample:
 
 
 def _read_texts(path: str | Path) -> Iterator[str]:
-    """Yield the first lines that are neither blank nor invalid."""
-    is_json, size = False, 0
-    for position, (_, text) in enumerate(read_lines(path)):
-        if position >= SAMPLE_LINES and (not is_json or size > SAMPLE_CHARACTERS):
-            return
+    """Yield the first lines that are neither blank nor invalid; more of them if they are JSON or comments."""
+    n_left, n_characters, is_json = SAMPLE_LINES, 0, False
+    for _, text in islice(read_lines(path), MAX_LINES):
         if isinstance(text, str) and text.strip():
-            is_json = is_json or (not size and text.lstrip().startswith(("{", "[")))
-            size += len(text) + 1
+            is_json = is_json or (not n_characters and text.lstrip().startswith(("{", "[")))
+            n_characters += len(text) + 1
             yield text
+            n_left += text.startswith(COMMENT)
+        n_left -= 1
+        if n_left <= 0 and not (is_json and n_characters < SAMPLE_CHARACTERS):
+            return
 
 
 def parse_beginnings(text: str) -> Iterator[Any]:

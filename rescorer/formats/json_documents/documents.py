@@ -12,11 +12,12 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import DUPLICATE_ID
 from rescorer.formats.io.json_records import SURROGATE_ESCAPE
 from rescorer.formats.io.json_stream import JsonCursor, JsonStream, JsonValue, build_object
 from rescorer.formats.io.text_io import Source, open_output, read_lines, read_text_chunks
+from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
 WriteMember = Callable[[str, Any], None]
@@ -45,6 +46,20 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
     except (ValueError, RecursionError) as error:  # thousands of digits or brackets, or a duplicate key
         raise FormatError(f"cannot parse JSON: {error}", file=file) from None
     return value
+
+
+def parse_units(score: str, base: str, sign: str) -> Units:
+    """Parse the options of a format in which the score is a field that the user names.
+
+    Raises:
+        ConfigError: If only one of score and base is given, or the base or sign is unknown.
+    """
+    if bool(score) != bool(base):
+        raise ConfigError("a score and its base must be given together: score=FIELD,base=e (2, 10, prob, …)")
+    try:
+        return Units(base or "e", sign)  # type: ignore[arg-type]  # checked by Units
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 class UnusableFile(FormatError):

@@ -27,7 +27,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import DUPLICATE_ID, Row, Write, add_location, build_list, parse_number
 from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import JsonCursor, yield_late_errors
@@ -35,7 +35,7 @@ from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, source_name
 from rescorer.formats.io.utterance_folder import read_list_files
 from rescorer.formats.json_documents import whisper
-from rescorer.formats.json_documents.documents import Document, read_documents
+from rescorer.formats.json_documents.documents import Document, parse_units, read_documents
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
@@ -61,6 +61,7 @@ ID_KEYS = ("utterance_id", "id", "RequestId", "requestId")
 """Keys of the id in the object that contains a list, in order of preference."""
 OTHER_KEYS = frozenset({"hypotheses", "beams", "candidates", "n_best", "lists", "utts", "audio_filepath"})
 """Keys at the top of a document, or of an element of an array, that other formats have."""
+REFERENCE_KEY = "reference"
 SUFFIX = ".json"
 MAX_STREAMED_DEPTH = 8
 """Largest nesting depth of arrays that are read element by element; deeper arrays are read as a whole."""
@@ -86,7 +87,8 @@ def read_lists(
 
     A list takes the id of the object that contains it; if there is none, its id is its path, such as
     ``results[0].alternatives``. In a folder, the id is the file name, followed by the path if the file
-    contains several lists. The object's other keys become fields of the list.
+    contains several lists. The object's text ``reference`` is that of the list, and its other keys become
+    fields of the list.
 
     Large documents are streamed: the elements of outer arrays, and of the arrays directly inside an outer
     object, are read one at a time. Lists in these arrays are yielded before the other lists of the object.
@@ -103,13 +105,7 @@ def read_lists(
         ConfigError: If only one of score and base is given, or the base or sign is unknown.
         FormatError: If the source cannot be opened, or a document is not JSON.
     """
-    if bool(score) != bool(base):
-        raise ConfigError("a score and its base must be given together: score=FIELD,base=e (2, 10, …)")
-    try:
-        units = {STREAM: Units(base or "e", sign)}  # type: ignore[arg-type]  # checked by Units
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    reader = _Reader((text,) if text else TEXT_KEYS, score, units)
+    reader = _Reader((text,) if text else TEXT_KEYS, score, {STREAM: parse_units(score, base, sign)})
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_list_files(
             source, lambda name, path: yield_late_errors(reader.read_file(path, name)), (SUFFIX,)
@@ -154,7 +150,12 @@ class _Reader:
             else:
                 excluded = {*LIST_KEYS, id_key}
                 fields = {key: value for key, value in found.container.items() if key not in excluded}
-                yield build_list(list_id, rows, self.units, file, fields=fields)
+                reference = fields.get(REFERENCE_KEY)
+                if isinstance(reference, str):
+                    del fields[REFERENCE_KEY]
+                else:
+                    reference = None
+                yield build_list(list_id, rows, self.units, file, reference=reference, fields=fields)
             seen.add(list_id)
 
     def _parse_row(self, item: Any, list_id: str, index: int, line: int | None) -> Row:
@@ -312,12 +313,13 @@ def writer(target: str | Path) -> Iterator[Write]:
             id_key = ID_KEYS[0] if ID_KEYS[1] in nbest.fields else ID_KEYS[1]
             if nbest.id in written:
                 raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            reserved = (*LIST_KEYS, ID_KEYS[0])
+            reserved = (REFERENCE_KEY, *LIST_KEYS, ID_KEYS[0])
             if nbest.fields.keys() & {*reserved}:
                 message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
                 raise InvalidList(message, list_id=nbest.id, field="fields")
             alternatives = [_build_alternative(nbest, index) for index in range(len(nbest.hypotheses))]
-            record = {id_key: nbest.id, "alternatives": alternatives, **nbest.fields}
+            reference = {} if nbest.reference is None else {REFERENCE_KEY: nbest.reference}
+            record = {id_key: nbest.id, "alternatives": alternatives, **reference, **nbest.fields}
             stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
             written.add(nbest.id)
 

@@ -20,6 +20,7 @@ import json
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,7 +31,8 @@ from rescorer.formats.io.json_stream import JsonCursor, yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, source_name
 from rescorer.formats.io.utterance_folder import read_list_files
-from rescorer.formats.json_documents.documents import Document, read_documents
+from rescorer.formats.json_documents.documents import Document, parse_units, read_documents
+from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
 STREAM = "first_pass"
@@ -58,25 +60,42 @@ class Segment(NamedTuple):
     """Line, or None if the file is one document over several lines."""
 
 
-def read_lists(source: Source) -> Iterator[NBestList | InputError]:
+@dataclass(frozen=True, slots=True)
+class _Score:
+    """The field of the score that the user names; without one, it is ``avg_logprob``."""
+
+    key: str
+    units: Units
+
+
+def read_lists(
+    source: Source, *, score: str = "", base: str = "", sign: str = "log_prob"
+) -> Iterator[NBestList | InputError]:
     """Yield one list per segment of a file or folder.
 
     The id of a list is the name of the file and the number of the segment, such as ``talk-12``; a segment's
     own id is kept if it is text. Large documents are read one segment at a time. Keys of a document besides
     its segments are not kept; those of a segment become fields.
 
+    Args:
+        score: Key of the score that becomes the stream ``first_pass``, instead of ``avg_logprob``.
+        base: Base of this score, required if there is one.
+        sign: Sign of this score, ``log_prob`` or ``cost``.
+
     Raises:
+        ConfigError: If only one of score and base is given, or the base or sign is unknown.
         FormatError: If the source cannot be opened, or is not JSON with segments.
     """
+    chosen = _Score(score, parse_units(score, base, sign))
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_list_files(
-            source, lambda name, path: yield_late_errors(_read_file(path, name)), (SUFFIX,)
+            source, lambda name, path: yield_late_errors(_read_file(path, name, chosen)), (SUFFIX,)
         )
     name = Path(source_name(source).strip("<>")).name.removesuffix(".gz")
-    return yield_late_errors(_read_file(source, Path(name).stem))
+    return yield_late_errors(_read_file(source, Path(name).stem, chosen))
 
 
-def _read_file(source: Source, name: str) -> Iterator[NBestList | InputError]:
+def _read_file(source: Source, name: str, score: _Score) -> Iterator[NBestList | InputError]:
     file = source_name(source)
     seen: set[str] = set()
     for segment in read_documents(source, file, lambda document: _locate_segments(document, file)):
@@ -88,7 +107,7 @@ def _read_file(source: Source, name: str) -> Iterator[NBestList | InputError]:
         try:
             if list_id in seen:
                 raise InvalidList(DUPLICATE_ID, list_id=list_id)
-            yield _parse_segment(segment, list_id, file)
+            yield _parse_segment(segment, list_id, file, score)
         except InvalidList as error:
             yield add_location(error, file, segment.line)
         seen.add(list_id)
@@ -156,7 +175,7 @@ def _number(segment: Any, default: int | str) -> str:
     return str(number if isinstance(number, int) and not isinstance(number, bool) else default)
 
 
-def _parse_segment(segment: Segment, list_id: str, file: str) -> NBestList | InvalidList:
+def _parse_segment(segment: Segment, list_id: str, file: str, score: _Score) -> NBestList | InvalidList:
     record = segment.value
     if not isinstance(record, dict):
         raise InvalidList(f"expected a segment as an object, got {describe_type(record)}", list_id=list_id)
@@ -169,7 +188,9 @@ def _parse_segment(segment: Segment, list_id: str, file: str) -> NBestList | Inv
         fields = {name: value for name, value in fields.items() if name in LIST_FIELDS}
     has_tokens = all(isinstance(item, dict) and isinstance(item.get("tokens"), list) for item in items)
     rows = [_parse_row(item, list_id, i, has_tokens, segment.line) for i, item in enumerate(items)]
-    return build_list(list_id, rows, {}, file, fields=fields)
+    if score.key:
+        rows = [replace(row, scores={STREAM: row.fields.get(score.key)}) for row in rows]
+    return build_list(list_id, rows, {STREAM: score.units}, file, fields=fields)
 
 
 def _parse_row(item: Any, list_id: str, index: int, has_tokens: bool, line: int | None) -> Row:

@@ -27,6 +27,8 @@ USUAL_NAMES = ("beams", "candidates", "n_best", "sequences", "text")
 """Names of arrays of hypotheses besides ``hypotheses``, in order of preference."""
 TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sentence", "generated_text")
 """Names of the texts of hypotheses, for messages; only the first is read without an option."""
+REFERENCE_NAMES = ("ref", "reference", "ground_truth", "target", "label", "transcript", "output")
+"""Names of references, for messages; only ``reference`` is read without an option."""
 SCORE_NAMES = ("sequences_scores", "scores")
 """Names of arrays of scores beside the hypotheses."""
 ID_NAME = re.compile(
@@ -123,17 +125,39 @@ def _is_column(values: Any, size: int) -> bool:
     )
 
 
-def explain_missing_hypotheses(record: Mapping[str, Any]) -> str:
+def explain_missing_hypotheses(record: Mapping[str, Any], names: FieldMap = DEFAULT_NAMES) -> str:
     """Say which field may hold the hypotheses of a record that has none, and how to read it."""
-    likely = [name for name, value in record.items() if is_hypotheses(value, TEXT_NAMES)]
-    if likely:
-        name, items = likely[0], record[likely[0]]
-        option = f"hypotheses={name}"
-        if isinstance(items[0], dict) and not is_hypotheses(items):
-            option += f",text={next(key for key in TEXT_NAMES if isinstance(items[0].get(key), str))}"
-        return f"missing; `--map {option}` reads {name!r}, {describe_items(items)}"
-    others = ", ".join([*record][:MAX_NAMED]) or "none"
+    if options := suggest_map(record, names):
+        return f"missing; {options}"
+    others = ", ".join([name for name in record if name != names.id][:MAX_NAMED]) or "none"
     return f"missing; if the field has another name, give --map hypotheses=FIELD (other fields: {others})"
+
+
+def suggest_map(value: Any, names: FieldMap = DEFAULT_NAMES) -> str:
+    """Say which option reads a record, or the first of an array, if one of its fields looks like hypotheses.
+
+    Args:
+        names: Names of fields that need no option.
+    """
+    record = value[0] if isinstance(value, list) and value else value
+    if not isinstance(record, dict):
+        return ""
+    name = next((name for name, items in record.items() if is_hypotheses(items, TEXT_NAMES)), "")
+    if not name:
+        return ""
+    maps, items = {"hypotheses": name}, record[name]
+    if isinstance(items[0], dict) and not is_hypotheses(items, (names.text,)):
+        maps["text"] = next(key for key in TEXT_NAMES if isinstance(items[0].get(key), str))
+    if names.reference not in record and (found := _find_texts(record, REFERENCE_NAMES)):
+        maps["reference"] = found
+    if names.id and names.id not in record and (ids := _find_id_names(record)):
+        maps["id"] = ids[0]
+    option = ",".join(f"{key}={value}" for key, value in maps.items())
+    return f"`--map {option}` reads {name!r}, {describe_items(items)}"
+
+
+def _find_texts(record: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((name for name in names if isinstance(record.get(name), str)), "")
 
 
 def explain_missing_text(item: Mapping[str, Any], name: str) -> str:

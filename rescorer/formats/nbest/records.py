@@ -55,11 +55,11 @@ def _parse_list(
     number: str,
 ) -> NBestList:
     """Build a list from ``record``. Pops the known fields; the remaining ones become the list's fields."""
-    list_id = number
-    if names.id:
-        list_id = _parse_id(record, names.id)
     if names.hypotheses not in record:
-        raise InvalidList(explain_missing_hypotheses(record), list_id=list_id, field=names.hypotheses)
+        given = record.get(names.id)
+        list_id = str(given) if isinstance(given, (str, int)) else number
+        raise InvalidList(explain_missing_hypotheses(record, names), list_id=list_id, field=names.hypotheses)
+    list_id = _parse_id(record, names.id) if names.id else number
     items = record.pop(names.hypotheses)
     if not isinstance(items, list) or not items:
         message = f"expected a non-empty array, got {describe_type(items)}"
