@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.field_map import FieldMap, StreamField, parse_field_map
 from rescorer.formats.nbest.jsonlines import array_writer, compile_group_pattern, read_lists
+from rescorer.formats.nbest.jsonlines_header import read_header
 from rescorer.formats.registry import detect
 from rescorer.formats.score_units import Units
 from rescorer.types import Hypothesis, NBestList
@@ -270,6 +271,11 @@ def test_detects_and_reads_records_of_other_programs(tmp_path, program, indent, 
         assert nbest.streams == ({"first_pass": scores} if scores else {})
         assert nbest.reference == reference
     assert [*lists[1].fields] == ["note"]
+
+
+def test_lines_of_an_array_cannot_be_divided():
+    with pytest.raises(FormatError, match="cannot be divided at its lines; give --format json"):
+        read_header(io.BytesIO(b'\n[\n{"id": "u1", "hyps": ["a"]}\n]'), FLAT)
 
 
 def test_array_has_a_header_ids_and_errors_by_element():

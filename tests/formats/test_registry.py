@@ -85,7 +85,7 @@ def test_error_for_ambiguous_folder_names_all_matching_formats(tmp_path):
         (b"", "it is empty"),
         (
             b'[{"utt": "u1", "hyps": [{"sentence": "a"}], "ref": "a"}]',
-            r".*; `--map hypotheses=hyps,text=sentence,reference=ref,id=utt` reads 'hyps', a list of 1 object",
+            r".*; `--map hypotheses=hyps,text=sentence,reference=ref,id=utt` reads",
         ),
         (b"\xff\n", "it has no UTF-8 text"),
     ],

@@ -47,7 +47,7 @@ StreamOption = Annotated[
         "--stream",
         metavar="NAME=FIELD[:BASE[:SIGN]]",
         help="Score stream in a field of its own, with its log base and sign: acoustic=am, "
-        "acoustic=am_log2:2, graph=lmwt:e:cost.",
+        "acoustic=am_log2:2, graph=lmwt:e:cost, first_pass=confidence:prob.",
     ),
 ]
 FormatOption = Annotated[
