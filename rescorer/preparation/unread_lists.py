@@ -6,6 +6,7 @@ under an unknown name are such a field: without a word about them, a list has on
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from rescorer.types import NBestList
 
 TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sentence", "generated_text")
 """Names of the texts of hypotheses."""
+PART_NAME = re.compile(r"word|token|piece|symbol|char|phone|sentence|paragraph", re.IGNORECASE)
+"""Matches the names of arrays that hold the parts of one text."""
 MIN_SHARED = 0.5
 """Share of words that a text has in common with the best hypothesis, at least, if it is one of the list."""
 MAX_NAME_CHARS = 40
@@ -69,6 +72,7 @@ def find_unread_lists(lists: Sequence[NBestList]) -> list[UnreadList]:
 def _arrays(fields: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     for name, value in fields.items():
         is_usable = isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARS and name.isprintable()
+        is_usable = is_usable and not PART_NAME.search(name)
         if is_usable and isinstance(value, list) and len(value) > 1:
             yield name, value
 

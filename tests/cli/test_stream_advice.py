@@ -181,6 +181,8 @@ def test_arrays_in_segments_of_whisper_are_named(run, tmp_path):
 def test_parts_of_a_text_are_no_hypotheses(parts):
     nbest = NBestList("u", (Hypothesis("the cat sat on", {"x": parts}),), fields={"y": parts})
     assert find_unread_lists([nbest]) == []
+    tokens = [{"text": "[_BEG_]"}, {"text": " so"}, {"text": " it"}, {"text": "[_TT_50]"}]
+    assert find_unread_lists([NBestList("u", (Hypothesis(" so it", {"tokens": tokens}),))]) == []
 
 
 def test_scores_of_some_hypotheses_only_are_named(run, tmp_path):

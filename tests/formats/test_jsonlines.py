@@ -273,6 +273,20 @@ def test_detects_and_reads_records_of_other_programs(tmp_path, program, indent, 
     assert [*lists[1].fields] == ["note"]
 
 
+def test_only_lists_without_an_id_are_numbered():
+    first, second, third = read(
+        {"hypotheses": ["a"]}, {"id": "u", "hypotheses": ["b"]}, {"hypotheses": ["c"]}
+    )
+    assert [first.id, second.id, third.id] == ["1", "u", "3"]
+    first, error = read({"id": "u", "hypotheses": ["b"]}, {"hypotheses": ["c"]})
+    assert "expected a non-empty string, got nothing" in str(error)
+
+
+def test_words_of_one_text_are_no_hypotheses():
+    (error,) = read({"id": "u", "text": ["the", "sea"]})
+    assert "`--map hypotheses=text` reads 'text', a list of 2 texts" in str(error)
+
+
 def test_lines_of_an_array_cannot_be_divided():
     with pytest.raises(FormatError, match="cannot be divided at its lines; give --format json"):
         read_header(io.BytesIO(b'\n[\n{"id": "u1", "hyps": ["a"]}\n]'), FLAT)

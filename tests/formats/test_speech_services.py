@@ -146,6 +146,10 @@ RESPONSES = {
     "vosk": (VOSK, [["a b", "a c"]]),
     "vosk without alternatives": ({"result": [{"conf": 1.0, "word": "a"}], "text": "a"}, [["a"]]),
     "kaldi gstreamer": (GSTREAMER, [["a b", "a c"]]),
+    "plain texts": (
+        {"alternatives": ["a b", "a c"], "x": {"word": "b", "alternatives": ["c"]}},
+        [["a b", "a c"]],
+    ),
     "openai": (OPENAI, [["a b", "a c"]]),
     "dialogue logs": (LOGS, [["a b", "a"]]),
 }

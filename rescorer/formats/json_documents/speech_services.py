@@ -254,7 +254,7 @@ def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
                 continue
             for key in LIST_KEYS:
                 items = value.get(key)
-                if isinstance(items, list) and not _is_of_words(items):
+                if isinstance(items, list) and not _is_of_words(items, value):
                     yield LocatedList(_extend_path(path, key), value, items)
         stack.append(_nested_values(path, value))
 
@@ -269,8 +269,10 @@ def _is_interim(value: dict[str, Any]) -> bool:
     return "stability" in value and not any(value.get(key) for key in FINAL_KEYS)
 
 
-def _is_of_words(items: list[Any]) -> bool:
+def _is_of_words(items: list[Any], container: dict[str, Any]) -> bool:
     """Whether alternatives are those of one word, or have no text besides their words."""
+    if items and all(isinstance(item, str) for item in items):
+        return any(isinstance(container.get(key), str) for key in WORD_KEYS)
     return bool(items) and all(
         isinstance(item, dict)
         and any(key in item for key in WORD_KEYS)

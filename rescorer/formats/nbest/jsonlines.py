@@ -5,7 +5,7 @@
 
 Unknown fields are kept and written back. Files with other field names are read through a ``FieldMap``; those
 of some programs are known. Lists may also be the elements of an array, or take several lines each. If the
-first list has neither an id nor a field that looks like one, the position of each list is its id.
+first list has neither an id nor a field that looks like one, the id of each list without one is its position.
 """
 
 from __future__ import annotations
@@ -88,6 +88,8 @@ class _Reader:
     file: str
     is_first: bool
     declared: Mapping[str, Units] = field(default_factory=dict)
+    is_numbered: bool = False
+    """Whether lists without an id get a number, because the first has none."""
     number: int = 0
     """Number of records that have been read."""
 
@@ -129,11 +131,12 @@ class _Reader:
                     raise UnusableFile(error.message, file=self.file, line=line, field=error.field) from None
                 self.is_first = True
                 return
-            if may_number(record, self.names):
-                self.names = replace(self.names, id="")
+            self.is_numbered = may_number(record, self.names)
         self.number += 1
+        has_number = self.is_numbered and self.names.id not in record
+        names = replace(self.names, id="") if has_number else self.names
         label = label or str(self.number)
-        yield parse_record(record, self.names, self.declared, self.group_of, self.file, line, label)
+        yield parse_record(record, names, self.declared, self.group_of, self.file, line, label)
 
 
 @contextmanager

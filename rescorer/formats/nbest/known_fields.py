@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeGuard
 
 from rescorer.errors import InvalidList, pluralise
 from rescorer.formats.field_map import FieldMap
@@ -23,8 +23,9 @@ from rescorer.formats.io.json_records import describe_type
 DEFAULT_NAMES = FieldMap()
 STREAM = "first_pass"
 """Name of the stream of scores that have no name of their own."""
-USUAL_NAMES = ("beams", "candidates", "n_best", "sequences", "text")
-"""Names of arrays of hypotheses besides ``hypotheses``, in order of preference."""
+USUAL_NAMES = ("beams", "candidates", "n_best", "sequences")
+"""Names of arrays of hypotheses besides ``hypotheses``, in order of preference; ``text`` is one only next to
+scores, since it may have the words of one text."""
 TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sentence", "generated_text")
 """Names of the texts of hypotheses, for messages; only the first is read without an option."""
 REFERENCE_NAMES = ("ref", "reference", "ground_truth", "target", "label", "transcript", "output")
@@ -50,6 +51,9 @@ def find_names(record: Mapping[str, Any], names: FieldMap) -> FieldMap:
     for name in USUAL_NAMES:
         if is_hypotheses(record.get(name)) or (name == "sequences" and isinstance(record.get(name), list)):
             return replace(names, hypotheses=name)
+    texts = record.get("text")
+    if is_texts(texts) and any(_is_column(record.get(name), len(texts)) for name in SCORE_NAMES):
+        return replace(names, hypotheses="text")
     return names
 
 
@@ -68,7 +72,7 @@ def may_number(record: Mapping[str, Any], names: FieldMap) -> bool:
     return names.id == DEFAULT_NAMES.id and names.id not in record and not _find_id_names(record)
 
 
-def is_texts(value: Any) -> bool:
+def is_texts(value: Any) -> TypeGuard[list[str]]:
     """Whether a value is an array of texts."""
     return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
@@ -117,7 +121,7 @@ def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str
     return columns
 
 
-def _is_column(values: Any, size: int) -> bool:
+def _is_column(values: Any, size: int) -> TypeGuard[list[float]]:
     return (
         isinstance(values, list)
         and len(values) == size
