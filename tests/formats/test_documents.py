@@ -72,6 +72,15 @@ def test_a_broken_document_loses_itself_if_documents_are_indented(broken):
     assert "document 2 starts in line 12, the next one in line " in str(error)
 
 
+def test_a_broken_line_among_indented_documents_loses_itself():
+    for broken in ("x", '{"h', '{"results": [{"alternatives" 3}]}'):
+        for texts in ([pretty("a"), broken, pretty("b")], [broken, pretty("a"), pretty("b")]):
+            outcomes = read(speech_services, "\n".join(texts))
+            assert [outcome for outcome in outcomes if isinstance(outcome, str)] == ["a", "b"]
+            (error,) = [outcome for outcome in outcomes if isinstance(outcome, FormatError)]
+            assert "the next one in line" in str(error)
+
+
 @pytest.mark.parametrize("module", [speech_services, service_request, whisper])
 def test_a_broken_line_loses_itself(module):
     lines = [json.dumps(DOCUMENTS[module](text)) for text in "abcd"]

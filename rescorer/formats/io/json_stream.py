@@ -27,6 +27,8 @@ MAX_TOKEN_CHARACTERS = 16
 BLANKS = re.compile(r"[ \t\n\r]*")
 INDENTED_START = re.compile(r"[\[{][ \t\r]*\n[ \t]+[^ \t\r\n]")
 """Matches the start of a document whose other lines are indented, so that its next line is not."""
+FLAT_START = re.compile(r"[\[{][ \t\r]*\n[^ \t\r\n\[{]")
+"""Matches the start of a document on several lines that are not indented."""
 NEXT_START = re.compile(r"(?:(?<=\n)|\A)[\[{]")
 """Matches the start of a document at the start of a line."""
 TYPE_NAMES = {
@@ -130,7 +132,7 @@ class JsonStream:
         self._line, self._column = line, 0  # of the first character of the text
         self._ended = False
         self._read_error: FormatError | None = None
-        self._is_indented = self._is_broken = False
+        self._is_indented = self._is_flat = self._is_broken = False
         self._start = line, 0
 
     @property
@@ -144,19 +146,19 @@ class JsonStream:
             if self._read_error is not None:
                 raise self._read_error
             return False
-        if len(self._text) - self._at < CHUNK_CHARACTERS:
-            self._read_more()
-        self._is_indented = bool(INDENTED_START.match(self._text, self._at))
+        is_indented = self._starts_indented()
+        self._is_indented = self._is_indented or is_indented
+        self._is_flat = bool(FLAT_START.match(self._text, self._at))
         self._is_broken, self._start = False, self.place
         return True
 
     def skip_broken(self) -> bool:
         """Move from a syntax error to the next document, if it is certain where that starts.
 
-        That is the case if the lines of the broken document are indented: the next line that is not, and
-        starts with a bracket, starts the next document.
+        That is the case if documents are indented, the next one if none before it: the next line that is not,
+        and starts with a bracket, starts a document.
         """
-        if not self._is_broken or not self._is_indented:
+        if not self._is_broken or self._is_flat:
             return False
         self._at += self.place == self._start
         while True:
@@ -164,7 +166,7 @@ class JsonStream:
                 self._at = 1
             if found := NEXT_START.search(self._text, self._at):
                 self._at = found.start()
-                return True
+                return self._is_indented or self._starts_indented()
             self._at = max(self._at, len(self._text) - 1)  # keeps a line break
             if not self._read_more():
                 return False
@@ -180,6 +182,11 @@ class JsonStream:
     def describe_next(self) -> str:
         """Return the type of the next value with its article, for error messages."""
         return TYPE_NAMES.get(self.peek(), "a number")
+
+    def _starts_indented(self) -> bool:
+        if len(self._text) - self._at < CHUNK_CHARACTERS:
+            self._read_more()
+        return bool(INDENTED_START.match(self._text, self._at))
 
     def read_value(self) -> Any:
         """Read the next value."""
