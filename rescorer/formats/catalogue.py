@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 from rescorer.formats.base import ALL_PARTS, Format
 from rescorer.formats.common import parse_finite
-from rescorer.formats.json_documents import espnet1, mlm, service_request, speech_services, whisper
+from rescorer.formats.json_documents import espnet1, mlm, seglst, service_request, speech_services, whisper
 from rescorer.formats.lattices import htk, kaldi_lattice, slf
 from rescorer.formats.nbest import (
     decoder_text,
@@ -43,6 +43,15 @@ _FORMATS = (
         jsonlines.looks_like,
         jsonlines.writer,
         suffix=".jsonl",
+        parts=ALL_PARTS,
+    ),
+    Format(
+        "json",
+        "JSON with the fields of JSON lines: arrays of lists, or lists on several lines each",
+        "as in JSON lines",
+        jsonlines.read_lists,
+        jsonlines.looks_like_documents,
+        jsonlines.array_writer,
         parts=ALL_PARTS,
     ),
     Format(
@@ -174,17 +183,19 @@ _FORMATS = (
         speech_services.writer,
         read_options=dict.fromkeys(("text", "score", "base", "sign"), str),
         reads_folders=True,
-        parts=frozenset({"fields"}),
+        parts=frozenset({"reference", "fields"}),
         streams=frozenset({speech_services.STREAM}),
     ),
     Format(
         "whisper",
         "JSON of Whisper, faster-whisper and whisper.cpp, in a file or folder: one list per segment",
-        "natural log-probabilities: avg_logprob times the number of tokens and 1, or as it is without tokens",
+        "natural log-probabilities: avg_logprob times the number of tokens and 1, or as it is without tokens;"
+        " or of score=FIELD, base=e, sign=log_prob",
         whisper.read_lists,
         whisper.looks_like,
         whisper.writer,
         reads_folders=True,
+        read_options=dict.fromkeys(("score", "base", "sign"), str),
         parts=frozenset({"fields"}),
         streams=frozenset({whisper.STREAM}),
     ),
@@ -379,6 +390,16 @@ _FORMATS = (
         is_numbered=True,
         parts=frozenset({"group"}),
         list_fields=stm.FIELDS,
+        one_best=True,
+    ),
+    Format(
+        "seglst",
+        "SegLST of meeteval: a JSON array of segments with session, speaker, times and words; one text each",
+        "no scores",
+        seglst.read_lists,
+        seglst.looks_like,
+        seglst.writer,
+        parts=frozenset({"group", "fields"}),
         one_best=True,
     ),
 )

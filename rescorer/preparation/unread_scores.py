@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -53,7 +54,7 @@ class UnreadField:
     is_named: bool
     """Whether it is called like a score."""
     units: str
-    """Base and sign as ``--stream NAME=FIELD`` takes them: empty, ``:2``, or ``:e:cost``."""
+    """Base and sign as ``--stream NAME=FIELD`` takes them: empty, ``:2``, ``:prob`` or ``:e:cost``."""
 
     @property
     def label(self) -> str:
@@ -72,6 +73,26 @@ def find_unread_fields(lists: Sequence[NBestList]) -> list[UnreadField]:
     found = [_describe(name, parent, columns) for (parent, name), columns in values.items()]
     order = {field.label: len(values[field.parent, field.name]) for field in found}
     return sorted(found, key=lambda field: (not field.is_likely, not field.is_named, -order[field.label]))
+
+
+def find_partial_scores(lists: Sequence[NBestList]) -> dict[str, int]:
+    """Find fields that are called like a score, and that only some hypotheses of a list have.
+
+    Services may write the confidence of the best text only. No option can read a stream from such a field.
+
+    Returns:
+        The number of lists by the name of the field.
+    """
+    found: Counter[str] = Counter()
+    for nbest in lists:
+        keys = {key for hypothesis in nbest.hypotheses for key in _numbers_of(hypothesis.fields)}
+        for parent, name in keys:
+            values = [_read_number(hypothesis.fields, parent, name) for hypothesis in nbest.hypotheses]
+            is_partial = 0 < sum(value is not None for value in values) < len(values)
+            label = f"{parent}.{name}" if parent else name
+            if is_partial and SCORE_NAME.search(label) and not OTHER_NAME.search(label):
+                found[label] += 1
+    return dict(found.most_common())
 
 
 def name_fields(fields: Sequence[UnreadField]) -> str:
@@ -117,9 +138,16 @@ def _describe(name: str, parent: str, columns: Sequence[Sequence[float]]) -> Unr
     is_other = bool(OTHER_NAME.search(label)) or any(map(OTHER_WORDS.fullmatch, words))
     is_measured = any(value < 0 or not value.is_integer() for column in columns for value in column)
     base = match[1] if (match := BASE_IN_NAME.search(name)) else "e"
-    sign = ":cost" if _is_cost(label, columns) else ""
+    is_logarithm = "log" in name.lower()
+    if PROBABILITY_NAME.search(label) and not is_logarithm and _are_probabilities(columns):
+        base = "prob"
+    sign = ":cost" if base != "prob" and _is_cost(label, columns) else ""
     units = f":{base}{sign}" if sign or base != "e" else ""
     return UnreadField(name, parent, is_named or (is_measured and not is_other), is_named, units)
+
+
+def _are_probabilities(columns: Sequence[Sequence[float]]) -> bool:
+    return all(0.0 < value <= 1.0 for column in columns for value in column)
 
 
 def _is_cost(name: str, columns: Sequence[Sequence[float]]) -> bool:

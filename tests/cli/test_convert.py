@@ -67,7 +67,7 @@ def test_renames_streams_and_writes_to_pipes(tmp_path, source):
 def test_reads_mapped_fields_and_groups(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"id": "s1-u1", "hyps": [{"text": "a", "am": 10}]}\n')
     done = run(tmp_path / "in.jsonl", "-", "--format", "jsonl")  # as in the other commands
-    assert "give --map hypotheses=FIELD (other fields: hyps" in done.stderr
+    assert "`--map hypotheses=hyps` reads 'hyps'" in done.stderr
     options = ["--map", "hypotheses=hyps", "--stream", "acoustic=am:10:cost", "--groups", "^(s1)-"]
     done = run(tmp_path / "in.jsonl", "-", *options)
     (record,) = map(json.loads, done.stdout.splitlines())

@@ -11,6 +11,7 @@ import pytest
 from rescorer import Hypothesis, NBestList, Weights
 from rescorer.errors import InvalidList
 from rescorer.pipeline import Rescorer
+from rescorer.preparation.unread_lists import find_unread_lists
 from rescorer.preparation.unread_scores import find_unread_fields
 from tests.support.list_lines import write
 
@@ -35,7 +36,7 @@ def read_texts(out: str) -> list[str]:
         ([{"scores": {"first_pass": -s}} for s in (1, 2, 3)], "-w acoustic=0 -w first_pass=1"),
         ([{"scores": {"acoustic_2": -s, "z": s}} for s in (1, 2, 3)], "-w acoustic_2=1"),
         ([{"score": -s, "ntok": 3} for s in (1.5, 2, 3)], "--stream acoustic=score"),
-        ([{"confidence": s, "start": 0.5} for s in (0.9, 0.5, 0.1)], "--stream acoustic=confidence"),
+        ([{"confidence": s, "start": 0.5} for s in (0.9, 0.5, 0.1)], "--stream acoustic=confidence:prob"),
         ([{"tokens": s, "nll": s} for s in (1, 2, 3)], "--stream acoustic=nll:e:cost"),
         ([{"h": -s} for s in (1.5, 2, 3)], "--stream acoustic=h"),
         ([{"avg logprob": -s} for s in (1, 2, 3)], "--stream 'acoustic=avg logprob'"),
@@ -102,7 +103,10 @@ def test_the_library_names_safe_weights_and_unread_fields(ngram_bundle):
         ("score", (3.5, 9.0), ":e:cost"),
         ("neg_log_prob", (3.0, 1.0), ":e:cost"),
         ("am_log2", (-3.0, -1.0), ":2"),
-        ("confidence", (0.1, 0.9), ""),
+        ("confidence", (0.1, 0.9), ":prob"),
+        ("confidence", (297.0, 294.5), ""),
+        ("posterior", (1.0, 0.25), ":prob"),
+        ("log_prob", (0.5, 0.25), ""),
     ],
 )
 def test_units_follow_name_and_order(name, values, units):
@@ -115,3 +119,75 @@ def test_units_follow_name_and_order(name, values, units):
 def test_only_finite_numbers_are_scores(value):
     hypotheses = Hypothesis("a", {"score": -1.0}), Hypothesis("b", {"score": value})
     assert find_unread_fields([NBestList("u", hypotheses)]) == []
+
+
+BEAMS = {
+    "objects": ([{"text": "the cat sat on"}, {"text": "the cat sat"}], "2 objects with text", "hypotheses=x"),
+    "transcripts": (
+        [{"transcript": "the cat sat on"}, {"transcript": "the cat"}],
+        "2 objects with transcript",
+        "hypotheses=x,text=transcript",
+    ),
+    "texts": (["the cat sat on", "the cat sat at"], "2 texts", "hypotheses=x"),
+    "pairs": ([["the cat sat on", -1.0], ["the cat", -2.0]], "2 pairs of text and score", "hypotheses=x"),
+}
+
+
+@pytest.mark.parametrize("kind", BEAMS)
+def test_arrays_that_look_like_hypotheses_are_named_with_what_reads_them(run, ngram_bundle, tmp_path, kind):
+    beams, described, option = BEAMS[kind]
+    record = {"id": "u", "reference": "the cat", "hypotheses": ["the cat sat on"], "x": beams}
+    source = write(tmp_path / "in.jsonl", json.dumps(record))
+    warning = f"warning: lists have a list 'x' of {described}, which is not read as their hypotheses"
+    code, out, err = run("rescore", source, "--bundle", ngram_bundle, "-w", "acoustic=0", "--quiet")
+    assert err.startswith(f"{warning}; `--map {option}` reads it")
+    assert run("evaluate", source)[2].startswith(warning)
+    code, out, _ = run("inspect", source, "--json")
+    (finding,) = [f for f in json.loads(out)["files"][0]["findings"] if f["code"] == "unread_lists"]
+    assert (code, finding["message"].endswith(f"a list 'x' of {described}")) == (1, True)
+    code, out, err = run("convert", source, "-", "--to", "jsonl", "--map", option)
+    assert len(json.loads(out)["hypotheses"]) == 2
+
+
+def test_arrays_in_segments_of_whisper_are_named(run, tmp_path):
+    segment = {
+        "seek": 0,
+        "text": " the cat sat",
+        "avg_logprob": -0.5,
+        "options": [{"text": " the cat sat"}, "x"],
+    }
+    segment["options"][1] = {"text": " the cat"}
+    source = write(tmp_path / "talk.json", json.dumps({"segments": [segment]}))
+    code, out, _ = run("inspect", source, "--json")
+    assert (code, "'options' of 2 objects with text" in out, "rename it to candidates" in out) == (
+        1,
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ["the", "cat", "sat", "on"],
+        ["the cat", "sat on"],
+        [{"text": " the"}, {"text": " cat sat on"}],
+        [{"word": "the"}, {"word": "cat"}],
+        ["le chat", "die katze"],
+        [["the cat sat on", "x", 3], ["the cat", "y", 3]],
+        ["the cat sat on"],
+    ],
+)
+def test_parts_of_a_text_are_no_hypotheses(parts):
+    nbest = NBestList("u", (Hypothesis("the cat sat on", {"x": parts}),), fields={"y": parts})
+    assert find_unread_lists([nbest]) == []
+    tokens = [{"text": "[_BEG_]"}, {"text": " so"}, {"text": " it"}, {"text": "[_TT_50]"}]
+    assert find_unread_lists([NBestList("u", (Hypothesis(" so it", {"tokens": tokens}),))]) == []
+
+
+def test_scores_of_some_hypotheses_only_are_named(run, tmp_path):
+    items = [{"transcript": "the cat", "confidence": 0.9}, {"transcript": "the cats"}]
+    source = write(tmp_path / "in.json", json.dumps({"results": [{"alternatives": items}]}))
+    out = run("inspect", source, "--json")[1]
+    messages = [finding["message"] for finding in json.loads(out)["files"][0]["findings"]]
+    assert "1 list has a score in some hypotheses only: confidence" in messages

@@ -16,6 +16,7 @@ from rescorer.formats.io import json_stream
 from rescorer.formats.io.json_stream import JsonStream
 from rescorer.formats.io.text_io import read_text_chunks
 from rescorer.formats.json_documents import mlm, speech_services
+from rescorer.formats.nbest import jsonlines
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("😀"),
@@ -120,13 +121,15 @@ def test_rejects_text_that_is_not_utf8_with_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("module", "indent"), [(mlm, None), (mlm, 1), (speech_services, 1)])
+@pytest.mark.parametrize(("module", "indent"), [(mlm, None), (mlm, 1), (speech_services, 1), (jsonlines, 1)])
 def test_needs_memory_of_one_list_only(module, indent, tmp_path, monkeypatch):
     monkeypatch.undo()
     hypotheses = {f"hyp_{n}": {"text": "a b c d e f g h " * 20, "score": -n} for n in range(1, 20)}
     lists = {f"u{n}": hypotheses for n in range(1_000)}
     if module is speech_services:
         lists = {"results": [{"id": key, "alternatives": [*hypotheses.values()]} for key in lists]}
+    elif module is jsonlines:
+        lists = [{"id": key, "hypotheses": [*hypotheses.values()]} for key in lists]
     path = tmp_path / "lists.json"
     with path.open("w") as file:
         json.dump(lists, file, indent=indent)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import json
 import math
+import tempfile
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,11 +14,15 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.field_map import FieldMap, StreamField, parse_field_map
-from rescorer.formats.nbest.jsonlines import compile_group_pattern, read_lists
+from rescorer.formats.nbest.jsonlines import array_writer, compile_group_pattern, read_lists
+from rescorer.formats.nbest.jsonlines_header import read_header
+from rescorer.formats.registry import detect
 from rescorer.formats.score_units import Units
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_lines import read, read_one
+from tests.support.list_strategies import nbest_lists, several
 
+HEADER = {"format": "rescorer-nbest", "version": 1}
 FLAT = parse_field_map(["hypotheses=hyps,reference=ref"], ["acoustic=am"])
 
 
@@ -46,7 +54,7 @@ def test_header_declares_base_and_sign_per_stream():
 )
 def test_rejects_file_with_invalid_header(change, message):
     with pytest.raises(FormatError, match=message) as caught:
-        read({"format": "rescorer-nbest", "version": 1} | change, names=FLAT)
+        read(HEADER | change, {"id": "u1", "hyps": ["a"]}, names=FLAT)
     assert caught.value.line == 1
 
 
@@ -140,18 +148,19 @@ def list_with_scores(*values: object) -> dict:
 @pytest.mark.parametrize(
     ("record", "error_type", "message"),
     [
-        ("[1]", FormatError, r"<stream>:2: expected a JSON object, got an array; `jq -c"),
+        ("[1]", FormatError, r"<stream>:2: element 1: expected a JSON object, got a number"),
+        ("3", FormatError, r"<stream>:2: expected a JSON object, got a number"),
         ("{'id'}", FormatError, "<stream>:2: not JSON: Expecting property name"),
         ('{"id": ' + "9" * 5000 + "}", FormatError, "cannot parse JSON"),
         ('{"id": ' + "[" * 200_000, FormatError, "cannot parse JSON"),
         (r'{"id": "u1", "hypotheses": ["\ud800"]}', FormatError, "unpaired surrogate"),
-        ({"hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, got nothing"),
+        ({"hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, got nothing$"),
         ({"id": 7.5, "hypotheses": ["a"]}, InvalidList, "id: expected a non-empty string, got a number"),
         ({"id": "u1"}, InvalidList, r"hypotheses: missing; .* \(other fields: none\)"),
         (
             {"id": "u1", "hyps": ["a"], "ref": ""},
             InvalidList,
-            r"give --map hypotheses=FIELD \(other fields: hyps, ref\)",
+            "missing; `--map hypotheses=hyps,reference=ref` reads 'hyps', a list of 1 text$",
         ),
         (
             {"id": "u1", "hypotheses": None},
@@ -173,15 +182,21 @@ def list_with_scores(*values: object) -> dict:
         ({"id": "u1", "hypotheses": ["a"], "reference": []}, InvalidList, "reference: expected a string"),
         ({"id": "u1", "hypotheses": [{"text": "a", "scores": 1}]}, InvalidList, "scores: expected an object"),
         (
-            {"id": "u1", "hypotheses": ["a", "b"], "scores": [-1, -2]},
+            {"id": "u1", "nbest": [{"transcript": "a"}, {"transcript": "b"}]},
             InvalidList,
-            r'scores: beside the hypotheses; expected the scores of each inside it: \{"text": "a b"',
+            "`--map hypotheses=nbest,text=transcript` reads 'nbest', a list of 2 objects with transcript",
         ),
         (
-            {"id": "u1", "hypotheses": ["a", {"text": "b"}], "scores": {"am": [-1, -2]}},
+            {"id": "u1", "hypotheses": [{"transcript": "a"}]},
             InvalidList,
-            "scores: beside the hypotheses",
+            "text: expected a string, got nothing; `--map text=transcript` reads 'transcript'",
         ),
+        (
+            {"utt_id": "u1", "hypotheses": ["a"]},
+            InvalidList,
+            "got nothing; `--map id=utt_id` reads 'utt_id', `--map id=` numbers the lists",
+        ),
+        ({"id": "u1", "sequences": [[50258, 7]]}, InvalidList, "an array of token ids; decode them first"),
         (list_with_scores(-1, None), InvalidList, r'hypothesis 1, scores\["am"\]: no score, though other'),
         (list_with_scores(math.nan), InvalidList, "the score is nan; expected a finite number"),
         (list_with_scores("-1"), InvalidList, "'-1' is not a number"),
@@ -200,14 +215,100 @@ def test_yields_error_with_place_for_bad_line_and_reads_on(record, error_type, m
         raise error
 
 
+@pytest.mark.parametrize(
+    ("scores", "streams"),
+    [
+        ({"scores": [-1, -2.5]}, {"first_pass": (-1.0, -2.5)}),
+        ({"sequences_scores": [-1, -2.5]}, {"first_pass": (-1.0, -2.5)}),
+        ({"scores": {"am": [-1, -2], "lm": [-3, -4]}}, {"am": (-1.0, -2.0), "lm": (-3.0, -4.0)}),
+    ],
+)
+def test_reads_arrays_of_scores_beside_the_hypotheses(scores, streams):
+    (nbest,) = read({"id": "u1", "hypotheses": ["a", {"text": "b"}], **scores, "other": [1, 2]})
+    assert (nbest.streams, nbest.fields) == (streams, {"other": [1, 2]})
+
+
 def test_fields_beside_the_hypotheses_are_scores_only_if_they_look_like_theirs():
     fields = {"scores": [-1.0], "am": -3, "lm": "-1 -2"}
     (nbest,) = read({"id": "u1", "hypotheses": ["a", "b"], **fields})
     assert nbest.fields == fields
     (nbest,) = read({**list_with_scores(-1, -2), "scores": [1, 2]})
     assert nbest.streams == {"am": (-1.0, -2.0)}
-    (error,) = read({"id": "u1", "hyps": [{"text": "a"}, {"text": "b"}], "am": [-1, -2]}, names=FLAT)
-    assert "list 'u1', am: beside the hypotheses" in str(error)
+    (nbest,) = read({"id": "u1", "hyps": [{"text": "a"}, {"text": "b"}], "am": [-1, -2]}, names=FLAT)
+    assert nbest.streams == {"acoustic": (-1.0, -2.0)}
+    (error,) = read({"id": "u1", "hyps": [{"text": "a"}, {"text": "b"}], "am": [-1]}, names=FLAT)
+    assert "list 'u1', am: 1 scores for 2 hypotheses; expected one for each" in str(error)
+
+
+PROGRAMS = {
+    "HyPoradise": ({"input": ["a b", "a c"], "output": "a b"}, {}, "a b"),
+    "transformers": ({"sequences": ["a b", "a c"], "sequences_scores": [-0.25, -0.5]}, (-0.25, -0.5), None),
+    "generation": ({"text": ["a b", "a c"], "scores": [-0.25, -0.5]}, (-0.25, -0.5), None),
+    "pairs": ({"beams": [["a b", -0.25], ["a c", -0.5]], "reference": "a"}, (-0.25, -0.5), "a"),
+    "objects": ({"candidates": [{"text": "a b"}, {"text": "a c"}]}, {}, None),
+    "hypotheses": ({"hypotheses": ["a b", "a c"]}, {}, None),
+}
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("indent", [None, 1])
+@pytest.mark.parametrize("shape", ["documents", "array", "stream"])
+@pytest.mark.parametrize("start", ["", "\ufeff", "\r\n \n"])
+def test_detects_and_reads_records_of_other_programs(tmp_path, program, indent, shape, start):
+    record, scores, reference = PROGRAMS[program]
+    records = [record, {"note": {"x": [1]}, **dict(reversed(record.items()))}]
+    dumps = [json.dumps(value, indent=indent) for value in (records if shape != "array" else [records])]
+    path = tmp_path / "lists.json"
+    with path.open("w", newline="") as file:
+        file.write(start + ("\n" if shape == "documents" else "").join(dumps))
+    is_lines = indent is None and shape == "documents"
+    assert detect(path)[0] == ("jsonl" if is_lines else "json")
+    lists = list(read_lists(path))
+    first_line = start.count("\n") if is_lines else 0
+    assert [nbest.id for nbest in lists] == [str(first_line + 1), str(first_line + 2)]
+    for nbest in lists:
+        assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["a b", "a c"]
+        assert nbest.streams == ({"first_pass": scores} if scores else {})
+        assert nbest.reference == reference
+    assert [*lists[1].fields] == ["note"]
+
+
+def test_only_lists_without_an_id_are_numbered():
+    first, second, third = read(
+        {"hypotheses": ["a"]}, {"id": "u", "hypotheses": ["b"]}, {"hypotheses": ["c"]}
+    )
+    assert [first.id, second.id, third.id] == ["1", "u", "3"]
+    first, error = read({"id": "u", "hypotheses": ["b"]}, {"hypotheses": ["c"]})
+    assert "expected a non-empty string, got nothing" in str(error)
+
+
+def test_words_of_one_text_are_no_hypotheses():
+    (error,) = read({"id": "u", "text": ["the", "sea"]})
+    assert "`--map hypotheses=text` reads 'text', a list of 2 texts" in str(error)
+
+
+def test_lines_of_an_array_cannot_be_divided():
+    with pytest.raises(FormatError, match="cannot be divided at its lines; give --format json"):
+        read_header(io.BytesIO(b'\n[\n{"id": "u1", "hyps": ["a"]}\n]'), FLAT)
+
+
+def test_array_has_a_header_ids_and_errors_by_element():
+    array = [HEADER, {"id": "u1", "hypotheses": ["a"]}, 3, {"id": "u2"}, {"hypotheses": ["b"]}]
+    first, number, missing, no_id = read_lists(io.BytesIO(json.dumps(array, indent=2).encode()))
+    assert first.id == "u1"
+    assert "element 3: expected a JSON object, got a number" in str(number)
+    assert "list 'u2', hypotheses: missing" in str(missing)
+    assert "id: expected a non-empty string, got nothing" in str(no_id)
+
+
+@given(several(nbest_lists(["am", "lm"], references=True, fields=lambda text: {"n": len(text)})))
+def test_arrays_that_are_written_are_read_again(lists):
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "lists.json.gz"
+        with array_writer(path) as write:
+            for nbest in lists:
+                write(nbest)
+        assert list(read_lists(path)) == lists
 
 
 def test_rejects_stream_with_two_sources():

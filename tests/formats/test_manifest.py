@@ -23,7 +23,7 @@ def write_manifest(folder, *records):
 
 def test_reads_beams_with_scores_reference_and_fields(tmp_path):
     path = write_manifest(tmp_path, ENTRY | {"pred_text": "the see was calm", "beams": BEAMS})
-    assert detect(path) == ("manifest", "a manifest of NeMo, with 'pred_text'")
+    assert detect(path) == ("manifest", "a manifest of NeMo, with 'beams'")
     hypotheses = tuple(Hypothesis(text) for text, _ in BEAMS)
     fields = {"audio_filepath": "calls/u1.wav", "duration": 2.5}
     streams = {"first_pass": (-3.5, -3.75)}

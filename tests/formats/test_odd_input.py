@@ -27,6 +27,7 @@ Files = dict[str, str]
 """Contents of a source by file name; a single file ``u1`` is a source by itself, not a folder."""
 FILES: dict[str, Files] = {
     "jsonl": {"u1": '{"id": "ID", "hypotheses": [{"text": "a", "scores": {"am": SCORE}}]}\n'},
+    "json": {"u1": '[{"id": "ID", "hypotheses": [{"text": "a", "scores": {"am": SCORE}}]}]\n'},
     "srilm": {"ID": "SCORE -2.5 1 a\n"},
     "nbestlist1": {"ID": "NBestList1.0\n(SCORE) a\n"},
     "nbestlist2": {"ID": "NBestList2.0\n(SCORE) a ( st: 0.00 et: 0.48 g: -1 a: -4 )\n"},
@@ -57,12 +58,13 @@ FILES: dict[str, Files] = {
     "paragraphs": {"u1": "a\n\n"},
     "trn": {"u1": "a (ID)\n"},
     "ctm": {"u1": "ID 1 0.5 0.25 a\n"},
+    "seglst": {"u1": '{"id": "ID", "session_id": "s", "words": "a"}\n'},
     "stm": {"u1": "f 1 ID 0.5 0.75 a\n"},
 }
 """Templates of one list with the id ID and the score SCORE."""
 OBJECT_FRAMES = {"mlm": ("{", "}\n"), "espnet1": ('{"utts": {', "}}\n")}
 """Text before and after the lists, for formats whose lists are members of one JSON object."""
-JSON = ("jsonl", "mlm", "espnet1", "alternatives", "whisper", "request", "manifest")
+JSON = ("jsonl", "json", "mlm", "espnet1", "alternatives", "whisper", "request", "manifest")
 SCORED = [name for name in FILES if "SCORE" in "".join(FILES[name].values())]
 
 

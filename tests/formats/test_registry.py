@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+import tempfile
 import threading
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.formats import registry
+from rescorer.formats.io.sniff import parse_beginnings
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.types import Hypothesis, NBestList
 from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS
@@ -27,6 +33,43 @@ def test_detects_format_from_content(tmp_path, name, encode):
     assert (detected, bool(evidence)) == (name, True)
     lists = choose(CHOICES_WITH_OPTIONS.get(detected, detected)).read(tmp_path / "u1")
     assert all(isinstance(nbest, NBestList) for nbest in lists)
+
+
+JSON_FORMATS = [name for name, text in FILES.items() if text.startswith(("{", "["))]
+
+
+def decorate(value, draw):
+    """Change what means nothing in JSON: the order of keys, and further keys."""
+    if isinstance(value, list):
+        return [decorate(item, draw) for item in value]
+    if not isinstance(value, dict):
+        return value
+    members = [(key, decorate(item, draw)) for key, item in draw(st.permutations(list(value.items())))]
+    return dict(draw(st.sampled_from([[], [("x-note", {"text": ["[{", 1]})]])) + members)
+
+
+@pytest.mark.parametrize("name", JSON_FORMATS)
+@settings(max_examples=20)
+@given(data=st.data())
+def test_detects_json_whatever_its_keys_and_white_space(name, data):
+    (document,) = parse_beginnings(FILES[name])
+    indent = data.draw(st.sampled_from([None, 0, 2, "\t"]))
+    text = json.dumps(decorate(document, data.draw), indent=indent, ensure_ascii=data.draw(st.booleans()))
+    text = (
+        data.draw(st.sampled_from(["", "\n", " \n\t"]))
+        + text
+        + data.draw(st.sampled_from(["", "\n", " \n\n"]))
+    )
+    text = data.draw(st.sampled_from(["", "\ufeff"])) + text.replace(
+        "\n", data.draw(st.sampled_from(["\n", "\r\n"]))
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "u1"
+        path.write_bytes(text.encode())
+        detected = detect(path)[0]
+        assert detected == name or {detected, name} == {"jsonl", "json"}
+        lists = [item for item in choose(detected).read(path) if isinstance(item, NBestList)]
+    assert lists[0].hypotheses[0].text.strip() in ("a", "a b")
 
 
 @pytest.mark.parametrize("name", FOLDERS)
@@ -86,6 +129,10 @@ def test_error_for_ambiguous_folder_names_all_matching_formats(tmp_path):
     [
         (b"some words\n", "it begins with 'some words'"),
         (b"", "it is empty"),
+        (
+            b'[{"utt": "u1", "hyps": [{"sentence": "a"}], "ref": "a"}]',
+            r".*; `--map hypotheses=hyps,text=sentence,reference=ref,id=utt` reads",
+        ),
         (b"\xff\n", "it has no UTF-8 text"),
     ],
 )
@@ -100,7 +147,7 @@ def test_rejects_files_of_unknown_format(tmp_path, data, message):
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ("sphinx", "unknown format 'sphinx'; known: jsonl, parquet, table, srilm"),
+        ("sphinx", "unknown format 'sphinx'; known: jsonl, json, parquet, table, srilm"),
         ("srilm:missing", "expected srilm:OPTION=VALUE,… with each option once"),
         ("srilm:missing=1,missing=2", "with each option once"),
         ("srilm:missing=much", "srilm: missing='much': expected a finite number"),

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.json_documents.speech_services import read_lists, writer
+from rescorer.formats.registry import detect
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import ID, nbest_lists, several, write_truncated_gzip
 
@@ -61,6 +62,153 @@ def test_reads_openai_response():
     assert nbest == NBestList("cmpl-1", (Hypothesis("a b"), Hypothesis("a c", {"index": 1})))
 
 
+WORDS = [
+    {"start_time": "0.0", "end_time": "0.3", "alternatives": [{"confidence": "0.9", "content": "a"}]},
+    {"start_time": "0.3", "end_time": "0.6", "alternatives": [{"content": "b"}, {"content": "c"}]},
+    {"alternatives": [{"confidence": "0.0", "content": "."}], "type": "punctuation"},
+]
+SEGMENT = {"start_time": "0.0", "alternatives": [{"transcript": "A b.", "items": []}, {"transcript": "A c."}]}
+AWS = {"jobName": "j", "results": {"transcripts": [{"transcript": "A b."}], "items": WORDS}, "status": "DONE"}
+WATSON = {
+    "results": [
+        {
+            "final": True,
+            "word_alternatives": [{"start_time": 0.1, "alternatives": [{"confidence": 0.9, "word": "a"}]}],
+            "keywords_result": {"a": [{"normalized_text": "a", "confidence": 0.9}]},
+            "alternatives": [{"transcript": "a b ", "confidence": 0.9}, {"transcript": "a c "}],
+        }
+    ],
+    "result_index": 0,
+}
+DEEPGRAM = {
+    "metadata": {"request_id": "r", "channels": 1},
+    "results": {
+        "channels": [
+            {
+                "alternatives": [
+                    {
+                        "transcript": "a b",
+                        "confidence": 0.9,
+                        "words": [{"word": "a", "start": 0.1}],
+                        "paragraphs": {
+                            "transcript": "\nA b.",
+                            "paragraphs": [{"sentences": [{"text": "A b."}]}],
+                        },
+                    },
+                    {"transcript": "a c", "confidence": 0.5, "words": []},
+                ],
+                "detected_language": "en",
+            }
+        ],
+        "utterances": [{"start": 0.1, "transcript": "a b", "words": [{"word": "a"}], "id": "x"}],
+    },
+}
+AZURE_BATCH = {
+    "source": "u1.wav",
+    "combinedRecognizedPhrases": [{"channel": 0, "lexical": "a b", "display": "A b."}],
+    "recognizedPhrases": [
+        {
+            "recognitionStatus": "Success",
+            "nBest": [
+                {"confidence": 0.9, "lexical": "a b", "itn": "a b", "maskedITN": "a b", "display": "A b."},
+                {"confidence": 0.5, "lexical": "a c", "words": [{"word": "a"}]},
+            ],
+        }
+    ],
+}
+VOSK = {"alternatives": [{"confidence": 297.0, "result": [{"word": "a"}], "text": "a b"}, {"text": "a c"}]}
+GSTREAMER = {
+    "status": 0,
+    "result": {"hypotheses": [{"transcript": "a b"}, {"transcript": "a c"}], "final": True},
+}
+AWS_SEGMENTS = AWS | {"results": {**AWS["results"], "segments": [SEGMENT]}}
+AWS_STREAM = {
+    "Transcript": {
+        "Results": [
+            {"IsPartial": True, "Alternatives": [{"Transcript": "a", "Items": [{"Content": "a"}]}]},
+            {"IsPartial": False, "Alternatives": [{"Transcript": "a b"}, {"Transcript": "a c"}]},
+        ]
+    }
+}
+DIARIZED = {
+    "results": [GOOGLE["results"][0], {"alternatives": [{"words": [{"word": "a", "speakerTag": 1}]}]}]
+}
+RESPONSES = {
+    "google": (GOOGLE, [["a b", "a"], [""]]),
+    "google with speakers": (DIARIZED, [["a b", "a"]]),
+    "azure": (AZURE, [["a b"]]),
+    "azure batch": (AZURE_BATCH, [["a b", "a c"]]),
+    "aws with segments": (AWS_SEGMENTS, [["A b.", "A c."]]),
+    "aws": (AWS, [["A b."]]),
+    "aws streaming": (AWS_STREAM, [["a b", "a c"]]),
+    "watson": (WATSON, [["a b ", "a c "]]),
+    "deepgram": (DEEPGRAM, [["a b", "a c"]]),
+    "vosk": (VOSK, [["a b", "a c"]]),
+    "vosk without alternatives": ({"result": [{"conf": 1.0, "word": "a"}], "text": "a"}, [["a"]]),
+    "kaldi gstreamer": (GSTREAMER, [["a b", "a c"]]),
+    "plain texts": (
+        {"alternatives": ["a b", "a c"], "x": {"word": "b", "alternatives": ["c"]}},
+        [["a b", "a c"]],
+    ),
+    "openai": (OPENAI, [["a b", "a c"]]),
+    "dialogue logs": (LOGS, [["a b", "a"]]),
+}
+"""What each service writes, and the texts of its lists."""
+
+
+def decorate(document: object, draw) -> str:
+    """Write a document as another program may: keys in another order, more of them, other white space."""
+    if isinstance(document, dict):
+        members = draw(st.permutations(list(document.items())))
+        members = [(key, json.loads(decorate(value, draw))) for key, value in members]
+        document = dict([*members, *draw(st.sampled_from([[], [("x-extra", {"y": [1]})]]))])
+    elif isinstance(document, list):
+        document = [json.loads(decorate(value, draw)) for value in document]
+    return json.dumps(document, indent=draw(st.sampled_from([None, 1, 4])), ensure_ascii=draw(st.booleans()))
+
+
+@pytest.mark.parametrize("name", RESPONSES)
+@settings(max_examples=15)
+@given(data=st.data())
+def test_detects_and_reads_decorated_responses(name, data):
+    document, expected = RESPONSES[name]
+    text = decorate(document, data.draw)
+    text = data.draw(st.sampled_from(["", "\ufeff", "\n \n"])) + text + data.draw(st.sampled_from(["", "\n"]))
+    text = text.replace("\n", data.draw(st.sampled_from(["\n", "\r\n"])))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "u1"
+        path.write_bytes(text.encode())
+        assert detect(path)[0] == "alternatives"
+        found = [[h.text for h in nbest.hypotheses] for nbest in read_lists(path)]
+    assert sorted(found) == sorted(expected)
+
+
+INTERIM = [
+    {"results": [{"alternatives": [{"transcript": "a"}], "stability": 0.9}]},
+    {"results": [{"alternatives": [{"transcript": "a"}], "isFinal": False}]},
+    {"results": [{"alternatives": [{"transcript": "a"}], "final": False}]},
+    {"type": "Results", "is_final": False, "channel": {"alternatives": [{"transcript": "a"}]}},
+    {"partial": "a", "partial_result": [{"word": "a"}]},
+    {"result": {"hypotheses": [{"transcript": "a"}], "final": False}},
+]
+
+
+@pytest.mark.parametrize("document", INTERIM)
+@pytest.mark.parametrize("indent", [None, 1])
+def test_interim_results_are_no_lists(document, indent):
+    text = "\n".join(json.dumps(part, indent=indent) for part in (document, VOSK, document))
+    (nbest,) = read(text)
+    assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["a b", "a c"]
+    final = json.loads(json.dumps(document).replace("false", "true").replace('"stability"', '"other"'))
+    assert len(read(final)) == ("partial" not in document)
+
+
+def test_reads_confidences_as_probabilities_also_from_text():
+    document = {"NBest": [{"Lexical": "a", "Confidence": "0.5"}, {"Lexical": "b", "Confidence": 0.25}]}
+    (nbest,) = read(document, score="Confidence", base="prob")
+    assert nbest.streams == {"first_pass": (math.log(0.5), math.log(0.25))}
+
+
 def test_reads_scores_only_with_base_and_sign():
     (without_scores,) = read(LOGS)
     assert without_scores.streams == {}
@@ -96,6 +244,7 @@ def test_reads_one_document_per_line_and_skips_invalid_lines():
 
 
 IDS = ID | st.just("an id with spaces ü")
+REFERENCES = st.none() | st.sampled_from(["", "a b"])
 FIELDS = st.dictionaries(st.sampled_from(["note", "speaker"]), st.none() | st.integers() | st.text("ab"))
 
 
@@ -103,7 +252,7 @@ FIELDS = st.dictionaries(st.sampled_from(["note", "speaker"]), st.none() | st.in
     several(nbest_lists(["first_pass"], ids=IDS, fields=lambda text: {"confidence": len(text)})), st.data()
 )
 def test_round_trip(lists, data):
-    lists = [replace(nbest, fields=data.draw(FIELDS)) for nbest in lists]
+    lists = [replace(nbest, fields=data.draw(FIELDS), reference=data.draw(REFERENCES)) for nbest in lists]
     with tempfile.TemporaryDirectory() as folder:
         with writer(Path(folder) / "out.json.gz") as write:
             for nbest in lists:
@@ -115,7 +264,10 @@ def test_round_trip(lists, data):
     ("item", "message"),
     [
         (3, "list 'NBest', hypothesis 1: expected an object, got a number"),
-        ({}, "hypothesis 1, message: no text in transcript, Lexical, lexical, text, hyp; expected a string"),
+        (
+            {},
+            "message: no text in transcript, Transcript, Lexical, lexical, text, hyp; expected a string",
+        ),
         ({"hyp": 3}, "hypothesis 1, hyp: no text in"),
         ({"message": {"content": None}}, "hypothesis 1, message: no text in"),
         ({"hyp": "a"}, "hypothesis 1, first_pass: no score, though other hypotheses"),

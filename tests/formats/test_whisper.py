@@ -14,8 +14,8 @@ from hypothesis import given
 from typer.testing import CliRunner
 
 from rescorer.cli import app
-from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.json_documents.whisper import read_lists, writer
+from rescorer.errors import ConfigError, FormatError, InvalidList
+from rescorer.formats.json_documents.whisper import HYPOTHESIS_KEYS, read_lists, writer
 from rescorer.formats.registry import detect
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import nbest_lists, several
@@ -85,7 +85,7 @@ def test_responses_of_services_in_a_file_named_jsonl_are_detected(tmp_path):
     assert detect(tmp_path / "out.jsonl")[0] == "alternatives"
 
 
-@pytest.mark.parametrize("key", ["candidates", "alternatives", "nbest"])
+@pytest.mark.parametrize("key", HYPOTHESIS_KEYS)
 def test_reads_several_hypotheses_of_a_segment(tmp_path, key):
     items = [
         {"text": "a", "avg_logprob": -0.5, "tokens": [1, 2]},
@@ -98,6 +98,21 @@ def test_reads_several_hypotheses_of_a_segment(tmp_path, key):
     (nbest,) = read_lists(tmp_path / "u.json")
     assert (nbest.id, nbest.fields) == ("u-7", {"start": 1.5, "text": "a"})
     assert nbest.streams == {"first_pass": (-1.5, -2.0)}
+
+
+def test_hypotheses_of_a_segment_can_be_plain_texts():
+    (nbest,) = read(json.dumps({"segments": [{"text": "a", "beams": ["a", "b"]}]}))
+    assert nbest.hypotheses == (Hypothesis("a"), Hypothesis("b"))
+    assert (nbest.streams, nbest.fields) == ({}, {"text": "a"})
+
+
+def test_another_field_can_hold_the_score():
+    segment = {"avg_logprob": -9, "beams": [{"text": "a", "p": 0.5}, {"text": "b", "p": 0.25}]}
+    text = json.dumps({"segments": [segment]})
+    (nbest,) = read_lists(io.BytesIO(text.encode()), score="p", base="prob")
+    assert nbest.streams == {"first_pass": (math.log(0.5), math.log(0.25))}
+    with pytest.raises(ConfigError, match="a score and its base must be given together"):
+        read_lists(io.BytesIO(text.encode()), score="p")
 
 
 def test_score_is_the_mean_unless_every_hypothesis_has_tokens():
@@ -130,7 +145,7 @@ def test_folder_has_one_file_per_recording(tmp_path):
             "list 'stream-1', hypothesis 0, avg_logprob: 'nan' is not a",
         ),
         ({"text": "a", "avg_logprob": "x" * 500}, f"avg_logprob: '{'x' * 100}' is not a finite number"),
-        ({"candidates": ["a"]}, "hypothesis 0: expected an object, got a string"),
+        ({"candidates": [3]}, "hypothesis 0: expected an object, got a number"),
         (
             {"candidates": [{"text": "a", "avg_logprob": -1}, {"text": "b"}]},
             "hypothesis 1, first_pass: no score",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 FILES = {
     "jsonl": '{"id": "u1", "hypotheses": ["a"]}\n',
+    "json": '[\n {"id": "u1", "hypotheses": ["a"]},\n {"id": "u2", "hypotheses": ["b"]}\n]\n',
     "srilm": "-1.5 -2.5 2 a b\n-3 -4 0\n",
     "nbestlist1": "NBestList1.0\n(-12) a b\n",
     "mlm": '{"u1": {"hyp_1": {"score": -1, "text": "a"}}}\n',
@@ -29,6 +30,8 @@ FILES = {
     "aps": "2\nu1\n-1.500\t2\ta b\n-3.000\t1\tb\n",
     "kaldi-text": "u1 a b\nu2\n",
     "ctm": "u1 1 0.5 0.25 a\n",
+    "seglst": '[{"session_id": "S05", "speaker": "P03", "start_time": "11.370", "end_time": "12.500", '
+    '"words": "a b"}]\n',
     "stm": ";; a comment\nu1 1 ann 0.5 0.75 <o,f0> a\nu1 1 ann 1 2\n",
 }
 """A minimal file of each format that can be detected from a file."""

@@ -14,7 +14,7 @@ from rescorer.cli.options.evaluation.inputs import EvaluationOptions
 from rescorer.cli.options.evaluation.scoring import collect_lists, make_list_reader
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import warn_if_tuned_otherwise
-from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass
+from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass, warn_of_unread_lists
 from rescorer.cli.output import SEE_JSON
 from rescorer.cli.render.evaluation.false_alarms import describe_over_boosting
 from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
@@ -114,6 +114,7 @@ def evaluate_files(files: Sequence[str], options: EvaluationOptions, rescorer: R
         lists = collect_lists(read_lists(file), run.evaluation.rejected)
         check_streams(lists, first_pass, options.lists, file)
         if rescorer is None:
+            warn_of_unread_lists(lists, options.lists, file)
             run.add_file(file, lists, normaliser, is_only_file=len(files) == 1)
             continue
         weights = options.weights.resolve(rescorer.bundle.weights)

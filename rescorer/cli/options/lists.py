@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 Lists = Iterator[NBestList | InputError]
 """Lists as a reader yields them, with an error in place of each list that cannot be read."""
 
-FIELD_READERS: Mapping[str, Callable[..., Lists]] = {"jsonl": read_lists, "parquet": parquet.read_lists}
+FIELD_READERS: Mapping[str, Callable[..., Lists]] = {
+    **dict.fromkeys(("jsonl", "json"), read_lists),
+    "parquet": parquet.read_lists,
+}
 """Readers of the formats whose fields may have other names."""
 TABLE = "table"
 """The format with one hypothesis per row, whose columns may have other names."""
@@ -60,7 +63,7 @@ StreamOption = Annotated[
         "--stream",
         metavar="NAME=FIELD[:BASE[:SIGN]]",
         help="Score stream in a field of its own, with its log base and sign: acoustic=am, "
-        "acoustic=am_log2:2, graph=lmwt:e:cost.",
+        "acoustic=am_log2:2, graph=lmwt:e:cost, first_pass=confidence:prob.",
     ),
 ]
 FormatOption = Annotated[

@@ -15,11 +15,14 @@ from rescorer.cli.options.lists import FIELD_READERS, ListInputOptions
 from rescorer.errors import RescorerError, find_similar
 from rescorer.formats.json_documents import speech_services
 from rescorer.formats.registry import choose
+from rescorer.preparation.unread_lists import find_unread_lists
 from rescorer.preparation.unread_scores import UnreadField, find_unread_fields, name_fields
 from rescorer.storage.urls import as_local
 from rescorer.types import NBestList, Weights
 
 TUNE = "`rescorer tune` with the same options then finds weights, judged on held-out lists"
+SCORE_OPTIONS = (speech_services.FORMAT, "whisper")
+"""Formats with the options ``score``, ``base`` and ``sign``."""
 OWN_TERMS = ("word", "oov", "empty", "phrases")
 """Terms of a total besides scores, each with a weight of its own."""
 
@@ -52,7 +55,7 @@ class Input:
             holder = f"--map {shlex.quote(f'scores={field.parent}')} " if field.parent else ""
             is_usable = "," not in field.parent
             return (f"{holder}--stream {_option(stream, field)}", stream) if is_usable else None
-        if name == speech_services.FORMAT and not field.parent and not {*",:"} & {*field.name}:
+        if name in SCORE_OPTIONS and not field.parent and not {*",:"} & {*field.name}:
             base, _, sign = field.units.lstrip(":").partition(":")
             units = {"score": field.name, "base": base or "e", **({"sign": sign} if sign else {})}
             settings = ",".join(f"{key}={value}" for key, value in {**choice.options, **units}.items())
@@ -139,7 +142,28 @@ def _option(stream: str, field: UnreadField) -> str:
     return shlex.quote(f"{stream}={field.name}{field.units}")
 
 
-def describe_unread(given: Input, weights: Weights) -> str:
+def describe_unread(given: Input, weights: Weights | None) -> str:
+    """Lines about hypotheses that nothing reads, and about scores if weights rank; empty if all is read."""
+    scores = describe_unread_scores(given, weights) if weights else ""
+    return "\n".join(filter(None, (describe_unread_lists(given), scores)))
+
+
+def describe_unread_lists(given: Input) -> str:
+    """A line about arrays that look like hypotheses and that nothing reads; empty if there are none."""
+    found = find_unread_lists(given.lists)
+    if not found:
+        return ""
+    try:
+        name = choose(given.options.find_format(as_local(given.source))).format.name
+    except RescorerError:
+        name = ""
+    reading = "rename it to 'candidates' to read it"
+    if name in FIELD_READERS:
+        reading = f"`--map {shlex.quote(found[0].map_option)}` reads it"
+    return f"warning: lists have {found[0].description}, which is not read as their hypotheses; {reading}"
+
+
+def describe_unread_scores(given: Input, weights: Weights) -> str:
     """A line about scores that nothing reads while language models rank; empty if there are none.
 
     Where the weights use a stream, it names what is called like a score and is left over, unless the user

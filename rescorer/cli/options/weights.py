@@ -232,6 +232,12 @@ def check_streams(
     return line
 
 
+def warn_of_unread_lists(lists: Sequence[NBestList], options: ListInputOptions, source: str) -> None:
+    """Name on stderr what looks like hypotheses in the first lists, and is not read as such."""
+    if line := describe_unread(Input(lists[:N_CHECKED_LISTS], options, source), None):
+        typer.echo(line, err=True)
+
+
 def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
     """Say what to write instead of a weight of a stream that the lists do not have."""
     weight, known = weights.streams[name], given.streams

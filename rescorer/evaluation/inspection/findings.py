@@ -66,16 +66,7 @@ def _judge_lists(stats: ListStats) -> Iterator[Finding]:
         return
     yield from _judge_ids_and_ranks(stats)
     yield from _judge_duplicates(stats)
-    if stats.unread:
-        names = ", ".join(shorten_names([name for name, _ in stats.unread]))
-        lists = pluralise(stats.unread[0][1], "list without scores has", "lists without scores have")
-        message = f"{lists} fields that look like scores: {names}"
-        advice = (
-            "Read that of the recogniser with --stream acoustic=FIELD, or FIELD:e:cost if lower is better, "
-            "or with the options of --format. Rank by it alone at first, -w lm:mixture=0; `rescorer tune` "
-            "finds the weight of language models."
-        )
-        yield Finding("warning", "unread_scores", message, advice)
+    yield from _judge_unread(stats)
     if stats.empty_near_best:
         message = (
             f"in {pluralise(stats.empty_near_best, 'list')} the empty hypothesis scores above the best other "
@@ -88,6 +79,37 @@ def _judge_lists(stats: ListStats) -> Iterator[Finding]:
         message = f"{count} in {pluralise(stats.with_empty, 'list')} without words"
         only = pluralise(stats.only_empty, "list has", "lists have")
         yield Finding("note", "empty", f"{message}; {only} only such hypotheses")
+
+
+def _judge_unread(stats: ListStats) -> Iterator[Finding]:
+    """Name fields that no reader uses, although they look like scores or hypotheses."""
+    if stats.unread:
+        names = ", ".join(shorten_names([name for name, _ in stats.unread]))
+        lists = pluralise(stats.unread[0][1], "list without scores has", "lists without scores have")
+        message = f"{lists} fields that look like scores: {names}"
+        field, _, units = stats.unread_option.partition(":")
+        base, _, sign = units.partition(":")
+        settings = f"score={field},base={base or 'e'}" + (f",sign={sign}" if sign else "")
+        option = f"{stats.unread_option}, or with {settings} in --format," if field else "FIELD"
+        advice = (
+            f"Read that of the recogniser with --stream acoustic={option} or FIELD:e:cost if lower is better."
+            " Rank by it alone at first, -w lm:mixture=0; `rescorer tune` finds the weight of language "
+            "models."
+        )
+        yield Finding("warning", "unread_scores", message, advice)
+    if stats.partial_scores:
+        names = ", ".join(shorten_names([name for name, _ in stats.partial_scores]))
+        lists = pluralise(stats.partial_scores[0][1], "list has", "lists have")
+        message = f"{lists} a score in some hypotheses only: {names}"
+        advice = "A stream needs a score in every hypothesis. Some services give one for the best text alone."
+        yield Finding("note", "partial_scores", message, advice)
+    for description, count in stats.unread_lists:
+        lists = pluralise(count, "list has", "lists have")
+        message = f"{lists} a field that looks like hypotheses and is not read: {description}"
+        advice = (
+            "Read it with --map hypotheses=FIELD from JSON lines; in other JSON, rename it to candidates."
+        )
+        yield Finding("warning", "unread_lists", message, advice)
 
 
 def _judge_ids_and_ranks(stats: ListStats) -> Iterator[Finding]:

@@ -52,6 +52,14 @@ class ListStats:
     unread: tuple[tuple[str, int], ...] = ()
     """Names of hypothesis fields that look like scores, each with the number of lists that have it but no
     streams."""
+    unread_option: str = ""
+    """The most likely of these fields with its base and sign, as ``--stream NAME=`` takes it."""
+    partial_scores: tuple[tuple[str, int], ...] = ()
+    """Names of fields that are called like scores and that only some hypotheses of a list without streams
+    have, each with the number of lists."""
+    unread_lists: tuple[tuple[str, int], ...] = ()
+    """Descriptions of arrays that look like hypotheses and were not read as such, each with the number of
+    lists."""
 
     @property
     def prefix_sharing(self) -> float:

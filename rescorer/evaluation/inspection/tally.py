@@ -23,12 +23,15 @@ from rescorer.evaluation.inspection.models import ModelTally
 from rescorer.evaluation.inspection.streams import StreamStats, StreamTally
 from rescorer.evaluation.inspection.words import WordStats, WordTally
 from rescorer.preparation.list_checks import check_list
-from rescorer.preparation.unread_scores import find_unread_fields
+from rescorer.preparation.unread_lists import find_unread_lists
+from rescorer.preparation.unread_scores import find_partial_scores, find_unread_fields
 from rescorer.ranking import best_first
 from rescorer.text import Normaliser, SpacingTally
 from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList, Weights
 
+SAMPLE_LISTS = 100
+"""Number of lists from which the base and sign of a field that was not read are found."""
 NEAR_NATS = 3.0
 """An empty hypothesis at most this far below the best other one may win after a small change of weights."""
 RANK_FIELDS = ("original_rank", "rank")
@@ -56,7 +59,7 @@ class ListTally:
         self._counts: Counter[str] = Counter()
         self._longest = 0
         self._ids: set[str] = set()
-        self._unread: Counter[str] = Counter()
+        self._unread = UnreadTally()
         self._lowest_ranks: Counter[int] = Counter()
         self._streams: dict[str, StreamTally] = {}
         self._words = WordTally(drops=lambda token: not normaliser.normalise_token(token))
@@ -85,8 +88,7 @@ class ListTally:
         self._add_texts(nbest, words)
         self._add_empty(words, total)
         self._add_ranks(nbest.hypotheses)
-        if not nbest.streams:
-            self._unread.update(field.label for field in find_unread_fields([nbest]) if field.is_likely)
+        self._unread.add(nbest)
         errors = None
         if evaluated is not None:
             ordered_errors = np.array([counts.errors for counts in evaluated.hypotheses])
@@ -106,9 +108,14 @@ class ListTally:
     def list_stats(self) -> ListStats:
         lowest = min(self._lowest_ranks, default=0)
         without_first = sum(lists for rank, lists in self._lowest_ranks.items() if rank > min(lowest, 1))
-        unread = tuple(self._unread.most_common())
         return ListStats(
-            **self._counts, longest_list=self._longest, without_first=without_first, unread=unread
+            **self._counts,
+            longest_list=self._longest,
+            without_first=without_first,
+            unread=tuple(self._unread.scores.most_common()),
+            unread_option=self._unread.option,
+            partial_scores=tuple(self._unread.partial_scores.most_common()),
+            unread_lists=tuple(self._unread.lists.most_common()),
         )
 
     def stream_stats(self) -> tuple[StreamStats, ...]:
@@ -203,6 +210,36 @@ class ListTally:
             reference[1:] in hypotheses for reference in references if reference[1:]
         ):
             self._without_first_word += 1
+
+
+class UnreadTally:
+    """Counts fields that no reader uses, although they look like scores or hypotheses."""
+
+    def __init__(self) -> None:
+        self.scores: Counter[str] = Counter()
+        """Lists without streams, by the field with numbers."""
+        self.partial_scores: Counter[str] = Counter()
+        """Lists without streams, by the field that only some of their hypotheses have."""
+        self.lists: Counter[str] = Counter()
+        """Lists, by the description of the array that looks like hypotheses."""
+        self._sample: list[NBestList] = []
+        self._descriptions: dict[str, str] = {}
+
+    def add(self, nbest: NBestList) -> None:
+        for unread in find_unread_lists([nbest]):
+            self.lists[self._descriptions.setdefault(unread.name, unread.description)] += 1
+        if nbest.streams:
+            return
+        if len(self._sample) < SAMPLE_LISTS:
+            self._sample.append(nbest)
+        self.scores.update(field.label for field in find_unread_fields([nbest]) if field.is_likely)
+        self.partial_scores.update(find_partial_scores([nbest]).keys())
+
+    @property
+    def option(self) -> str:
+        """The most likely field with its units, as ``--stream`` takes it; empty if there is none."""
+        likely = [f for f in find_unread_fields(self._sample) if f.is_likely and not f.parent]
+        return f"{likely[0].name}{likely[0].units}" if likely else ""
 
 
 def read_ranks(hypotheses: Sequence[Hypothesis]) -> set[int]:

@@ -1,4 +1,4 @@
-"""Parse a JSON document incrementally, keeping no more than one value in memory.
+"""Parse JSON documents incrementally, keeping no more than one value in memory.
 
 Values are decoded by Python's ``json``, so NaN and numbers of any length are accepted: they occur in n-best
 lists, and strict streaming parsers reject them.
@@ -10,10 +10,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from rescorer.errors import FormatError, InputError
-from rescorer.formats.io.json_records import SURROGATE_ESCAPE
+from rescorer.formats.io.json_records import SURROGATE_ESCAPE, describe_type
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes
 from rescorer.types import NBestList
 
@@ -25,6 +25,12 @@ MAX_TOKEN_CHARACTERS = 16
 ``-Infinity`` has 9 characters. An unterminated string has an error message of its own.
 """
 BLANKS = re.compile(r"[ \t\n\r]*")
+INDENTED_START = re.compile(r"[\[{][ \t\r]*\n[ \t]+[^ \t\r\n]")
+"""Matches the start of a document whose other lines are indented, so that its next line is not."""
+FLAT_START = re.compile(r"[\[{][ \t\r]*\n[^ \t\r\n\[{]")
+"""Matches the start of a document on several lines that are not indented."""
+NEXT_START = re.compile(r"(?:(?<=\n)|\A)[\[{]")
+"""Matches the start of a document at the start of a line."""
 TYPE_NAMES = {
     '"': "a string",
     "[": "an array",
@@ -52,22 +58,118 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 DECODER = json.JSONDecoder(object_pairs_hook=build_object)
 
 
+class JsonCursor(Protocol):
+    """A place in JSON, before a value. Every method except ``peek`` and ``describe_next`` moves it."""
+
+    def peek(self) -> str:
+        """Return the first character of the next value; an empty string at the end."""
+
+    def describe_next(self) -> str:
+        """Return the type of the next value with its article, for error messages."""
+
+    def read_value(self) -> Any:
+        """Read the next value."""
+
+    def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
+        """Yield each key of the next object; the caller must read the value after each key."""
+
+    def read_elements(self) -> Iterator[int]:
+        """Yield each index in the next array, from 0; the caller must read the element at each index."""
+
+
+class JsonValue:
+    """A cursor in a value that has been parsed before."""
+
+    def __init__(self, value: Any) -> None:
+        self._next: Any = value
+
+    def peek(self) -> str:
+        """Return the bracket with which the next value starts, or a digit for any other value."""
+        return "{" if isinstance(self._next, dict) else "[" if isinstance(self._next, list) else "0"
+
+    def describe_next(self) -> str:
+        """Return the type of the next value with its article, for error messages."""
+        return describe_type(self._next)
+
+    def read_value(self) -> Any:
+        """Read the next value."""
+        return self._next
+
+    def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
+        """Yield each key of the next object; the caller must read the value after each key."""
+        for key, value in self._next.items():
+            self._next = value
+            yield key
+
+    def read_elements(self) -> Iterator[int]:
+        """Yield each index in the next array, from 0; the caller must read the element at each index."""
+        for index, value in enumerate(self._next):
+            self._next = value
+            yield index
+
+
 class JsonStream:
-    """A cursor in a JSON document.
+    """A cursor in the text of one JSON document or several.
 
     Every method except ``peek`` and ``describe_next`` moves the cursor. All methods raise FormatError with
     the line if the text is not JSON, has a duplicate key in an object or an unpaired surrogate, or cannot be
     read.
     """
 
-    def __init__(self, chunks: Iterator[str], file: str) -> None:
-        self._chunks = chunks
+    def __init__(
+        self, chunks: Iterator[str], file: str, line: int = 1, min_characters: int = CHUNK_CHARACTERS
+    ) -> None:
+        """Start before the first value.
+
+        Args:
+            line: Number of the first line.
+            min_characters: Number of characters to read at once, unless a value needs more.
+        """
+        self._chunks, self._min_characters = chunks, min_characters
         self._file = file
         self._limit = max_line_bytes()
         self._text, self._at = "", 0
-        self._line, self._column = 1, 0  # of the first character of the text
+        self._line, self._column = line, 0  # of the first character of the text
         self._ended = False
         self._read_error: FormatError | None = None
+        self._is_indented = self._is_flat = self._is_broken = False
+        self._start = line, 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Line and 0-based column of the cursor."""
+        return self._locate(self._at)
+
+    def start_document(self) -> bool:
+        """Move to the next document; return False if there is none."""
+        if not self.peek():
+            if self._read_error is not None:
+                raise self._read_error
+            return False
+        is_indented = self._starts_indented()
+        self._is_indented = self._is_indented or is_indented
+        self._is_flat = bool(FLAT_START.match(self._text, self._at))
+        self._is_broken, self._start = False, self.place
+        return True
+
+    def skip_broken(self) -> bool:
+        """Move from a syntax error to the next document, if it is certain where that starts.
+
+        That is the case if documents are indented, the next one if none before it: the next line that is not,
+        and starts with a bracket, starts a document.
+        """
+        if not self._is_broken or self._is_flat:
+            return False
+        self._at += self.place == self._start
+        while True:
+            if self._at == 0 and self._column:  # what is at the start of the text is not that of a line
+                self._at = 1
+            if found := NEXT_START.search(self._text, self._at):
+                self._at = found.start()
+                return self._is_indented or self._starts_indented()
+            self._at = max(self._at, len(self._text) - 1)  # keeps a line break
+            if not self._read_more():
+                return False
 
     def peek(self) -> str:
         """Skip white space and return the next character without consuming it; an empty string at the end."""
@@ -80,6 +182,11 @@ class JsonStream:
     def describe_next(self) -> str:
         """Return the type of the next value with its article, for error messages."""
         return TYPE_NAMES.get(self.peek(), "a number")
+
+    def _starts_indented(self) -> bool:
+        if len(self._text) - self._at < CHUNK_CHARACTERS:
+            self._read_more()
+        return bool(INDENTED_START.match(self._text, self._at))
 
     def read_value(self) -> Any:
         """Read the next value."""
@@ -169,7 +276,7 @@ class JsonStream:
         new: list[str] = []
         size = 0
         try:
-            while size < max(CHUNK_CHARACTERS, min(len(rest), self._limit + 1 - len(rest))):
+            while size < max(self._min_characters, min(len(rest), self._limit + 1 - len(rest))):
                 new.append(next(self._chunks))
                 size += len(new[-1])
         except StopIteration:
@@ -191,9 +298,11 @@ class JsonStream:
         if self._read_error is not None:
             raise self._read_error
         line, column = self._locate(at)
+        self._is_broken, self._at = True, at
         raise FormatError(f"not JSON: {message} at column {column + 1}", file=self._file, line=line)
 
     def _fail_unparsable(self, reason: Exception | str) -> NoReturn:
+        self._is_broken = True
         message = f"cannot parse JSON: {reason}"
         raise FormatError(message, file=self._file, line=self._locate(self._at)[0]) from None
 

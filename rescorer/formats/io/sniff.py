@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -16,11 +17,21 @@ from rescorer.storage.objects import find_objects, is_object
 from rescorer.storage.urls import base_name, is_url
 
 SAMPLE_LINES = 50
+SAMPLE_CHARACTERS = 1 << 16
+"""Number of characters after which no more lines are read of JSON, whose lines may be short."""
 MAX_LINES = 10_000
-"""Lines that are read at most, of which all but ``SAMPLE_LINES`` are comments."""
+"""Lines that are read at most, of JSON or with comments before ``SAMPLE_LINES`` others."""
 COMMENT = ";;"
 """How comments of NIST's formats begin; whole licences can stand before the first line that is none."""
+MAX_CHARACTERS = 1 << 20
+"""Number of characters of which JSON documents are parsed."""
+MAX_DOCUMENTS = 50
 MAGIC_BYTES = 5
+DOCUMENT_START = re.compile(r"(?:\A|(?<=\n))[ \t]*[\[{]|(?<=[\]}])\s*[\[{]")
+"""Matches the start of a document, at the start of a line or after another document."""
+TOKEN = re.compile(r'[\[\]{},]|"(?:[^"\\]|\\.)*"', re.DOTALL)
+"""Matches brackets, commas and complete strings of JSON."""
+DECODER = json.JSONDecoder()
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +46,8 @@ class Sample:
     and invalid lines are skipped."""
     magic: bytes = b""
     """The first bytes of the file, or of the folder's first file."""
+    documents: tuple[Any, ...] = ()
+    """Values of the JSON documents in the lines; the last may be incomplete, where the lines end."""
 
     @property
     def is_folder(self) -> bool:
@@ -72,18 +85,69 @@ def read_sample(path: str | Path) -> Sample:
     magic = _read_magic(first) if first else b""
     is_text = first and not is_parquet(magic)
     texts = tuple(_read_texts(first)) if first and is_text else ()
-    return Sample(Path(path), names, texts, magic)
+    return Sample(Path(path), names, texts, magic, tuple(parse_beginnings("\n".join(texts)[:MAX_CHARACTERS])))
 
 
 def _read_texts(path: str | Path) -> Iterator[str]:
-    n_left = SAMPLE_LINES
+    """Yield the first lines that are neither blank nor invalid; more of them if they are JSON or comments."""
+    n_left, n_characters, is_json = SAMPLE_LINES, 0, False
     for _, text in islice(read_lines(path), MAX_LINES):
         if isinstance(text, str) and text.strip():
+            is_json = is_json or (not n_characters and text.lstrip().startswith(("{", "[")))
+            n_characters += len(text) + 1
             yield text
             n_left += text.startswith(COMMENT)
         n_left -= 1
-        if not n_left:
+        if n_left <= 0 and not (is_json and n_characters < SAMPLE_CHARACTERS):
             return
+
+
+def parse_beginnings(text: str) -> Iterator[Any]:
+    """Yield the first JSON documents of a text that may end anywhere, also within a document.
+
+    What is no JSON is skipped up to the next line that starts with a bracket.
+
+    >>> list(parse_beginnings('{"a": 1} [2, {"b": [3, "c'))
+    [{'a': 1}, [2, {'b': [3]}]]
+    """
+    at = 0
+    for _ in range(MAX_DOCUMENTS):
+        match = DOCUMENT_START.search(text, at)
+        if not match:
+            return
+        at = match.end() - 1
+        try:
+            value, at = DECODER.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            is_cut = error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated")
+            if not is_cut:
+                at = text.find("\n", error.pos) + 1 or len(text)
+                continue
+            value, at = _complete(text[at:]), len(text)
+        except (ValueError, RecursionError):
+            return
+        yield value
+
+
+def _complete(text: str) -> Any:
+    """Parse a JSON document that ends too early, without what is incomplete in it."""
+    closers: list[str] = []
+    end, missing = 0, ""
+    for token in TOKEN.finditer(text):
+        kind = token[0][0]
+        if kind in "[{":
+            closers.append("]" if kind == "[" else "}")
+        elif kind in "]}":
+            if not closers:
+                break
+            closers.pop()
+        elif kind != ",":
+            continue
+        end, missing = token.start() if kind == "," else token.end(), "".join(reversed(closers))
+    try:
+        return json.loads(text[:end] + missing)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]:

@@ -21,8 +21,8 @@ from rescorer.formats.io.text_io import Source, source_name
 from rescorer.formats.json_documents.documents import (
     expect_object,
     object_writer,
-    open_document,
     read_member_lists,
+    read_objects,
 )
 from rescorer.formats.pieces import SENTENCE, SENTENCEPIECE, join_text
 from rescorer.types import NBestList
@@ -50,18 +50,18 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
 
 def _read_lists(source: Source) -> Iterator[NBestList | InputError]:
     file = source_name(source)
-    document = open_document(source)
-    found = False
-    for key in document.read_members():
-        if key != "utts":
-            document.read_value()
-            continue
-        found = True
-        expect_object(document, file, key)
-        yield from read_member_lists(document, _parse_list, file)
-    document.expect_end()
-    if not found:
-        raise FormatError("expected a JSON object, got nothing", file=file, field="utts")
+    seen: set[str] = set()
+    for document in read_objects(source, file):
+        found = False
+        for key in document.read_members():
+            if key != "utts":
+                document.read_value()
+                continue
+            found = True
+            expect_object(document, file, key)
+            yield from read_member_lists(document, _parse_list, file, seen)
+        if not found:
+            raise FormatError("expected a JSON object, got nothing", file=file, field="utts")
 
 
 def join_pieces(text: str) -> str:
@@ -143,5 +143,7 @@ def _build_output(nbest: NBestList, index: int) -> dict[str, Any]:
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    is_object = not sample.is_folder and sample.first.startswith("{")
-    return 'a JSON object with "utts"' if is_object and re.search(r'"utts"\s*:\s*\{', sample.text) else ""
+    for document in () if sample.is_folder else sample.documents[:1]:
+        if isinstance(document, dict) and isinstance(document.get("utts"), dict):
+            return 'a JSON object with "utts"'
+    return ""

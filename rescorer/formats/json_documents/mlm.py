@@ -17,7 +17,7 @@ from rescorer.formats.io.json_records import describe_type
 from rescorer.formats.io.json_stream import yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, source_name
-from rescorer.formats.json_documents.documents import object_writer, open_document, read_member_lists
+from rescorer.formats.json_documents.documents import object_writer, read_member_lists, read_objects
 from rescorer.types import NBestList
 
 STREAM = "first_pass"
@@ -36,9 +36,10 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
 
 
 def _read_lists(source: Source) -> Iterator[NBestList | InputError]:
-    document = open_document(source)
-    yield from read_member_lists(document, _parse_list, source_name(source))
-    document.expect_end()
+    file = source_name(source)
+    seen: set[str] = set()
+    for document in read_objects(source, file):
+        yield from read_member_lists(document, _parse_list, file, seen)
 
 
 def _parse_list(list_id: str, record: Any, file: str) -> NBestList | InvalidList:
@@ -87,5 +88,8 @@ def writer(target: str | Path) -> Iterator[Write]:
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    is_object = not sample.is_folder and sample.first.startswith("{")
-    return 'a JSON object with "hyp_1"' if is_object and re.search(r'"hyp_1"\s*:\s*\{', sample.text) else ""
+    for document in () if sample.is_folder else sample.documents[:1]:
+        for record in document.values() if isinstance(document, dict) else ():
+            if isinstance(record, dict) and isinstance(record.get("hyp_1"), dict):
+                return 'a JSON object with "hyp_1"'
+    return ""

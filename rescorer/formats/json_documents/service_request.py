@@ -10,7 +10,6 @@ how the service ranks them, and commands have options for that.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
@@ -26,10 +25,10 @@ from rescorer.formats.conversation_fields import (
     utterance_records,
 )
 from rescorer.formats.io.json_records import describe_type
-from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
+from rescorer.formats.io.json_stream import yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, source_name
-from rescorer.formats.json_documents.documents import expect_object, open_documents
+from rescorer.formats.json_documents.documents import Document, expect_object, read_documents
 from rescorer.formats.score_units import LogBase, Sign, Units, stream_to_nats
 from rescorer.types import Hypothesis, NBestList
 
@@ -54,41 +53,32 @@ def read_lists(source: Source) -> Iterator[NBestList | InputError]:
 
 def _read_lists(source: Source, file: str) -> Iterator[NBestList | InputError]:
     numbers = count(1)
-    for line, record in _locate_lists(source, file):
-        if isinstance(record, FormatError):
-            yield record
-            continue
-        number = str(next(numbers))
-        try:
-            yield _parse_list(record, number)
-        except InvalidList as error:
-            yield add_location(error, file, line)
+
+    def read(document: Document) -> Iterator[NBestList | InputError]:
+        for record in _read_records(document, file):
+            number = str(next(numbers))
+            try:
+                yield _parse_list(record, number)
+            except InvalidList as error:
+                yield add_location(error, file, document.line)
+
+    return read_documents(source, file, read)
 
 
-def _locate_lists(source: Source, file: str) -> Iterator[tuple[int | None, Any]]:
-    """Yield line and value of each list, and the errors of lines that are not requests."""
-    documents = open_documents(source, file)
-    missing = f"expected a request with an array {LISTS_KEY!r}"
-    if not isinstance(documents, JsonStream):
-        for line, document in documents:
-            lists = document.get(LISTS_KEY) if isinstance(document, dict) else None
-            if isinstance(document, FormatError) or not isinstance(lists, list):
-                is_error = isinstance(document, FormatError)
-                yield line, document if is_error else FormatError(missing, file=file, line=line)
-            else:
-                yield from ((line, record) for record in lists)
-        return
-    expect_object(documents, file)
+def _read_records(document: Document, file: str) -> Iterator[Any]:
+    """Yield the lists of a request as they are; raises FormatError if the document is no request."""
+    cursor = document.cursor
+    expect_object(cursor, file, line=document.line)
     found = False
-    for key in documents.read_members():
-        if key == LISTS_KEY and documents.peek() == "[":
+    for key in cursor.read_members():
+        if key == LISTS_KEY and cursor.peek() == "[":
             found = True
-            yield from ((None, documents.read_value()) for _ in documents.read_elements())
+            yield from (cursor.read_value() for _ in cursor.read_elements())
         else:
-            documents.read_value()
-    documents.expect_end()
+            cursor.read_value()
     if not found:
-        raise FormatError(missing, file=file)
+        message = f"expected a request with an array {LISTS_KEY!r}"
+        raise FormatError(message, file=file, line=document.line)
 
 
 def _parse_list(record: Any, number: str) -> NBestList:
@@ -178,6 +168,7 @@ def _build_record(nbest: NBestList) -> dict[str, Any]:
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    is_object = not sample.is_folder and sample.first.startswith("{")
-    match = is_object and re.match(rf'\s*\{{[^\[]*"{LISTS_KEY}"\s*:\s*\[', sample.text)
-    return f"a request of this service: JSON with an array {LISTS_KEY!r}" if match else ""
+    for document in () if sample.is_folder else sample.documents[:1]:
+        if isinstance(document, dict) and isinstance(document.get(LISTS_KEY), list):
+            return f"a request of this service: JSON with an array {LISTS_KEY!r}"
+    return ""

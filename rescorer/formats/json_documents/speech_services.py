@@ -2,10 +2,17 @@
 
     {"results": [{"alternatives": [{"transcript": "a b", "confidence": 0.9}, ...]}]}         Google and others
     {"NBest": [{"Confidence": 0.9, "Lexical": "a b", "Display": "A B."}, ...]}               Azure
+    {"results": {"transcripts": [...], "segments": [{"alternatives": [...]}], "items": [...]}}   AWS
+    {"results": {"channels": [{"alternatives": [...]}], "utterances": [...]}}                Deepgram
+    {"alternatives": [{"confidence": 297.0, "text": "a b"}, ...]} {"partial": "a"} ...       vosk
     {"choices": [{"text": "a b"}, {"message": {"content": "a c"}}]}                          OpenAI
     [[{"text": "a b", "nbest": [{"hyp": "a b", "score": -45.7}, ...]}]]                      dialogue logs
 
-A file contains one document, or one document per line; a folder contains one file per utterance, ``u1.json``.
+A file contains one document, several one after another, or one per line; a folder contains one file per
+utterance, ``u1.json``. Three kinds of values are no lists: alternatives of words beside those of whole texts,
+results that the service marks as interim, and partial results. A document without any list gives its text,
+if it has one, as a list with one hypothesis.
+
 A confidence is not a log-probability, so it remains a field of its hypothesis like all other keys. Scores are
 only read if their field and base are given.
 """
@@ -13,7 +20,6 @@ only read if their field and base are given.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,27 +27,41 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import DUPLICATE_ID, Row, Write, add_location, build_list
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.formats.common import DUPLICATE_ID, Row, Write, add_location, build_list, parse_number
 from rescorer.formats.io.json_records import describe_type
-from rescorer.formats.io.json_stream import JsonStream, yield_late_errors
+from rescorer.formats.io.json_stream import JsonCursor, yield_late_errors
 from rescorer.formats.io.sniff import Sample
 from rescorer.formats.io.text_io import Source, open_output, source_name
 from rescorer.formats.io.utterance_folder import read_list_files
 from rescorer.formats.json_documents import whisper
-from rescorer.formats.json_documents.documents import open_documents
+from rescorer.formats.json_documents.documents import Document, parse_units, read_documents
 from rescorer.formats.score_units import Units
 from rescorer.types import NBestList
 
 FORMAT = "alternatives"
 """Name of the format."""
 STREAM = "first_pass"
-LIST_KEYS = ("alternatives", "NBest", "nBest", "nbest", "choices")
+LIST_KEYS = (
+    *("alternatives", "Alternatives", "hypotheses", "beams", "candidates", "n_best"),
+    *("NBest", "nBest", "nbest", "choices"),
+)
 """Keys of the arrays that are n-best lists."""
-TEXT_KEYS = ("transcript", "Lexical", "lexical", "text", "hyp")
+TEXT_KEYS = ("transcript", "Transcript", "Lexical", "lexical", "text", "hyp")
 """Keys of the text of a hypothesis, in order of preference."""
+WORD_KEYS = ("content", "Content", "word", "Word", "words")
+"""Keys of an alternative that is a word, or has nothing but its words, if it has no text."""
+FINAL_KEYS = ("isFinal", "is_final", "final")
+"""Keys that are false in interim results."""
+PARTIAL_KEYS = ("IsPartial", "is_partial", "isPartial")
+"""Keys that are true in interim results."""
+TRANSCRIPTS_KEY = "transcripts"
+"""Key of the array of whole texts beside which AWS writes words, and segments if they are asked for."""
 ID_KEYS = ("utterance_id", "id", "RequestId", "requestId")
 """Keys of the id in the object that contains a list, in order of preference."""
+OTHER_KEYS = frozenset({"hypotheses", "beams", "candidates", "n_best", "lists", "utts", "audio_filepath"})
+"""Keys at the top of a document, or of an element of an array, that other formats have."""
+REFERENCE_KEY = "reference"
 SUFFIX = ".json"
 MAX_STREAMED_DEPTH = 8
 """Largest nesting depth of arrays that are read element by element; deeper arrays are read as a whole."""
@@ -56,6 +76,8 @@ class LocatedList(NamedTuple):
     container: dict[str, Any]
     """The object that contains the list."""
     items: list[Any]
+    line: int | None = None
+    """Line, or None if the document takes several."""
 
 
 def read_lists(
@@ -65,7 +87,8 @@ def read_lists(
 
     A list takes the id of the object that contains it; if there is none, its id is its path, such as
     ``results[0].alternatives``. In a folder, the id is the file name, followed by the path if the file
-    contains several lists. The object's other keys become fields of the list.
+    contains several lists. The object's text ``reference`` is that of the list, and its other keys become
+    fields of the list.
 
     Large documents are streamed: the elements of outer arrays, and of the arrays directly inside an outer
     object, are read one at a time. Lists in these arrays are yielded before the other lists of the object.
@@ -82,13 +105,7 @@ def read_lists(
         ConfigError: If only one of score and base is given, or the base or sign is unknown.
         FormatError: If the source cannot be opened, or a document is not JSON.
     """
-    if bool(score) != bool(base):
-        raise ConfigError("a score and its base must be given together: score=FIELD,base=e (2, 10, …)")
-    try:
-        units = {STREAM: Units(base or "e", sign)}  # type: ignore[arg-type]  # checked by Units
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
-    reader = _Reader((text,) if text else TEXT_KEYS, score, units)
+    reader = _Reader((text,) if text else TEXT_KEYS, score, {STREAM: parse_units(score, base, sign)})
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_list_files(
             source, lambda name, path: yield_late_errors(reader.read_file(path, name)), (SUFFIX,)
@@ -111,12 +128,12 @@ class _Reader:
             name: Id of the file's only list, or prefix of the ids if it contains several.
         """
         file = source_name(source)
-        located = _locate_lists(source, file)
+        located = read_documents(source, file, _locate_lists)
         first = list(islice(located, 2 if name else 0))
         if name and not first:
-            yield FormatError(f"no lists; expected an array named {' or '.join(LIST_KEYS)}", file=file)
+            yield FormatError("no lists; expected an array named alternatives or NBest, or a text", file=file)
         seen: set[str] = set()
-        for line, found in chain(first, located):
+        for found in chain(first, located):
             if isinstance(found, FormatError):
                 yield found
                 continue
@@ -125,21 +142,28 @@ class _Reader:
             if name:
                 list_id = name if len(first) == 1 else f"{name}.{found.path}"
             try:
-                rows = [self._parse_row(item, list_id, i, line) for i, item in enumerate(found.items)]
+                rows = [self._parse_row(item, list_id, i, found.line) for i, item in enumerate(found.items)]
                 if list_id in seen:
                     raise InvalidList(DUPLICATE_ID, list_id=list_id)
             except InvalidList as error:
-                yield add_location(error, file, line)
+                yield add_location(error, file, found.line)
             else:
                 excluded = {*LIST_KEYS, id_key}
                 fields = {key: value for key, value in found.container.items() if key not in excluded}
-                yield build_list(list_id, rows, self.units, file, fields=fields)
+                reference = fields.get(REFERENCE_KEY)
+                if isinstance(reference, str):
+                    del fields[REFERENCE_KEY]
+                else:
+                    reference = None
+                yield build_list(list_id, rows, self.units, file, reference=reference, fields=fields)
             seen.add(list_id)
 
     def _parse_row(self, item: Any, list_id: str, index: int, line: int | None) -> Row:
         def invalid(message: str, field: str) -> InvalidList:
             return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
 
+        if isinstance(item, str):
+            return Row(item, {}, {}, line)
         if not isinstance(item, dict):
             raise invalid(f"expected an object, got {describe_type(item)}", "")
         text_key = next((key for key in self.text_keys if key in item), "message")
@@ -150,7 +174,9 @@ class _Reader:
             keys = ", ".join(self.text_keys)
             raise invalid(f"no text in {keys}; expected a string, got {describe_type(text)}", text_key)
         fields = {key: value for key, value in item.items() if key not in (text_key, self.score_key)}
-        return Row(text, {STREAM: item.get(self.score_key)} if self.score_key else {}, fields, line)
+        score = item.get(self.score_key)
+        score = parse_number(score) if isinstance(score, str) else score
+        return Row(text, {STREAM: score} if self.score_key else {}, fields, line)
 
 
 def _find_id_key(container: dict[str, Any]) -> str:
@@ -158,40 +184,61 @@ def _find_id_key(container: dict[str, Any]) -> str:
     return next((key for key in ID_KEYS if isinstance(value := container.get(key), str) and value), "")
 
 
-def _locate_lists(source: Source, file: str) -> Iterator[tuple[int | None, LocatedList | FormatError]]:
-    """Yield each list and the number of its line, or None if the file is one document over several lines."""
-    documents = open_documents(source, file)
-    if isinstance(documents, JsonStream):
-        yield from ((None, found) for found in _stream_lists(documents))
-        documents.expect_end()
-        return
-    for line, document in documents:
-        if isinstance(document, FormatError):
-            yield line, document
-        else:
-            yield from ((line, found) for found in _find_lists(document, f"{line}."))
+def _locate_lists(document: Document) -> Iterator[LocatedList]:
+    """Yield each list of a document."""
+    is_first_of_several = document.line is None and document.is_only
+    prefix = "" if is_first_of_several else f"{document.label}."
+    yield from (found._replace(line=document.line) for found in _stream_lists(document.cursor, prefix))
 
 
-def _stream_lists(document: JsonStream, path: str = "", depth: int = 0) -> Iterator[LocatedList]:
+def _stream_lists(cursor: JsonCursor, path: str, depth: int = 0) -> Iterator[LocatedList]:
     """Yield the lists of the next value, reading its outer arrays element by element."""
-    if document.peek() == "[" and depth < MAX_STREAMED_DEPTH:
-        for index in document.read_elements():
-            yield from _stream_lists(document, f"{path}[{index}]", depth + 1)
-    elif document.peek() == "{" and depth == 0:
+    if cursor.peek() == "[" and depth < MAX_STREAMED_DEPTH:
+        for index in cursor.read_elements():
+            yield from _stream_lists(cursor, f"{path}[{index}]", depth + 1)
+    elif cursor.peek() == "{" and depth == 0:
         container: dict[str, Any] = {}
-        for key in document.read_members():
-            if document.peek() != "[" or key in LIST_KEYS:
-                container[key] = document.read_value()
+        is_found = False
+        for key in cursor.read_members():
+            if cursor.peek() != "[" or key in LIST_KEYS:
+                container[key] = cursor.read_value()
                 continue
             container[key] = []
-            for index in document.read_elements():
-                element = document.read_value()
-                lists = list(_find_lists(element, f"{key}[{index}]"))
+            for index in cursor.read_elements():
+                element = cursor.read_value()
+                lists = list(_find_lists(element, _extend_path(path, f"{key}[{index}]")))
+                is_found = is_found or bool(lists)
                 container[key] += [] if lists else [element]
-                yield from lists
-        yield from _find_lists(container, path)
+                if not _is_interim(container):
+                    yield from lists
+        yield from _find_lists_or_text(container, path, is_found)
     else:
-        yield from _find_lists(document.read_value(), path)
+        yield from _find_lists_or_text(cursor.read_value(), path, is_inside=depth > 0)
+
+
+def _find_lists_or_text(
+    value: Any, path: str, is_found: bool = False, is_inside: bool = False
+) -> Iterator[LocatedList]:
+    """Yield the lists of a document, or its text if it has no list.
+
+    Args:
+        is_found: Whether lists of the document have been found before.
+        is_inside: Whether the document is an element of an array, where other things may have a text.
+    """
+    for found in _find_lists(value, path):
+        is_found = True
+        yield found
+    if is_found or not isinstance(value, dict) or _is_interim(value):
+        return
+    for holder_path, holder in ((path, value), (_extend_path(path, "results"), value.get("results"))):
+        transcripts = holder.get(TRANSCRIPTS_KEY) if isinstance(holder, dict) else None
+        if isinstance(transcripts, list) and transcripts:
+            for index, item in enumerate(transcripts):
+                place = _extend_path(holder_path, f"{TRANSCRIPTS_KEY}[{index}]")
+                yield LocatedList(place, {}, [item])
+            return
+    if isinstance(value.get("text"), str) and (not is_inside or isinstance(value.get("result"), list)):
+        yield LocatedList(_extend_path(path, "text"), {}, [value])
 
 
 def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
@@ -203,10 +250,35 @@ def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
             stack.pop()
             continue
         if isinstance(value, dict):
+            if _is_interim(value):
+                continue
             for key in LIST_KEYS:
-                if isinstance(value.get(key), list):
-                    yield LocatedList(_extend_path(path, key), value, value[key])
+                items = value.get(key)
+                if isinstance(items, list) and not _is_of_words(items, value):
+                    yield LocatedList(_extend_path(path, key), value, items)
         stack.append(_nested_values(path, value))
+
+
+def _is_interim(value: dict[str, Any]) -> bool:
+    """Whether a result is not final, so that another one with the same words follows.
+
+    Google writes ``stability`` in interim results only, and leaves out the false ``isFinal``.
+    """
+    if any(value.get(key) is False for key in FINAL_KEYS) or any(value.get(k) is True for k in PARTIAL_KEYS):
+        return True
+    return "stability" in value and not any(value.get(key) for key in FINAL_KEYS)
+
+
+def _is_of_words(items: list[Any], container: dict[str, Any]) -> bool:
+    """Whether alternatives are those of one word, or have no text besides their words."""
+    if items and all(isinstance(item, str) for item in items):
+        return any(isinstance(container.get(key), str) for key in WORD_KEYS)
+    return bool(items) and all(
+        isinstance(item, dict)
+        and any(key in item for key in WORD_KEYS)
+        and not any(key in item for key in (*TEXT_KEYS, "message"))
+        for item in items
+    )
 
 
 def _nested_values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -243,12 +315,13 @@ def writer(target: str | Path) -> Iterator[Write]:
             id_key = ID_KEYS[0] if ID_KEYS[1] in nbest.fields else ID_KEYS[1]
             if nbest.id in written:
                 raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            reserved = (*LIST_KEYS, ID_KEYS[0])
+            reserved = (REFERENCE_KEY, *LIST_KEYS, ID_KEYS[0])
             if nbest.fields.keys() & {*reserved}:
                 message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
                 raise InvalidList(message, list_id=nbest.id, field="fields")
             alternatives = [_build_alternative(nbest, index) for index in range(len(nbest.hypotheses))]
-            record = {id_key: nbest.id, "alternatives": alternatives, **nbest.fields}
+            reference = {} if nbest.reference is None else {REFERENCE_KEY: nbest.reference}
+            record = {id_key: nbest.id, "alternatives": alternatives, **reference, **nbest.fields}
             stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
             written.add(nbest.id)
 
@@ -268,7 +341,18 @@ def _build_alternative(nbest: NBestList, index: int) -> dict[str, Any]:
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file or folder has this format, or an empty string."""
     has_suffix = not sample.is_folder or any(name.endswith(SUFFIX) for name in sample.names)
-    if not has_suffix or not sample.first.startswith(("{", "[")) or whisper.OWN_KEYS.search(sample.text):
+    if not has_suffix or whisper.looks_like(sample):
         return ""
-    match = re.search(rf'"({"|".join(LIST_KEYS)})"\s*:\s*\[', sample.text)
-    return f"JSON with an array {match[1]!r}" if match else ""
+    for document in sample.documents:
+        first = document[0] if isinstance(document, list) and document else document
+        if isinstance(first, dict) and first.keys() & OTHER_KEYS:
+            continue
+        if found := next(_find_lists(document, ""), None):
+            return f"JSON with an array {found.path.rpartition('.')[2]!r}"
+        if found := next(_find_lists_or_text(document, ""), None):
+            key = found.path.rpartition(".")[2].partition("[")[0]
+            if key == TRANSCRIPTS_KEY or isinstance(document.get("result"), list):
+                return f"JSON with a {key!r} of a speech service"
+        elif isinstance(document, dict) and isinstance(document.get("partial"), str):
+            return "JSON with the 'partial' results of vosk"
+    return ""

@@ -15,10 +15,17 @@ VERSION = 1
 
 
 def read_header(source: Source, names: FieldMap) -> str:
-    """Return the header line of a file; an empty string if its first line is a list or cannot be read."""
+    """Return the header line of a file; an empty string if its first line is a list or cannot be read.
+
+    Raises:
+        FormatError: If the file is an array, whose lines are no lists.
+    """
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
             return ""
+        if text.lstrip().startswith("["):
+            message = "a JSON array cannot be divided at its lines; give --format json"
+            raise FormatError(message, file=source_name(source))
         if text.strip():
             try:
                 has_header = is_header(parse_object(text, source_name(source), line), names)
@@ -33,7 +40,7 @@ def is_header(record: dict[str, Any], names: FieldMap) -> bool:
     return "format" in record and names.hypotheses not in record
 
 
-def parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int) -> dict[str, Units]:
+def parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int | None) -> dict[str, Units]:
     """Return the units that the header declares, by stream name."""
 
     def invalid(message: str, field: str = "") -> FormatError:

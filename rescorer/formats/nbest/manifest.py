@@ -4,9 +4,9 @@
      "pred_text": "the see was calm", "beams": [["the see was calm", -3.1], ["the sea was calm", -3.4]]}
 
 ``examples/asr/transcribe_speech.py`` and ``speech_to_text_eval.py`` write one line per recording, or per part
-of one: ``text`` is its reference, ``pred_text`` the best hypothesis, and ``beams`` has all hypotheses with their
-natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its only
-hypothesis.
+of one: ``text`` is its reference, ``pred_text`` the best hypothesis, and ``beams`` has all hypotheses with
+their natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its
+only hypothesis.
 
 Lines have no ids. The id of a list is the name of its audio file without folder and suffix, followed by the
 ``offset`` if the line is a part of the file that does not begin with it: ``u1``, ``u1-12.5``.
@@ -15,17 +15,18 @@ Lines have no ids. The id of a list is the name of its audio file without folder
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import InputError, InvalidList
 from rescorer.formats.common import DUPLICATE_ID, Row, Write, add_location, build_list
-from rescorer.formats.io.json_records import describe_type, parse_object
+from rescorer.formats.io.json_records import describe_type, parse_value
 from rescorer.formats.io.sniff import Sample
-from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.io.text_io import Source, open_output, source_name
+from rescorer.formats.json_documents.documents import Document, read_documents
 from rescorer.types import NBestList
 
 FORMAT = "manifest"
@@ -62,31 +63,40 @@ def find_id(record: Mapping[str, Any], number: int) -> str:
 
 
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the list of each line, with the stream ``first_pass`` if it has beams with scores.
+    """Yield the list of each line or object, with the stream ``first_pass`` if it has beams with scores.
 
     Raises:
         FormatError: If the source cannot be opened.
     """
     file = source_name(source)
     seen: set[str] = set()
-    for line, text in read_lines(source):
-        if isinstance(text, FormatError):
-            yield text
-        elif text.strip():
+    positions = count(1)
+
+    def read(document: Document) -> Iterator[NBestList | InputError]:
+        cursor = document.cursor
+        for _ in cursor.read_elements() if cursor.peek() == "[" else range(bool(cursor.peek())):
+            record, position = cursor.read_value(), next(positions)
             try:
-                record = parse_object(text, file, line)
-                list_id = find_id(record, line)
-                if list_id in seen:
-                    raise InvalidList(DUPLICATE_ID, list_id=list_id)
-                seen.add(list_id)
-                yield _parse_list(record, list_id, file, line)
+                yield _read_record(record, document.line or position, seen, file, document.line)
             except InvalidList as error:
-                yield add_location(error, file, line)
-            except FormatError as error:
-                yield error
+                yield add_location(error, file, document.line)
+
+    return read_documents(source, file, read, parse_value, prefers_lines=True)
 
 
-def _parse_list(record: dict[str, Any], list_id: str, file: str, line: int) -> NBestList | InvalidList:
+def _read_record(
+    record: Any, number: int, seen: set[str], file: str, line: int | None
+) -> NBestList | InvalidList:
+    if not isinstance(record, dict):
+        raise InvalidList(f"expected a JSON object, got {describe_type(record)}", list_id=str(number))
+    list_id = find_id(record, number)
+    if list_id in seen:
+        raise InvalidList(DUPLICATE_ID, list_id=list_id)
+    seen.add(list_id)
+    return _parse_list(record, list_id, file, line)
+
+
+def _parse_list(record: dict[str, Any], list_id: str, file: str, line: int | None) -> NBestList | InvalidList:
     texts = {}
     for key in (REFERENCE_KEY, PREDICTION_KEY, GROUP_KEY):
         texts[key] = record.get(key)
@@ -114,7 +124,7 @@ def _parse_list(record: dict[str, Any], list_id: str, file: str, line: int) -> N
     )
 
 
-def _parse_beam(beam: Any, list_id: str, index: int, line: int) -> Row:
+def _parse_beam(beam: Any, list_id: str, index: int, line: int | None) -> Row:
     """Parse a pair of text and score, or a text without a score."""
     pair = beam if isinstance(beam, list) else [beam]
     if not 1 <= len(pair) <= 2 or not isinstance(pair[0], str):
@@ -158,8 +168,8 @@ def writer(target: str | Path) -> Iterator[Write]:
 
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    if sample.is_folder or "hypotheses" in sample.record:
-        return ""
-    has_audio = re.search(rf'"{AUDIO_KEY}"\s*:', sample.text) or PREDICTION_KEY in sample.record
-    match = re.search(rf'"({BEAMS_KEY}|{PREDICTION_KEY})"\s*:', sample.text)
-    return f"a manifest of NeMo, with {match[1]!r}" if match and has_audio else ""
+    for record in () if sample.is_folder else sample.documents:
+        if isinstance(record, dict) and record.keys() & {AUDIO_KEY, PREDICTION_KEY}:
+            key = next((key for key in (BEAMS_KEY, PREDICTION_KEY) if key in record), "")
+            return f"a manifest of NeMo, with {key!r}" if key else ""
+    return ""

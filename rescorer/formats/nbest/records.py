@@ -10,11 +10,17 @@ from rescorer.formats.common import add_location, stream_names
 from rescorer.formats.conversation_fields import parse_phrases, parse_utterances
 from rescorer.formats.field_map import FieldMap
 from rescorer.formats.io.json_records import describe_type
+from rescorer.formats.nbest.known_fields import (
+    STREAM,
+    explain_missing_hypotheses,
+    explain_missing_id,
+    explain_missing_text,
+    find_names,
+    is_pair,
+    take_scores,
+)
 from rescorer.formats.score_units import NATURAL, Units, stream_to_nats
 from rescorer.types import Hypothesis, NBestList
-
-MAX_FIELDS_IN_MESSAGE = 8
-"""Maximum number of field names that the error about a missing field mentions."""
 
 
 def parse_record(
@@ -23,7 +29,8 @@ def parse_record(
     declared: Mapping[str, Units],
     group_of: Callable[[str], str] | None,
     file: str,
-    line: int,
+    line: int | None,
+    number: str = "",
 ) -> NBestList | InvalidList:
     """Build a list from a record, or return the error with its place.
 
@@ -31,10 +38,11 @@ def parse_record(
         names: Names of the fields of the record; those that it does not name become the list's fields.
         declared: Units of streams, as the file declares them.
         group_of: Function that returns the group for the id of a list without one.
-        line: 1-based number of the line or row.
+        line: 1-based number of the line or row, if it has one.
+        number: What is the id of a list without one, if that is not its line.
     """
     try:
-        return _parse_list(record, names, declared, group_of, line)
+        return _parse_list(record, find_names(record, names), declared, group_of, number or str(line))
     except InvalidList as error:
         return add_location(error, file, line)
 
@@ -44,25 +52,20 @@ def _parse_list(
     names: FieldMap,
     declared: Mapping[str, Units],
     group_of: Callable[[str], str] | None,
-    line: int,
+    number: str,
 ) -> NBestList:
     """Build a list from ``record``. Pops the known fields; the remaining ones become the list's fields."""
-    list_id = str(line)
-    if names.id:
-        list_id = _check_text(_id_to_text(record.pop(names.id, None)), names.id, "", required=True)
     if names.hypotheses not in record:
-        others = ", ".join([*record][:MAX_FIELDS_IN_MESSAGE]) or "none"
-        message = (
-            f"missing; if the field has another name, give --map hypotheses=FIELD (other fields: {others})"
-        )
-        raise InvalidList(message, list_id=list_id, field=names.hypotheses)
+        given = record.get(names.id)
+        list_id = str(given) if isinstance(given, (str, int)) else number
+        raise InvalidList(explain_missing_hypotheses(record, names), list_id=list_id, field=names.hypotheses)
+    list_id = _parse_id(record, names.id) if names.id else number
     items = record.pop(names.hypotheses)
     if not isinstance(items, list) or not items:
         message = f"expected a non-empty array, got {describe_type(items)}"
         raise InvalidList(message, list_id=list_id, field=names.hypotheses)
     hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
-    if not columns:
-        _check_no_parallel_scores(record, names, len(items), list_id)
+    columns = columns or take_scores(record, names, len(items), list_id)
     group = _check_text(record.pop(names.group, None), names.group, list_id)
     if not group and group_of is not None:
         group = group_of(list_id)
@@ -77,22 +80,6 @@ def _parse_list(
         phrases=parse_phrases(record.pop(names.phrases, None), names.phrases, list_id),
         fields=record,
     )
-
-
-def _check_no_parallel_scores(record: dict[str, Any], names: FieldMap, n: int, list_id: str) -> None:
-    """Raise InvalidList if scores are in an array beside the hypotheses, where nothing reads them.
-
-    Args:
-        record: the fields of the list.
-        n: number of hypotheses.
-    """
-    for name in filter(None, (names.scores, *(stream.field for stream in names.streams.values()))):
-        found = record.get(name)
-        columns = found.values() if isinstance(found, dict) else [found]
-        if any(isinstance(column, list) and len(column) == n for column in columns):
-            example = f'{{"{names.text}": "a b", "scores": {{"acoustic": -310.2}}}}'
-            message = f"beside the hypotheses; expected the scores of each inside it: {example}"
-            raise InvalidList(message, list_id=list_id, field=name)
 
 
 Columns = dict[str, list[Any]]
@@ -138,13 +125,17 @@ def _parse_hypothesis(
     """Return a hypothesis and its unconverted scores by stream name."""
     if isinstance(item, str):
         return Hypothesis(item), {}
+    if is_pair(item):
+        return Hypothesis(item[0]), {STREAM: item[1]}
     if not isinstance(item, dict):
         message = f"expected an object or a string, got {describe_type(item)}"
+        if isinstance(item, list) and item and all(isinstance(token, int) for token in item):
+            message += " of token ids; decode them first (`processor.batch_decode`, skip_special_tokens=True)"
         raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.hypotheses)
-    text = item.pop(names.text, None)
-    if not isinstance(text, str):
-        message = f"expected a string, got {describe_type(text)}"
+    if not isinstance(item.get(names.text), str):
+        message = explain_missing_text(item, names.text)
         raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.text)
+    text = item.pop(names.text)
     scores = item.pop(names.scores, None) if names.scores else None
     if scores is None:
         scores = {}
@@ -185,16 +176,19 @@ def _convert_streams(
     return streams
 
 
-def _id_to_text(value: Any) -> Any:
-    """Convert an integer id to text; many files number their lists. Other values are returned unchanged."""
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+def _parse_id(record: dict[str, Any], name: str) -> str:
+    """Take the id out of a record; an integer becomes text, since many files number their lists."""
+    value = record.pop(name, None)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value:
+        hint = explain_missing_id(record) if value is None else ""
+        raise InvalidList(f"expected a non-empty string, got {describe_type(value)}{hint}", field=name)
+    return value
 
 
-def _check_text(value: Any, field: str, list_id: str, required: bool = False) -> Any:
-    """Return ``value`` if it is a string, or None if it is missing and not required."""
-    if value is None and not required:
-        return None
-    if not isinstance(value, str) or (required and not value):
-        expected = "a non-empty string" if required else "a string"
-        raise InvalidList(f"expected {expected}, got {describe_type(value)}", list_id=list_id, field=field)
+def _check_text(value: Any, field: str, list_id: str) -> Any:
+    """Return ``value`` if it is a string, or None if it is missing."""
+    if not isinstance(value, str | None):
+        raise InvalidList(f"expected a string, got {describe_type(value)}", list_id=list_id, field=field)
     return value

@@ -1,8 +1,8 @@
 r"""Read references and speaker groups by utterance id.
 
 References are lines ``words (id)`` (NIST trn), ``id words`` (Kaldi's ``text``), ``id<TAB>text`` (further
-columns are ignored) or JSON, one object per line or one array of objects; lines that are blank or comments
-(``;;``) do not count. The trn format is that of sclite:
+columns are ignored) or JSON, one object per line or one array of objects, which may be segments of meeteval;
+lines that are blank or comments (``;;``) do not count. The trn format is that of sclite:
 https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm. Groups are JSON or Kaldi's ``utt2spk``.
 """
 
@@ -16,6 +16,7 @@ from typing import Any
 from rescorer.errors import FormatError
 from rescorer.formats.io.json_records import describe_type, parse_object
 from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
+from rescorer.formats.json_documents import seglst
 from rescorer.formats.nist.trn_ctm import COMMENT, parse_trn
 
 Entry = tuple[int, str, str]
@@ -110,7 +111,11 @@ def _parse_pair(text: str) -> tuple[str, str] | None:
 
 
 def _parse_json(lines: list[tuple[int, str]], file: str, id_field: str, value_field: str) -> Iterator[Entry]:
-    for line, record in _parse_records(lines, file):
+    records = list(_parse_records(lines, file))
+    if records and seglst.is_segment(records[0][1]) and id_field not in records[0][1]:
+        yield from seglst.read_entries(records, file, value_field)
+        return
+    for line, record in records:
         for field in (id_field, value_field):
             if not isinstance(record.get(field), str):
                 kind = describe_type(record.get(field))
