@@ -95,7 +95,7 @@ def check_write(write: Path | None, ngrams: list[Path]) -> None:
         raise ConfigError("--write interpolates n-gram models; give at least two of them with --ngram")
     for path in ngrams:
         check_no_pipe(path)
-        if path.exists() and not contains_words(path):
+        if not contains_words(path):
             raise ConfigError(
                 f"{path}: --write cannot read KenLM binaries; give the model's ARPA file or table"
             )

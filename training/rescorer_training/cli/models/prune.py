@@ -85,7 +85,7 @@ class CriterionOptions:
 
 @expand_options
 def prune_command(
-    model: Annotated[Path, typer.Argument(help="ARPA file to prune, gzip or plain, or n-gram table.")],
+    model: Annotated[Path, typer.Argument(help="ARPA file to prune, or n-gram table.")],
     output: Annotated[
         Path,
         typer.Option(
@@ -111,8 +111,8 @@ def prune_command(
     """
     check_model_output("-o", output)
     check_no_pipe(model)
-    if not model.exists() or not contains_words(model):
-        raise ConfigError(f"{model}: expected an ARPA file, gzip or plain, or an n-gram table")
+    if not contains_words(model):
+        raise ConfigError(f"{model}: is a KenLM binary; give the ARPA file that it was made from")
     chosen = choose_normaliser(normaliser, [model])
     whole = load_backoff_model(model, "reading")
     backward = is_backward(model)
