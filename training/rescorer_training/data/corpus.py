@@ -7,6 +7,7 @@ lines without canonical words are skipped. For backward models, the words of eac
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -23,6 +24,8 @@ MAX_BUFFERED_IDS = 4_000_000
 """Number of word ids to collect in a list before they go to disk or into an array (16 MB)."""
 SENTENCE_END = 0
 """Number with which ``number_words`` closes every sentence."""
+MARK = re.compile(r"(?<!\S)(?:[^\w\s]+|[\[(<]\S*[\])>])(?!\S)")
+"""A token of symbols only, or in brackets, which a normaliser may drop."""
 LINES_PER_REPORT = 10_000
 """Number of lines between two progress reports."""
 
@@ -70,6 +73,22 @@ def count_words(
     for words in read_sentences(paths, normaliser, progress):
         counts.update(words)
     return counts
+
+
+def count_words_and_marks(
+    paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
+) -> tuple[Counter[str], Counter[str]]:
+    """Count each canonical word, and each mark of which the normaliser leaves nothing."""
+    counts, marks = Counter[str](), Counter[str]()
+    with track(progress, "lines") as task:
+        for path in paths:
+            for number, line in enumerate(read_lines(path), start=1):
+                if number % LINES_PER_REPORT == 0:
+                    task.advance(LINES_PER_REPORT)
+                counts.update(normaliser.normalise(line))
+                marks.update(MARK.findall(line))
+    dropped = {mark: count for mark, count in marks.items() if not normaliser.normalise(mark)}
+    return counts, Counter(dropped)
 
 
 def encode_text(
