@@ -39,8 +39,8 @@ class UntunedWeights:
         scores = ", ".join(map(repr, self.streams))
         return (
             f"weights {self.name!r} were never tuned, and the scores {scores} look like those of an "
-            f"end-to-end model ({self.nats_per_word:.2g} nats per word): it has a language model inside, and an untuned "
-            "weight of another can triple its errors"
+            f"end-to-end model ({self.nats_per_word:.2g} nats per word): it has a language model inside, and "
+            "an untuned weight of another can triple its errors"
         )
 
 
