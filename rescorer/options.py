@@ -86,6 +86,8 @@ def _read_weights(name: str, value: Any) -> Weighting:
     if isinstance(value, Path):
         return load_weights(value)
     if isinstance(value, Mapping):
+        if set(value) == {"name"}:
+            raise ConfigError(f"weights has only a name; did you mean weights={quote(str(value['name']))}?")
         return parse_weights(value)
     _refuse(name, value, 'Weights, the name of a set of the bundle such as "default", or None')
 

@@ -149,7 +149,8 @@ def rescore(
     shards.check_unset()
     rejects_path = written.rejects or (None if is_stream(output) else Path(f"{output}.rejects"))
     check_paths(sources, output, rejects_path)
-    lists = check_first_lists(answers.lists.read(sources), weights, answers.lists, sources[0], to)
+    warnings: list[str] = []
+    lists = check_first_lists(answers.lists.read(sources), weights, answers.lists, sources[0], to, warnings)
     with ExitStack() as stack:
         rescorer = stack.enter_context(
             open_rescorer(load, processes or count_cpus(), machine.threads, machine.batch_words)
@@ -159,18 +160,19 @@ def rescore(
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not display.quiet and sys.stderr.isatty(), sources))
         summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
-    finish(summary, f"see {rejects_path}" if rejects_path else "", display)
+    finish(summary, f"see {rejects_path}" if rejects_path else "", display, warnings)
 
 
-def finish(summary: FileSummary, see: str, display: DisplayOptions) -> None:
+def finish(summary: FileSummary, see: str, display: DisplayOptions, warnings: Sequence[str] = ()) -> None:
     """Print what was done, and end the command with the exit code that says whether lists were rejected.
 
     Args:
         see: says where the rejected lists are, if they are in a file.
+        warnings: what was warned about the weights before, for JSON.
     """
     warn_if_order_is_reversed(summary)
     if display.as_json or not display.quiet:
-        print_summary(summary, see, as_json=display.as_json)
+        print_summary(summary, see, warnings, as_json=display.as_json)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -205,10 +207,11 @@ def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) 
         check_not_an_input("--rejects", rejects_path, files)
 
 
-def print_summary(summary: FileSummary, see: str, *, as_json: bool) -> None:
+def print_summary(summary: FileSummary, see: str, warnings: Sequence[str] = (), *, as_json: bool) -> None:
     """Print one line to stderr."""
     if as_json:
-        typer.echo(json.dumps(summary.to_dict()), err=True)
+        noted = {"warnings": list(warnings)} if warnings else {}
+        typer.echo(json.dumps(summary.to_dict() | noted, ensure_ascii=False), err=True)
         return
     see = f" ({see})" if see and summary.rejected else ""
     typer.echo(

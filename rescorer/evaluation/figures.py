@@ -9,8 +9,22 @@ from rescorer.evaluation.error_rate.report import PERCENT_DECIMALS, to_percent
 from rescorer.evaluation.statistics.bootstrap import MIN_UNITS_FOR_INTERVAL, Gain, Interval
 
 UNKNOWN = "-"
+MAX_NUMBER_CHARS = 12
+"""Longest number in a table or a message; what is larger is shown as a power of ten."""
 MIN_P = 0.001
 """Smaller p-values are shown as less than this."""
+
+
+def format_size(value: float, decimals: int = PERCENT_DECIMALS) -> str:
+    """Fixed decimals with commas; a power of ten if that takes more than ``MAX_NUMBER_CHARS`` characters.
+
+    >>> format_size(-1234.5), format_size(-1.8905e40), format_size(1234567890, 0), format_size(math.inf)
+    ('-1,234.50', '-1.89e+40', '1234567890', 'inf')
+    """
+    for text in (f"{value:,.{decimals}f}", f"{value:.{decimals}f}"):
+        if len(text) <= MAX_NUMBER_CHARS:
+            return text
+    return f"{value:.3g}"
 
 
 def format_number(value: float, decimals: int = PERCENT_DECIMALS) -> str:
@@ -23,7 +37,7 @@ def format_number(value: float, decimals: int = PERCENT_DECIMALS) -> str:
     """
     if not math.isfinite(value):
         return UNKNOWN
-    text = f"{value:,.{decimals}f}"
+    text = format_size(value, decimals)
     return text.lstrip("-") if _is_zero(text) else text.replace("-", "−")
 
 

@@ -45,7 +45,7 @@ class TextTotals:
         """exp of the mean -ln P per token; raises FormatError if there are no tokens."""
         if not self.n_tokens:
             raise FormatError("no text to compute the perplexity of")
-        return math.exp(-self.log_probs[model] / self.n_tokens)
+        return to_perplexity(self.log_probs[model], self.n_tokens)
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -53,8 +53,19 @@ class TextTotals:
             "tokens": self.n_tokens,
             "unknown_words": self.n_unknown,
             "log_prob": {name: round(value, 4) for name, value in self.log_probs.items()},
-            "perplexity": {name: round(self.perplexity(name), 3) for name in self.log_probs},
+            "perplexity": {
+                name: round(value, 3) if math.isfinite(value := self.perplexity(name)) else None
+                for name in self.log_probs
+            },
         }
+
+
+def to_perplexity(log_prob: float, n_tokens: int) -> float:
+    """exp of the mean -ln P per token; infinite if it is larger than any number."""
+    try:
+        return math.exp(-log_prob / n_tokens)
+    except OverflowError:
+        return math.inf
 
 
 def sum_scores(scores: Iterable[TextScore]) -> TextTotals:

@@ -6,7 +6,7 @@ starts quickly and stays small.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import TypeVar
@@ -37,6 +37,15 @@ from rescorer.trie import Words
 from rescorer.types import Calibration, NBestList, Weights, WordConfidence
 
 Kind = TypeVar("Kind", bound=Component)
+
+
+def only_name_message(name: str, known: Collection[str]) -> str:
+    """The error for weights of which only the name was set, as by someone who means weights of the bundle."""
+    quoted = f'"{quote(name)[1:-1]}"'
+    message = f"weights has only a name; did you mean weights_name: {quoted} (in Python: weights={quoted})?"
+    if name not in known:
+        message += f" The bundle has: {', '.join(sorted(known))}{did_you_mean(name, sorted(known))}."
+    return f'{message} Language models alone would rank: set lm: {{"mixture": 1}} and a new name for that'
 
 
 class ListRanker:
@@ -72,6 +81,8 @@ class ListRanker:
             return default
         if isinstance(weights, str):
             weights = self._find_weights(weights)
+        else:
+            self._check_name(weights)
         for component in self.components:
             if component.is_weighted(weights):
                 weights = component.complete(weights)
@@ -93,6 +104,14 @@ class ListRanker:
             message = f"no weights are named {quote(name)}; the bundle has: {', '.join(sorted(known))}"
             raise ConfigError(message + did_you_mean(name, sorted(known)))
         return known[name]
+
+    def _check_name(self, weights: Weights) -> None:
+        """Raise ConfigError if nothing but a name was set, and the bundle has other weights of that name."""
+        known = self.bundle.weights.get(weights.name)
+        if known is None or weights != Weights(weights.name):
+            return
+        if weights not in (known, replace(known, mixture={})):
+            raise ConfigError(only_name_message(weights.name, self.bundle.weights))
 
     def _check_components(self, weights: Weights) -> None:
         """Raise ConfigError if weights name a column that no component has."""

@@ -81,6 +81,7 @@ def test_a_score_left_over_is_one_note(run, ngram_bundle, tmp_path):
     source = write(tmp_path / "in.jsonl", *make_lines(*fields))
     command = ("rescore", source, "--bundle", ngram_bundle, "--quiet")
     note = "note: no stream is read from lm_score; `--stream lm_score=lm_score` reads it\n"
+    command = (*command, "-w", "lm:mixture=0.1")
     assert run(*command)[::2] == (0, note)
     assert run(*command, "--stream", "lm_score=lm_score")[::2] == (0, "")
 

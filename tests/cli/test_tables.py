@@ -189,3 +189,22 @@ def test_pipes_are_wide_and_do_not_wrap_text(monkeypatch, capsys):
     monkeypatch.delenv("COLUMNS", raising=False)
     print_out("word " * 60)
     assert len(capsys.readouterr().out.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        ("−18,904,574,813,251,603,322,872.50", "−1.89e+22"),
+        ("1" * 97 + ".25", "1.11e+96"),
+        ("1,234,567,890", "1234567890"),
+        ("999,999,999", "999,999,999"),
+        ("+123456789012.5 ± 3.10", "+123456789012 ± 3.10"),
+        ("20240101123456789", "20240101123456789"),
+        ("u1,234,567,890,123", "u1,234,567,890,123"),
+    ],
+)
+def test_numbers_of_any_size_fit_into_a_column(cell, shown, capsys):
+    table = FoldingTable("name", "value")
+    table.add_row("a", cell)
+    print_out(table)
+    assert capsys.readouterr().out.split("\n")[1].removeprefix("a").strip() == shown

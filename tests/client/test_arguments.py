@@ -104,6 +104,14 @@ def test_refuses_what_is_not_a_list(offline, lists, message):
             getattr(offline, method)(lists)
 
 
+@pytest.mark.parametrize("weights", [Weights("default"), {"name": "default"}])
+def test_refuses_a_name_of_weights_as_weights(both, weights):
+    with pytest.raises((ConfigError, InputError), match=r"has only a name; did you mean .*weights=.default"):
+        both.rescore([make_list()], weights=weights)
+    (answer,) = both.rescore([make_list()], weights=Weights("mine"))
+    assert "acoustic" in answer.hypotheses[0].components
+
+
 @pytest.mark.parametrize(
     ("options", "error_type", "message"),
     [

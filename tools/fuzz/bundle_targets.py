@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from rescorer.bundle import read_manifest, read_normaliser
-from rescorer.lm.files.arpa import starts_like_arpa
+from rescorer.lm.files.arpa import has_arpa_header
 from rescorer.lm.files.arpa_ngrams import read_arpa
 from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.lm.files.network_config import NetworkConfig
@@ -49,7 +49,7 @@ def read_network(folder: Path) -> Iterator[object]:
 def read_ngram(folder: Path) -> Iterator[object]:
     """Read an ARPA file, or the header of a KenLM binary."""
     with open_regular(folder / "u1") as stream:
-        yield read_arpa(stream) if starts_like_arpa(stream) else read_kenlm_header(stream)
+        yield read_arpa(stream) if has_arpa_header(stream) else read_kenlm_header(stream)
 
 
 def read_settings(folder: Path) -> Iterator[object]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -57,9 +58,10 @@ def evaluate(
     check_export(export)
     rescorer = models.load(options.bundle) if options.bundle else None
     check_system(analysis.system, files, rescorer, options)
-    evaluation = evaluate_files(files, options, rescorer).evaluation
+    run = evaluate_files(files, options, rescorer)
+    evaluation = run.evaluation
     evaluation.compare(analysis.own_lists)
-    _show(evaluation, analysis, as_json)
+    _show(evaluation, analysis, list(run.warnings.values()), as_json=as_json)
     if export is not None:
         export_rows(evaluation, export)
     rescored = {name: item.row.report for name, _, item in evaluation.named_results() if item.row.is_rescored}
@@ -68,14 +70,16 @@ def evaluate(
         raise typer.Exit(SOME_REJECTED)
 
 
-def _show(evaluation: Evaluation, analysis: AnalysisOptions, as_json: bool) -> None:
+def _show(
+    evaluation: Evaluation, analysis: AnalysisOptions, warnings: Sequence[str], *, as_json: bool
+) -> None:
     parts, system = evaluation.parts, analysis.system
     if not as_json:
         print_evaluation(evaluation, analysis.by_group)
     analyses = [(part, evaluation.analyse(part, system)) for part in parts] if analysis.errors else []
     aligned = [(part, evaluation.align(part, system)) for part in parts] if analysis.alignments else []
     if as_json:
-        data = evaluation.to_dict()
+        data = evaluation.to_dict() | ({"warnings": warnings} if warnings else {})
         if analysis.errors:
             data["errors"] = [{"file": part.label, **found.to_dict()} for part, found in analyses]
         if analysis.alignments:

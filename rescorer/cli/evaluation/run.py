@@ -14,7 +14,13 @@ from rescorer.cli.options.evaluation.inputs import EvaluationOptions
 from rescorer.cli.options.evaluation.scoring import collect_lists, make_list_reader
 from rescorer.cli.options.phrases import PhraseOptions
 from rescorer.cli.options.selection import warn_if_tuned_otherwise
-from rescorer.cli.options.weights import WeightOptions, check_streams, parse_first_pass, warn_of_unread_lists
+from rescorer.cli.options.weights import (
+    WeightOptions,
+    check_streams,
+    parse_first_pass,
+    warn_if_untuned,
+    warn_of_unread_lists,
+)
 from rescorer.cli.output import SEE_JSON
 from rescorer.cli.render.evaluation.false_alarms import describe_over_boosting
 from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
@@ -120,6 +126,8 @@ def evaluate_files(files: Sequence[str], options: EvaluationOptions, rescorer: R
         weights = options.weights.resolve(rescorer.bundle.weights)
         printed.add(check_streams(lists, weights, options.lists, file, printed))
         warn_if_tuned_otherwise(weights, selection)
+        if not any(run.warnings.values()) and (line := warn_if_untuned(lists, weights)):
+            run.warnings[file] = line
         if options.tune:
             options.lists.check_groups(lists)
         run.add_scored_file(file, lists, rescorer, weights, with_tuning=options.tune)

@@ -17,6 +17,7 @@ from rescorer.cli.options.evaluation.score_cache import ModelOptions
 from rescorer.cli.options.evaluation.scoring import collect_lists
 from rescorer.cli.options.models import BundleOption
 from rescorer.cli.options.selection import SelectionOptions
+from rescorer.cli.options.weights import warn_if_untuned
 from rescorer.cli.output import SEE_JSON, SOME_REJECTED, Rejections, check_output_path, warn_about_tuning
 from rescorer.cli.render.evaluation.error_rates import render_error_rates, warn_if_worse
 from rescorer.cli.render.evaluation.false_alarms import (
@@ -109,6 +110,7 @@ def tune(
     lists = collect_lists(read_lists(files), rejected)
     options.lists.check_groups(lists)
     options.check_streams(lists, start, files[0])
+    untuned = warn_if_untuned(lists, start)
     scored, errors = options.score(rescorer, lists, start)
     for error in errors:
         rejected.add(error)
@@ -127,7 +129,7 @@ def tune(
     rows = _report_rows(tuning)
     written = _write_weights(tuned, report, scored, options.selection)
     if as_json:
-        _print_json(tuning, report, rows, force, rejected)
+        _print_json(tuning, report, rows, force, rejected, [untuned] if untuned else [])
     else:
         print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
         if bound:
@@ -182,7 +184,12 @@ def _report_rows(tuning: Tuning) -> dict[str, Report]:
 
 
 def _print_json(
-    tuning: Tuning, report: TuningReport, rows: dict[str, Report], force: bool, rejected: Rejections
+    tuning: Tuning,
+    report: TuningReport,
+    rows: dict[str, Report],
+    force: bool,
+    rejected: Rejections,
+    warnings: Sequence[str],
 ) -> None:
     bound = tuning.phrase_bound
     alarms = false_alarms_to_dict(bound, tuning.count_false_alarms()) if bound else None
@@ -192,6 +199,7 @@ def _print_json(
         "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
         "unit": tuning.scored[0].evaluated.unit,
         **({"false_alarms": alarms} if alarms else {}),
+        **({"warnings": warnings} if warnings else {}),
         "rejected": len(rejected),
         "rejected_lists": rejected.reasons,
     }

@@ -17,6 +17,7 @@ from rescorer.formats.json_documents import speech_services
 from rescorer.formats.registry import choose
 from rescorer.preparation.unread_lists import find_unread_lists
 from rescorer.preparation.unread_scores import UnreadField, find_unread_fields, name_fields
+from rescorer.preparation.untuned_weights import find_untuned_weights
 from rescorer.storage.urls import as_local
 from rescorer.types import NBestList, Weights
 
@@ -110,6 +111,15 @@ def describe_scores(given: Input) -> str:
         return f"streams: {', '.join(streams)}"
     names = name_fields(given.unread())
     return f"no scores at all; the hypotheses have numbers in: {names}" if names else "no scores at all"
+
+
+def advise_tuning(lists: Sequence[NBestList], weights: Weights) -> str:
+    """A warning about weights that were never tuned for scores like an end-to-end model's; else empty."""
+    found = find_untuned_weights(lists, weights)
+    if found is None:
+        return ""
+    without = " ".join(f"-w {shlex.quote(f'lm:{name}=0')}" for name, weight in weights.lm.items() if weight)
+    return f"{found.describe()}. Rank by the scores alone, `{without}`; {TUNE}"
 
 
 def rank_by(weights: Weights, stream: str) -> str:

@@ -17,6 +17,7 @@ from rescorer.cli.options.stream_advice import (
     advise_field,
     advise_own_score,
     advise_start,
+    advise_tuning,
     describe_scores,
     describe_unread,
 )
@@ -158,11 +159,19 @@ def _replace_checked(weights: Weights, label: str, **fields: object) -> Weights:
 
 
 def check_first_lists(
-    lists: Lists, weights: Weights, options: ListInputOptions, source: str, to: str
+    lists: Lists,
+    weights: Weights,
+    options: ListInputOptions,
+    source: str,
+    to: str,
+    warnings: list[str] | None = None,
 ) -> Lists:
     """Check the first lists against the weights and the output format, then yield all lists.
 
-    Warns on stderr if the weights use no stream of the lists.
+    Warns on stderr if the weights use no stream of the lists, or were never tuned for such scores.
+
+    Args:
+        warnings: gets what was warned about untuned weights.
 
     Raises:
         ConfigError: as in ``check_streams`` and ``check_writable``.
@@ -176,7 +185,17 @@ def check_first_lists(
         message = f"use no score of the lists ({', '.join(names)}): language models alone decide the ranking"
         advice = advise_own_score(given, weights)
         typer.echo(f"warning: weights {weights.name!r} {message}; {advice}", err=True)
+    line = warn_if_untuned(good, weights)
+    if line and warnings is not None:
+        warnings.append(line)
     return itertools.chain(first, lists)
+
+
+def warn_if_untuned(lists: Sequence[NBestList], weights: Weights) -> str:
+    """Warn on stderr if weights were never tuned for scores like those of the lists; return the text."""
+    if line := advise_tuning(lists[:N_CHECKED_LISTS], weights):
+        typer.echo(f"warning: {line}", err=True)
+    return line
 
 
 def check_streams(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,12 +13,15 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from rescorer.evaluation.figures import MAX_NUMBER_CHARS, format_size
+
 PIPE_WIDTH = 160
 """Columns assumed if the output is neither a terminal nor given a width by the variable COLUMNS."""
 GAP = 2
 """Spaces between columns."""
 MAX_TEXT_WIDTH = 96
 """Longest line of text in a grid; longer ones are hard to read."""
+LONG_NUMBER = re.compile(r"(?<![\w.,])([+−-]?)(\d[\d,]*(?:\.\d+)?)(?![\w.])")
 MAX_NAME_SHARE = 0.3
 """Largest share of the width that the names of the rows may take if the table must fold."""
 
@@ -64,7 +68,7 @@ class FoldingTable:
         """Add a row with one formatted number per column."""
         if len(numbers) != len(self._headings):
             raise ValueError(f"{len(numbers)} numbers for {len(self._headings)} columns")
-        self._rows.append((name, numbers))
+        self._rows.append((name, tuple(map(shorten_numbers, numbers))))
 
     def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
         widest = self._name_width(options.max_width) + sum(GAP + width for width in self._full_widths())
@@ -105,6 +109,22 @@ class FoldingTable:
     def _width(self, column: int, heading_lines: Sequence[str]) -> int:
         cells = (numbers[column] for _, numbers in self._rows)
         return max(map(cell_len, (*heading_lines, *cells)), default=0)
+
+
+def shorten_numbers(cell: str) -> str:
+    """Write numbers with decimals or commas that are longer than a column should be as powers of ten.
+
+    >>> shorten_numbers("−18,904,574,813,251.25 ± 0.50")
+    '−1.89e+13 ± 0.50'
+    """
+    return LONG_NUMBER.sub(_shorten, cell)
+
+
+def _shorten(match: re.Match[str]) -> str:
+    sign, number = match.groups()
+    if len(match[0]) <= MAX_NUMBER_CHARS or not {*",."} & {*number}:  # plain digits may be an id
+        return match[0]
+    return sign + format_size(float(number.replace(",", "")), 0)
 
 
 def make_text_grid(rows: Iterable[tuple[str, str | Text]]) -> Table:

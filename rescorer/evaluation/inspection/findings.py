@@ -291,6 +291,9 @@ def _judge_weights(weights: WeightStats, errors: ErrorStats | None) -> Iterator[
     advice = "Tune weights on lists with references: rescorer tune FILE --bundle BUNDLE -o mine.json."
     if weights.others:
         advice += f" The bundle also has --weights {', '.join(weights.others)}."
+    if weights.untuned:
+        start = "Rank by the scores alone at first, -w lm:mixture=0. "
+        yield Finding("warning", "untuned_weights", weights.untuned, start + advice)
     t = weights.added_t or 0.0
     if errors and t > MAX_ADDED_T:
         message = (

@@ -14,8 +14,11 @@ from rescorer.evaluation.components import collect_components
 from rescorer.evaluation.inspection.bundle_models import BundleModel, describe_models
 from rescorer.evaluation.inspection.streams import mean_and_t
 from rescorer.pipeline import Rescorer
+from rescorer.preparation.untuned_weights import find_untuned_weights
 from rescorer.types import NBestList, RescoredList, Weights
 
+N_JUDGED_LISTS = 100
+"""Number of lists from which the kind of scores is judged."""
 LISTS_PER_BATCH = 64
 """Number of lists scored together: enough to share prefixes and batches, few enough to keep in memory."""
 
@@ -81,6 +84,8 @@ class WeightStats:
     """Standard deviation within a list of the weighted scores of all models, mean over lists, in nats."""
     stream_spread: float = 0.0
     """The same for the weighted streams."""
+    untuned: str = ""
+    """What is wrong if the weights were never tuned for scores like an end-to-end model's; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +131,8 @@ class ModelTally:
         self._reason = ""
         self.normaliser = rescorer.bundle.normaliser
         """Gives the words that the models read."""
+        self._first: list[NBestList] = []
+        """The first lists, from which the kind of scores is judged."""
 
     @property
     def vocabulary(self) -> frozenset[str]:
@@ -141,12 +148,15 @@ class ModelTally:
             first: index of the hypothesis that the first pass ranks first.
         """
         self._pending.append((nbest, errors, first))
+        if len(self._first) < N_JUDGED_LISTS:
+            self._first.append(nbest)
         if len(self._pending) >= LISTS_PER_BATCH:
             self._score_pending()
 
     def stats(self) -> ModelStats:
         self._score_pending()
         bundle = self._rescorer.bundle
+        untuned = find_untuned_weights(self._first, self._weights)
         spreads = (self._spreads / max(1, self._lists)).tolist()
         weights = WeightStats(
             name=self._weights.name,
@@ -160,6 +170,7 @@ class ModelTally:
             added_t=mean_and_t(self._added_errors)[1],
             model_spread=spreads[0],
             stream_spread=spreads[1],
+            untuned=untuned.describe() if untuned else "",
         )
         correlations = {
             name: correlation

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from rescorer.errors import pluralise
+from rescorer.evaluation.figures import format_size
 from rescorer.evaluation.inspection.finding import Finding
 from rescorer.evaluation.inspection.list_stats import ListStats
 from rescorer.evaluation.inspection.models import NGramCorrelation
@@ -186,9 +187,10 @@ def _judge_size(stream: StreamStats, warning: Callable[[str, str, str], Finding]
             yield warning("scale", message, advice)
     elif size > MAX_NATS_PER_WORD:
         message = (
-            f"{stream.per_word:,.0f} nats per word is high for any model; if it is log2, it is "
-            f"{stream.per_word_as('2'):,.0f}, if bytelogs {stream.per_word_as('bytelog'):,.0f}, if Sphinx's "
-            f"1.0001 {stream.per_word_as('1.0001'):.3g}"
+            f"{format_size(stream.per_word, 0)} nats per word is high for any model; if it is log2, it is "
+            f"{format_size(stream.per_word_as('2'), 0)}, if bytelogs "
+            f"{format_size(stream.per_word_as('bytelog'), 0)}, if Sphinx's 1.0001 "
+            f"{stream.per_word_as('1.0001'):.3g}"
         )
         hint = "whole numbers are often Sphinx's or bytelogs: " if stream.whole_numbers else ""
         advice = f"Declare the base ({hint}--stream NAME=FIELD:BASE), or tune its weight."

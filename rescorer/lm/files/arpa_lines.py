@@ -67,11 +67,11 @@ def parse_ngrams(text: bytes, order: int, words: WordIds) -> ArpaOrder:
 
 
 def split_sections(text: bytes) -> Iterator[tuple[bytes, bytes]]:
-    """Yield each line that starts with a backslash, without spaces at its end, with the lines after it.
+    """Yield each line that starts with a backslash, without spaces around it, with the lines after it.
 
     What precedes the first of them comes after ``b""``.
     """
-    before, *sections = re.split(rb"^\\", text, flags=re.MULTILINE) if b"\\" in text else (text,)
+    before, *sections = re.split(rb"^[ \t]*\\", text, flags=re.MULTILINE) if b"\\" in text else (text,)
     yield b"", before
     for section in sections:
         heading, _, lines = section.partition(b"\n")

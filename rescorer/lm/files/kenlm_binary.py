@@ -9,8 +9,8 @@ from typing import BinaryIO, NamedTuple
 
 from rescorer.errors import BundleError
 from rescorer.lm.files.arpa import MAX_ORDER
+from rescorer.lm.files.foreign_files import KENLM_MAGIC
 
-MAGIC = b"mmap lm http://kheafield.com/code format version "
 FIXED_OFFSET = 88
 """Where the numbers of the header begin, after constants that KenLM compares itself."""
 FIXED = struct.Struct("<B3xfIB3xI")
@@ -25,6 +25,11 @@ class KenlmHeader(NamedTuple):
     """Number of n-grams per order."""
 
 
+def is_kenlm_binary(stream: BinaryIO) -> bool:
+    """Whether an open file begins as a KenLM binary does."""
+    return os.pread(stream.fileno(), len(KENLM_MAGIC), 0) == KENLM_MAGIC
+
+
 def read_kenlm_header(stream: BinaryIO) -> KenlmHeader:
     """Read and check the header of a KenLM binary.
 
@@ -33,7 +38,7 @@ def read_kenlm_header(stream: BinaryIO) -> KenlmHeader:
     """
     size = os.fstat(stream.fileno()).st_size
     header = os.pread(stream.fileno(), FIXED_OFFSET + FIXED.size + 8 * MAX_ORDER, 0)
-    if not header.startswith(MAGIC) or len(header) < FIXED_OFFSET + FIXED.size:
+    if not header.startswith(KENLM_MAGIC) or len(header) < FIXED_OFFSET + FIXED.size:
         raise BundleError(f"{stream.name}: expected an ARPA file, or a KenLM binary with a list of its words")
     order, multiplier, *_ = FIXED.unpack_from(header, FIXED_OFFSET)
     counts_end = FIXED_OFFSET + FIXED.size + 8 * order

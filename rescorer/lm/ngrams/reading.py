@@ -6,10 +6,9 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import BinaryIO
 
-from rescorer.errors import BundleError
-from rescorer.lm.files.arpa import starts_like_arpa
+from rescorer.lm.files.arpa import check_arpa, has_arpa_header
 from rescorer.lm.files.arpa_ngrams import read_arpa
-from rescorer.lm.files.kenlm_binary import read_kenlm_header
+from rescorer.lm.files.kenlm_binary import is_kenlm_binary, read_kenlm_header
 from rescorer.lm.ngrams.building import build_table
 from rescorer.lm.ngrams.kenlm_model import load_kenlm
 from rescorer.lm.ngrams.model import NgramModel
@@ -45,19 +44,24 @@ def read_ngram(
 def _read_model(stream: BinaryIO, name: str, words: frozenset[str] | None) -> NgramModel:
     if is_table_file(stream):
         return TableNgram(map_table(stream), name)
-    if words is not None and not starts_like_arpa(stream):
+    if words is not None and not has_arpa_header(stream):
         read_kenlm_header(stream)
         return load_kenlm(stream, words, name)
     return read_arpa_model(stream, name)
 
 
 def contains_words(path: Path) -> bool:
-    """Whether a model file contains its words, as ARPA files and our tables do and KenLM binaries do not."""
-    try:
-        with open_regular(path) as stream:
-            return is_table_file(stream) or starts_like_arpa(stream)
-    except BundleError:
-        return False
+    """Whether a model file contains its words, as ARPA files and our tables do and KenLM binaries do not.
+
+    Raises:
+        BundleError: the file cannot be opened or is none of these; the message says what it is instead.
+    """
+    with open_regular(path) as stream:
+        if is_kenlm_binary(stream):
+            return False
+        if not is_table_file(stream):
+            check_arpa(stream)
+        return True
 
 
 def read_arpa_model(stream: BinaryIO, name: str = "ngram") -> TableNgram:

@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from rescorer.errors import InputError, Unavailable
+from rescorer.bundle import Bundle
+from rescorer.errors import ConfigError, InputError, Unavailable
 from rescorer.options import RescoreOptions, Weighting
 from rescorer.protocol.messages import (
     decision_from_proto,
@@ -27,7 +28,7 @@ from rescorer.ranking import Ranking
 from rescorer.runtime.profiling import Phase, phase
 from rescorer.scoring.batch import score_words
 from rescorer.scoring.components import BoundOptions, PreparedList
-from rescorer.scoring.ranker import ListRanker
+from rescorer.scoring.ranker import ListRanker, only_name_message
 from rescorer.service.engine.dispatch import ListOutcome
 from rescorer.service.limits.requests import (
     RequestTooCostly,
@@ -82,7 +83,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         LimitExceeded: If the lists have too many words, or take too long to search or to decide, together; if
             a phrase of the request is invalid.
     """
-    options = ranker.bind(read_options(request))
+    options = ranker.bind(read_options(request, ranker.bundle))
 
     budget = SearchBudget(len(request.lists), settings.max_search_steps)
 
@@ -133,7 +134,7 @@ def prepare_texts(
         LimitExceeded: If the texts have too many words together.
     """
     nbest = NBestList("", tuple(map(Hypothesis, request.texts)), context=request.context)
-    options = ranker.bind(RescoreOptions(weights=read_weights(request)))
+    options = ranker.bind(RescoreOptions(weights=read_weights(request, ranker.bundle)))
     prepared = [ranker.prepare_texts(nbest, options)] if request.texts else []
     backward = bool(ranker.bundle.backward)
     lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
@@ -143,14 +144,15 @@ def prepare_texts(
     return PreparedRequest(ranker, options, lists, tokens)
 
 
-def read_options(request: RescoreRequest) -> RescoreOptions:
+def read_options(request: RescoreRequest, bundle: Bundle) -> RescoreOptions:
     """The options of a request.
 
     Raises:
-        ConfigError: If a value of the weights or of the decision rule is unknown or out of range.
+        ConfigError: If a value of the weights or of the decision rule is unknown or out of range, or the
+            weights are a name that stands in the wrong field.
     """
     return RescoreOptions(
-        weights=read_weights(request),
+        weights=read_weights(request, bundle),
         decision=decision_from_proto(request.decision) if request.HasField("decision") else None,
         merge=request.merge,
         drop_empty=request.drop_empty,
@@ -160,12 +162,28 @@ def read_options(request: RescoreRequest) -> RescoreOptions:
     )
 
 
-def read_weights(request: RescoreRequest | pb.ScoreTextRequest) -> Weighting:
-    """The weights of a request, or their name; None for the default ones."""
+def read_weights(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> Weighting:
+    """The weights of a request, or their name; None for the default ones.
+
+    Raises:
+        ConfigError: If a value is out of range, or the weights are a name that stands in the wrong field.
+    """
     weighting = request.WhichOneof("weighting")
     if weighting == "weights":
+        _check_not_only_name(request, bundle)
         return weights_from_proto(request.weights)
     return request.weights_name if weighting else None
+
+
+def _check_not_only_name(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> None:
+    """Raise ConfigError for ``weights: {name: "x"}``, which would rank by language models alone, where the
+    name is that of weights of the bundle, or scores of the recogniser would go unused."""
+    name = request.weights.name
+    if not name or request.weights.ByteSize() != pb.Weights(name=name).ByteSize():
+        return
+    lists = () if isinstance(request, pb.ScoreTextRequest) else request.lists
+    if name in bundle.weights or any(message.streams for message in lists):
+        raise ConfigError(only_name_message(name, bundle.weights))
 
 
 def write_response(

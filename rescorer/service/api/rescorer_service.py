@@ -30,6 +30,7 @@ from rescorer.service.api.planning import (
     write_text_scores,
 )
 from rescorer.service.api.shadow import Shadow
+from rescorer.service.api.untuned import UntunedWeightsLog
 from rescorer.service.engine.dispatch import CallContext, ListOutcome
 from rescorer.service.engine.response_time import ResponseTime
 from rescorer.service.engine.scoring_engine import ScoringEngine
@@ -76,6 +77,7 @@ class RescorerService(RescorerServiceServicer):
         self._metrics = metrics
         self._shadow = shadow
         self._response_time = ResponseTime()
+        self._untuned = UntunedWeightsLog()
         self.streams = StreamSlots(
             "streams",
             settings.max_streams,
@@ -191,6 +193,7 @@ class RescorerService(RescorerServiceServicer):
                 call.client,
             )
             admission.begin_scoring(ticket, prepared_request.tokens)
+            self._untuned.add(request, prepared_request)
             response_s = self._response_time.seconds_for(prepared_request.response_tokens)
             outcomes = await self._score(prepared_request, replace(call, response_s=response_s), late=late)
             return await self._respond(prepared_request, outcomes, request, response, call)

@@ -227,7 +227,7 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
     """
     request = answered.request
     nbest = list_from_proto(request.lists[answered.list_index])
-    options = ranker.bind(read_options(request))
+    options = ranker.bind(read_options(request, ranker.bundle))
     prepared = ranker.prepare(nbest, options)
     return PreparedRequest(ranker, options, (prepared,), count_tokens(prepared))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from rescorer.bundle import Bundle
-from rescorer.lm.files.arpa import read_arpa_counts, starts_like_arpa
+from rescorer.lm.files.arpa import has_arpa_header, read_arpa_counts
 from rescorer.lm.files.kenlm_binary import read_kenlm_header
 from rescorer.lm.files.network_files import read_config
 from rescorer.lm.files.parameter_shapes import parameter_shapes
@@ -68,7 +68,7 @@ def _read_ngram_facts(name: str, files: Folder, entry: Mapping[str, Any]) -> Mod
             header = read_table_header(stream)
             memory_bytes = header.file_bytes + header.n_words * WORD_BYTES
             return ModelFacts(name, "ngram", header.n_words, sum(header.counts), memory_bytes)
-        if "words" not in entry or starts_like_arpa(stream):
+        if "words" not in entry or has_arpa_header(stream):
             counts = read_arpa_counts(stream)
             words, n_grams = max(0, counts[0] - len(SPECIAL_TOKENS)), sum(counts)
             return ModelFacts(name, "ngram", words, n_grams, n_grams * NGRAM_BYTES + words * WORD_BYTES)

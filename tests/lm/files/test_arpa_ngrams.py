@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rescorer.errors import BundleError
-from rescorer.lm.files import arpa, arpa_ngrams
+from rescorer.lm.files import arpa, arpa_ngrams, compressed_text
 from rescorer.lm.files.arpa_ngrams import ArpaModel, read_arpa
 from tests.support.random_ngrams import format_arpa, random_orders
 from tests.support.tiny_models import ARPA
@@ -24,7 +24,7 @@ def read(path: Path, text: str | bytes) -> ArpaModel:
 @pytest.mark.parametrize("without_zeros", [False, True])
 @pytest.mark.parametrize("block_bytes", [1 << 16, 200])
 def test_reads_every_ngram(tmp_path, monkeypatch, without_zeros, block_bytes):
-    for module in (arpa, arpa_ngrams):
+    for module in (arpa, arpa_ngrams, compressed_text):
         monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
     orders = random_orders(5, 4)
     text = format_arpa(orders, without_zeros)
@@ -61,7 +61,10 @@ def test_blank_lines_and_spaces_do_not_matter(tmp_path):
 
 
 BROKEN = {
-    "more n-grams": (ARPA.replace("ngram 2=6", "ngram 2=5"), "has at least 6 2-grams; its header says 5"),
+    "more n-grams": (
+        ARPA.replace("ngram 2=6", "ngram 2=5"),
+        "has 6 2-grams; its header says 5: write 'ngram 2=6' there",
+    ),
     "fewer n-grams": (ARPA.replace("ngram 3=2", "ngram 3=3"), "has 2 3-grams; its header says 3"),
     "no end": (ARPA.replace("\\end\\", ""), r"ends without the line \\end\\"),
     "order out of turn": (

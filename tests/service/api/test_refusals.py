@@ -106,6 +106,30 @@ def test_refuses_invalid_requests(stub):
     assert expect_error(stub.Rescore, large)[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
 
 
+@pytest.mark.parametrize("name", ["default", "defualt", "mine"])
+def test_refuses_a_name_of_weights_in_the_place_of_weights(stub, name):
+    lists, weights = [make_list_message()], pb.Weights(name=name)
+    hint = "" if name == "default" else " The bundle has: default"
+    for call, request in (
+        (stub.Rescore, pb.RescoreRequest(lists=lists, weights=weights)),
+        (stub.RescoreStream, iter([pb.RescoreStreamRequest(lists=lists, weights=weights)])),
+    ):
+        code, text, reason, _ = expect_error(call, request)
+        assert (code, reason) == (grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG")
+        assert f'weights has only a name; did you mean weights_name: "{name}"' in text
+        assert hint in text
+    texts = pb.ScoreTextRequest(texts=["the cat"], weights=weights)
+    if name == "default":
+        assert "did you mean weights_name" in expect_error(stub.ScoreText, texts)[1]
+    else:  # nothing that counts is left out: without streams, such weights mean what they say
+        assert stub.ScoreText(texts).weights.name == name
+        without_streams = pb.NBestList(hypotheses=[pb.Hypothesis(text="the cat")])
+        answer = stub.Rescore(pb.RescoreRequest(lists=[without_streams], weights=weights))
+        assert (answer.lists[0].status.code, answer.weights.name) == (0, name)
+    alone = pb.Weights(name="mine", lm={"mixture": 1.0})  # language models alone, on purpose
+    assert stub.Rescore(pb.RescoreRequest(lists=lists, weights=alone)).lists[0].status.code == 0
+
+
 @pytest.mark.parametrize("letter", ["x", "猫", "\x00"])
 def test_shortens_errors_that_quote_the_request_to_fit_into_headers(stub, letter):
     quoted = 1000 * letter

@@ -51,6 +51,17 @@ def wait_for_line(log, event: str) -> dict:
     return lines[-1]
 
 
+def test_warns_once_about_weights_that_were_never_tuned_for_such_scores(stub, log):
+    own = pb.Weights(name="own", streams={"acoustic": 1.0})
+    for request in (pb.RescoreRequest(weights=own), pb.RescoreRequest(), pb.RescoreRequest()):
+        request.lists.extend([make_list_message()] * 6)
+        stub.Rescore(request)
+    line = wait_for_line(log, "weights were never tuned for such scores")
+    assert (line["level"], line["weights"], line["streams"]) == ("warning", "default", ["acoustic"])
+    assert "rescorer tune" in line["advice"]
+    assert sum(line["event"].startswith("weights were never") for line in log()) == 1
+
+
 def test_logs_code_lists_edges_and_time_by_phase_of_a_call(stub, log):
     response, call = stub.Rescore.with_call(
         pb.RescoreRequest(lists=[make_list_message()] * 2), metadata=(("x-request-id", "mine-1"),)

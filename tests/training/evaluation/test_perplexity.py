@@ -133,3 +133,25 @@ def test_command_fits_and_prints_interpolation_weights(folder):
     assert models["mixture"]["shared"] <= min(models["ngram"]["shared"], models["neural"]["shared"]) + 1e-9
     result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert "λ: ngram 0.500, neural 0.500" in result.stdout
+
+
+def test_says_how_many_words_have_no_probability(folder):
+    """A model without <unk> gives unknown words none: with them, perplexity is a number of many digits."""
+    arpa = folder / "model.arpa"
+    arpa.write_text(arpa.read_text().replace("ngram 1=9", "ngram 1=8").replace("-1.2\t<unk>\t0\n", ""))
+    arguments = ["perplexity", str(folder / "text.txt"), "--ngram", str(arpa), "--normaliser", "raw"]
+    shown = CliRunner().invoke(app, arguments, catch_exceptions=False).stdout
+    figures = json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout)
+    (model,) = figures["texts"][str(folder / "text.txt")]["models"].values()
+    assert model["n_impossible"] == model["n_unknown"] == 3
+    assert model["possible"] < 100 < model["counted"]
+    assert (
+        f"3 unknown words have no probability, as it has none for <unk>: perplexity {model['counted']:.3g}"
+        in shown
+    )
+    assert f"with them, {model['possible']:.2f} without" in shown
+    assert max(map(len, shown.splitlines()[2].split())) <= 12
+    arpa.write_text(arpa.read_text().replace("-1.0\t</s>", "-1e30\t</s>"))
+    figures = json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout)
+    (model,) = figures["texts"][str(folder / "text.txt")]["models"].values()
+    assert model["counted"] is None  # too large for a number

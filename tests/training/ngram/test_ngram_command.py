@@ -10,10 +10,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
 from rescorer.errors import FormatError
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer_training.cli import main
+from rescorer_training.cli import app, main
 from rescorer_training.data.corpus import read_sentences
 from rescorer_training.evaluation.model_set import open_ngram
 from rescorer_training.evaluation.perplexity import TextPerplexity, measure
@@ -255,3 +256,14 @@ def test_perplexity_of_penn_treebank(data_dir: Path, tmp_path: Path) -> None:
     found = measure_perplexity(tmp_path / "ptb.arpa", folder / "ptb.test.txt")
     assert found.n_tokens == 82430
     assert found.models["ngram"].counted == pytest.approx(141.19, abs=0.02)
+
+
+def test_reports_marks_of_the_text_that_the_normaliser_drops(tmp_path):
+    (tmp_path / "t.txt").write_text("the | cat | sat\na dog [NOISE] ran | fast\nthe cat ran\n" * 8)
+    arguments = ["ngram", str(tmp_path / "t.txt"), "-o", str(tmp_path / "m.arpa"), "--order", "2"]
+    facts = json.loads(CliRunner().invoke(app, [*arguments, "--json"], catch_exceptions=False).stdout)
+    kept = json.loads(
+        CliRunner().invoke(app, [*arguments, "--normaliser", "raw", "--json"], catch_exceptions=False).stdout
+    )
+    assert (kept["n_dropped"], kept["n_words"]) == (0, facts["n_words"] + facts["n_dropped"])
+    assert "[NOISE]" in facts["dropped"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rescorer.bundle import Bundle
-from rescorer.errors import FormatError
+from rescorer.errors import BundleError, FormatError
 from rescorer.lm.ngrams import NgramModel
 from rescorer.lm.ngrams.reading import contains_words
 from rescorer.lm.vocabulary_alignment import align_vocabularies
@@ -78,7 +78,7 @@ def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
     models = {SOURCE: source, DOMAIN: open_ngram(file, DOMAIN)}
     try:
         shares = _interpolate(models, [path, file], text, bundle, folder / "ngram.arpa.gz")
-    except FormatError as error:
+    except (FormatError, BundleError) as error:
         return AdaptedNgram(beside, file, order, reason=str(error))
     return AdaptedNgram(name, folder / "ngram.arpa.gz", max(source.order, order), shares)
 

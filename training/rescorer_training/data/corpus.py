@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,8 @@ SENTENCE_END = 0
 """Number with which ``number_words`` closes every sentence."""
 SENTENCES_EXAMINED = 1_000
 """Number of sentences of which it is found out whether they have spaces."""
+MARK = re.compile(r"(?<!\S)(?:[^\w\s]+|[\[(<]\S*[\])>])(?!\S)")
+"""A token of symbols only, or in brackets, which a normaliser may drop."""
 LINES_PER_REPORT = 10_000
 """Number of lines between two progress reports."""
 
@@ -80,6 +83,22 @@ def count_words(
     if found := spacing.describe():
         logger.warning("%s; divide the text into words, or put spaces between characters", found)
     return counts
+
+
+def count_words_and_marks(
+    paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
+) -> tuple[Counter[str], Counter[str]]:
+    """Count each canonical word, and each mark of which the normaliser leaves nothing."""
+    counts, marks = Counter[str](), Counter[str]()
+    with track(progress, "lines") as task:
+        for path in paths:
+            for number, line in enumerate(read_lines(path), start=1):
+                if number % LINES_PER_REPORT == 0:
+                    task.advance(LINES_PER_REPORT)
+                counts.update(normaliser.normalise(line))
+                marks.update(MARK.findall(line))
+    dropped = {mark: count for mark, count in marks.items() if not normaliser.normalise(mark)}
+    return counts, Counter(dropped)
 
 
 def encode_text(

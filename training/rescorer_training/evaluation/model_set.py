@@ -109,12 +109,11 @@ def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
 def _read_binary_words(path: Path) -> frozenset[str]:
     """Read the word list next to a KenLM binary; raises BundleError if there is none."""
     words = path.with_suffix(".words.txt")
-    if path.exists() and not words.exists():
+    if not words.exists():
         raise BundleError(
-            f"{path} is neither an ARPA file nor an n-gram table, and {words}, the word list that a KenLM "
-            "binary needs, is missing"
+            f"{path}: is a KenLM binary, and the list of its words, {words}, is missing; give its ARPA file"
         )
-    return frozenset(read_words(Folder(words.parent), words.name)) if words.exists() else frozenset()
+    return frozenset(read_words(Folder(words.parent), words.name))
 
 
 def resolve_model_folder(folder: Path) -> Path:

@@ -11,9 +11,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rescorer.evaluation.perplexity import to_perplexity
+from rescorer.lm.files.arpa_ngrams import LOG10_ZERO
+from rescorer.lm.ngrams import LN_10
 from rescorer.score_combination import MIXTURE
 from rescorer_training.evaluation.token_scores import TokenScores
 
+LOG_ZERO = (LOG10_ZERO + 1) * LN_10
+"""Largest ln P of what has no probability, which ARPA files write as -99."""
 BOTH_DIRECTIONS = "both directions"
 """Name of the pseudo-perplexity exp(-Σ_s ½(ln P_forward(s) + ln P_backward(s)) / T) of T tokens.
 
@@ -40,6 +45,11 @@ class Perplexity:
     excluded: float | None
     """Perplexity over the tokens that all models know. This is lower than the others for every model
     because the hardest words are excluded; None if no token is left."""
+    n_impossible: int = 0
+    """Number of tokens without a probability: the model gives them less than ``LOG_ZERO``, as a
+    model that lacks ``<unk>`` gives to unknown words. SRILM calls them zeroprobs."""
+    possible: float | None = None
+    """Perplexity over the other tokens; None if no token is left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +73,14 @@ def measure(scores: TokenScores, shares: Mapping[str, float] | None = None) -> T
         log_probs: np.ndarray, unknown: np.ndarray, log_shares: np.ndarray | None
     ) -> Perplexity:
         known = log_probs[~excluded]
+        possible = log_probs[log_probs > LOG_ZERO]
         return Perplexity(
             n_unknown=int(unknown.sum()),
             shared=perplexity(log_probs),
             counted=None if log_shares is None else perplexity(log_probs - log_shares),
             excluded=perplexity(known) if len(known) else None,
+            n_impossible=len(log_probs) - len(possible),
+            possible=perplexity(possible) if len(possible) else None,
         )
 
     models = {
@@ -88,4 +101,4 @@ def measure(scores: TokenScores, shares: Mapping[str, float] | None = None) -> T
 
 def perplexity(log_probs: np.ndarray) -> float:
     """Return exp of the mean negative log-probability; ``log_probs``: (T,) in nats."""
-    return math.exp(-math.fsum(log_probs) / len(log_probs))
+    return to_perplexity(math.fsum(log_probs), len(log_probs))

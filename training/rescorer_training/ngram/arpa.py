@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import gzip
-import zlib
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
 import numpy as np
 
-from rescorer.errors import FormatError
-from rescorer.lm.files.arpa_lines import ArpaOrder, find_wrong_line, parse_ngrams, split_sections
+from rescorer.lm.files.arpa_ngrams import ArpaModel, read_arpa_ngrams
 from rescorer.lm.files.word_ids import WordIds
+from rescorer.safe_input.files import open_regular
 from rescorer_training.progress import track
 
 NGRAMS_PER_BLOCK = 200_000
 """Number of n-grams to format in memory before writing them."""
-READ_SIZE_BYTES = 1 << 19
-"""Number of bytes of a file to read and parse at a time."""
 GZIP_LEVEL = 4
 """Compression level: twice as fast as gzip's default of 6 on these files, and a few per cent larger."""
 MIN_LOG10 = -99.0
@@ -98,72 +94,18 @@ def clamped_log10(probs: np.ndarray) -> np.ndarray:
         return np.maximum(np.log10(probs), MIN_LOG10)
 
 
-def read_arpa_arrays(path: Path, progress: str = "") -> tuple[list[str], list[ArpaOrder]]:
-    """Read an ARPA file, gzip or plain, into arrays.
+def read_arpa_arrays(path: Path, progress: str = "") -> ArpaModel:
+    """Read an ARPA file, compressed or plain, into arrays with float64 values.
 
     Args:
         progress: description under which progress is reported; empty for no report.
 
     Returns:
         The words of the unigrams in the order of the file, which is that of their ids, and the n-grams of
-        every order with float64 values.
+        every order.
 
     Raises:
-        FormatError: the file is not an ARPA file or has an invalid line; the error
-            names the file and, if known, the line.
+        BundleError: the file is not an ARPA file or has an invalid line.
     """
-    words = WordIds()
-    parts: list[list[ArpaOrder]] = []
-    for number, order, lines in _read_sections(path, progress):
-        if order > len(parts):
-            parts.append([])
-        try:
-            parts[-1].append(parse_ngrams(lines, order, words))
-        except ValueError:
-            wrong = find_wrong_line(lines, partial(parse_ngrams, order=order, words=words))
-            text = lines.split(b"\n")[wrong].decode("utf-8", "replace").strip()
-            raise FormatError(
-                f"expected a {order}-gram of words in this file, got {text!r}",
-                file=str(path),
-                line=number + wrong + 1,
-            ) from None
-        if order == 1 and sum(len(part.ids) for part in parts[0]) != len(words.ids):
-            raise FormatError("a 1-gram occurs twice", file=str(path))
-    if not parts:
-        raise FormatError("no n-grams; expected an ARPA file", file=str(path))
-    orders = [ArpaOrder(*map(np.concatenate, zip(*of_order, strict=True))) for of_order in parts]
-    return [word.decode("utf-8", "replace") for word in words.ids], orders
-
-
-def _read_sections(path: Path, progress: str) -> Iterator[tuple[int, int, bytes]]:
-    """Yield the number of lines before each part of the n-grams, their order, and the part."""
-    number, order = 0, 0
-    try:
-        with track(progress, "lines") as task, open(path, "rb") as raw:
-            is_gzip = raw.read(2) == b"\x1f\x8b"
-            raw.seek(0)
-            stream = cast(BinaryIO, gzip.GzipFile(fileobj=raw)) if is_gzip else raw
-            for text in _read_whole_lines(stream):
-                before = number
-                for heading, ngrams in split_sections(text):
-                    if heading == b"\\end\\":
-                        return
-                    if heading:
-                        number += 1
-                        order = 0 if heading == b"\\data\\" else int(heading[1:].partition(b"-")[0])
-                    if order and ngrams.strip():
-                        yield number, order, ngrams
-                    number += ngrams.count(b"\n")
-                task.advance(number - before)
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise FormatError(f"cannot be read as an ARPA file: {error}", file=str(path)) from None
-    raise FormatError("no \\end\\ line; expected a complete ARPA file", file=str(path))
-
-
-def _read_whole_lines(stream: BinaryIO) -> Iterator[bytes]:
-    """Yield a text in parts of complete lines; far faster than iterating over the lines of a gzip stream."""
-    rest = b""
-    while data := stream.read(READ_SIZE_BYTES):
-        lines, newline, rest = (rest + data).rpartition(b"\n")
-        yield lines + newline
-    yield rest
+    with open_regular(path) as stream, track(progress, "lines") as task:
+        return read_arpa_ngrams(stream, WordIds(), np.float64, task.advance)

@@ -184,18 +184,18 @@ def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
 
 
 def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
-    """Read an ARPA file, gzip or plain, or an n-gram table.
+    """Read an ARPA file, compressed or plain, or an n-gram table.
 
     Args:
         progress: description under which progress is reported; empty for no report.
 
     Raises:
-        FormatError: the file is not an ARPA file, lacks ``<s>``, ``</s>`` or ``<unk>``, or has an n-gram
-            without its prefix.
-        BundleError: the n-gram table is damaged.
+        FormatError: the model lacks ``<s>``, ``</s>`` or ``<unk>``, or has an n-gram without its prefix or
+            twice.
+        BundleError: the file is neither, or is damaged.
     """
-    words, orders = read_table_arrays(path) if is_table(path) else read_arpa_arrays(path, progress)
-    words = [UNKNOWN if word == "<UNK>" else word for word in words]
+    content = read_table_arrays(path) if is_table(path) else read_arpa_arrays(path, progress)
+    words, orders = [UNKNOWN if word == "<UNK>" else word for word in content.words], content.orders
     missing = [special for special in (START, END, UNKNOWN) if special not in words]
     if missing:
         raise FormatError(f"no unigram {', '.join(missing)}; a back-off model needs it", file=str(path))
@@ -206,7 +206,10 @@ def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
         n = order.ids.shape[1]
         trie = NGramTrie(tuple(words), tuple(bounds), np.concatenate(prefix), np.concatenate(word))
         rows = _find_prefix_rows(trie, order.ids[:, :-1], path)
-        by_key = np.argsort(pack_keys(rows, order.ids[:, -1], len(words)), kind="stable")
+        keys = pack_keys(rows, order.ids[:, -1], len(words))
+        by_key = np.argsort(keys, kind="stable")
+        if (np.diff(keys[by_key]) == 0).any():
+            raise FormatError(f"one of its {n}-grams occurs twice", file=str(path))
         prefix.append(rows[by_key])
         word.append(order.ids[by_key, -1])
         prob.append(10.0 ** order.values[by_key, 0])

@@ -12,7 +12,7 @@ from rescorer.errors import ConfigError
 from rescorer.lm.ngrams.table_file import MAX_SKIP, SUFFIX
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, START, UNKNOWN
-from rescorer_training.data.corpus import count_words, encode_text, read_lines, read_sentences
+from rescorer_training.data.corpus import count_words_and_marks, encode_text, read_lines, read_sentences
 from rescorer_training.data.direction import record_direction
 from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.data.pipes import keep_pipes
@@ -25,6 +25,8 @@ from rescorer_training.ngram.smoothing.kneser_ney import smooth_kneser_ney
 from rescorer_training.ngram.smoothing.witten_bell import smooth_witten_bell
 from rescorer_training.ngram.word_classes import UnitText, divide_into_classes, learn_classes, read_class_file
 
+MAX_DROPPED_SHOWN = 5
+"""Number of kinds of dropped marks that a summary names."""
 SMOOTHINGS = {"kneser-ney": smooth_kneser_ney, "katz": smooth_katz, "witten-bell": smooth_witten_bell}
 """Smoothing methods by name."""
 UNKNOWN_ID, START_ID, END_ID = range(len(SPECIAL_WORDS))
@@ -115,6 +117,10 @@ class NGramSummary:
     vocabulary_size: int
     """Number of words in the model, including ``<unk>``, ``<s>`` and ``</s>``."""
     seconds: float
+    n_dropped: int = 0
+    """Number of marks in the text, such as ``|`` or ``[NOISE]``, of which the normaliser left nothing."""
+    dropped: tuple[str, ...] = ()
+    """The most frequent of them."""
 
 
 def train_ngram(
@@ -157,7 +163,7 @@ def train_ngram(
         if options.smoothing != "kneser-ney" or output.suffix == SUFFIX:
             raise ConfigError("lmplz writes only ARPA files, with Kneser-Ney smoothing; use --engine ours")
     with keep_pipes(), atomic_output(output) as arpa:
-        counts = count_words(texts, normaliser)
+        counts, dropped = count_words_and_marks(texts, normaliser)
         words, oov_words = choose_words(counts, options)
         if engine == "ours":
             orders, n_sentences = _estimate_in_memory(texts, normaliser, words, oov_words, arpa, options)
@@ -181,6 +187,8 @@ def train_ngram(
         n_unknown=counts[UNKNOWN] + sum(counts[word] for word in oov_words),
         vocabulary_size=len(words) + len(SPECIAL_WORDS),
         seconds=round(time.perf_counter() - started, 2),
+        n_dropped=dropped.total(),
+        dropped=tuple(mark for mark, _ in dropped.most_common(MAX_DROPPED_SHOWN)),
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from rescorer.errors import BundleError
 from rescorer.lm.files.arpa_lines import ArpaOrder
+from rescorer.lm.files.arpa_ngrams import ArpaModel
 from rescorer.lm.ngrams.building import list_ngrams
 from rescorer.lm.ngrams.table_file import is_table_file, map_table
 from rescorer.safe_input.files import open_regular
@@ -22,7 +23,7 @@ def is_table(path: Path) -> bool:
         return False
 
 
-def read_table_arrays(path: Path) -> tuple[list[str], list[ArpaOrder]]:
+def read_table_arrays(path: Path) -> ArpaModel:
     """Read the words and the n-grams of every order from an n-gram table.
 
     Raises:
@@ -33,4 +34,5 @@ def read_table_arrays(path: Path) -> tuple[list[str], list[ArpaOrder]]:
         if content.members or content.skip:
             raise BundleError(f"{path}: has n-grams of classes or with a gap; expected n-grams of words")
         orders = list_ngrams(content.table, stream.name)
-    return list(content.unit_names), [ArpaOrder(ids, values.astype(np.float64)) for ids, values in orders]
+    wide = [ArpaOrder(ids, values.astype(np.float64)) for ids, values in orders]
+    return ArpaModel(tuple(content.unit_names), wide)

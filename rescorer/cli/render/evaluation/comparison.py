@@ -10,7 +10,7 @@ from rescorer.cli.render.evaluation.error_rates import Cells, format_cells, rend
 from rescorer.cli.render.exports import write_export
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import pluralise
-from rescorer.evaluation.figures import format_interval, format_p, format_percent, format_signed
+from rescorer.evaluation.figures import format_interval, format_p, format_percent, format_signed, format_size
 from rescorer.evaluation.significance.results import Result
 
 
@@ -27,7 +27,10 @@ def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
     for part in evaluation.parts if len(evaluation.parts) == 1 else ():
         print_out("", _render_oracle(part))
     for file, totals in evaluation.perplexity.items():
-        values = ", ".join(f"{name} {value:,.1f}" for name, value in totals["perplexity"].items())
+        values = ", ".join(
+            f"{name} {'inf' if value is None else format_size(value, 1)}"
+            for name, value in totals["perplexity"].items()
+        )
         print_out(
             f"perplexity of the references ({Path(file).name}, {totals['tokens']:,} tokens, "
             f"{totals['unknown_words']} unknown words): {values}"

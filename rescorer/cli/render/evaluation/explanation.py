@@ -11,6 +11,7 @@ from rescorer.errors import pluralise
 from rescorer.evaluation.comparison.analysis import AlignedList
 from rescorer.evaluation.comparison.explanation import Candidate, Explanation
 from rescorer.evaluation.error_analysis.aligned_text import Aligner, align_tokens
+from rescorer.evaluation.figures import format_size
 from rescorer.score_combination import weights_by_component
 
 N_FEATURES = 20
@@ -145,4 +146,5 @@ def _summarise(found: Explanation) -> str:
     name = (
         f"hypothesis {found.winner.first_pass_rank} of the first pass" if made is None else "a generated one"
     )
-    return f"{name} wins by {sum(lead.values()):.2f}, of which {decisive} gives {lead[decisive]:.2f}{errors}"
+    total, part = format_size(sum(lead.values())), format_size(lead[decisive])
+    return f"{name} wins by {total}, of which {decisive} gives {part}{errors}"

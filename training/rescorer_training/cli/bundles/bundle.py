@@ -14,6 +14,7 @@ from rescorer.bundle import read_bundle
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
+from rescorer.evaluation.figures import format_size
 from rescorer.types import Weights
 from rescorer_training.cli.options import NormaliserOption, parse_number, parse_pairs, parse_shares
 from rescorer_training.data.normalisation import choose_normaliser
@@ -169,6 +170,6 @@ def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> Folding
     title = f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})"
     table = FoldingTable("text", "tokens", "unknown", *names, title=title)
     for facts in manifest["measured"].values():
-        values = [f"{facts['perplexity'][name]:.2f}" for name in names]
+        values = [format_size(facts["perplexity"][name]) for name in names]
         table.add_row(facts["text"], f"{facts['tokens']:,}", f"{facts['unknown_words']:,}", *values)
     return table

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,7 +13,8 @@ import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.render.tables import FoldingTable, print_out
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, pluralise
+from rescorer.evaluation.figures import format_size
 from rescorer_training.cli.open_models import MixtureOptions, read_words, score_file
 from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption
 from rescorer_training.evaluation.em_weights import fit_mixture
@@ -129,10 +131,10 @@ def show(
         facts = {path: asdict(figures) for path, figures in measured.items()}
         session_facts = asdict(sessions) if sessions else {}
         shown = {"shares": dict(shares), "texts": facts, "past_text": past, "session": session_facts}
-        typer.echo(json.dumps(shown))
+        typer.echo(json.dumps(_finite(shown)))
         return
     for path, figures in measured.items():
-        print_out(make_table(path, figures))
+        print_out(make_table(path, figures), *describe_impossible(figures))
     if past:
         print_out(make_past_table(past, measured))
     if sessions:
@@ -190,8 +192,30 @@ def make_session_table(report: SessionReport) -> FoldingTable:
     table = FoldingTable("text", "without", "with", "other lines", title=title)
     for path, measured in report.texts.items():
         numbers = (measured.without, measured.with_session, measured.wrong_session)
-        table.add_row(path, *(f"{value:,.2f}" for value in numbers))
+        table.add_row(path, *(format_size(value) for value in numbers))
     return table
+
+
+def describe_impossible(measured: TextPerplexity) -> Iterator[str]:
+    """Say for each model how many tokens have no probability, and the perplexity with and without them."""
+    for name, figures in measured.models.items():
+        if not figures.n_impossible:
+            continue
+        if figures.n_impossible <= figures.n_unknown:
+            what = pluralise(figures.n_impossible, "unknown word has", "unknown words have")
+            what += " no probability, as it has none for <unk>"
+        else:
+            what = f"{pluralise(figures.n_impossible, 'token has', 'tokens have')} no probability"
+        with_them = format_size(figures.shared if figures.counted is None else figures.counted)
+        without = "–" if figures.possible is None else format_size(figures.possible)
+        yield f"{name}: {what}: perplexity {with_them} with them, {without} without"
+
+
+def _finite(values: Any) -> Any:
+    """Data for JSON, which has no infinite numbers: null in their place."""
+    if isinstance(values, dict):
+        return {key: _finite(value) for key, value in values.items()}
+    return None if isinstance(values, float) and not math.isfinite(values) else values
 
 
 def make_past_table(past: Mapping[str, dict[str, Any]], paths: Iterable[str]) -> FoldingTable:
@@ -200,8 +224,8 @@ def make_past_table(past: Mapping[str, dict[str, Any]], paths: Iterable[str]) ->
     table = FoldingTable("network", "text", "perplexity", "mixture", title=title)
     for name, facts in past.items():
         for path in paths:
-            mixture = f"{facts['mixture'][path]:,.2f}" if facts["mixture"] else "–"
-            table.add_row(name, path, f"{facts['perplexity'][path]:,.2f}", mixture)
+            mixture = format_size(facts["mixture"][path]) if facts["mixture"] else "–"
+            table.add_row(name, path, format_size(facts["perplexity"][path]), mixture)
     return table
 
 
@@ -212,6 +236,6 @@ def make_table(path: str, measured: TextPerplexity) -> FoldingTable:
     table = FoldingTable("model", "unknown", "shared", "counted", "excluded", title=title)
     for name, figures in measured.models.items():
         values = (figures.shared, figures.counted, figures.excluded)
-        numbers = ("–" if value is None else f"{value:,.2f}" for value in values)
+        numbers = ("–" if value is None else format_size(value) for value in values)
         table.add_row(name, f"{figures.n_unknown:,}", *numbers)
     return table

@@ -13,6 +13,7 @@ from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.output import print_results_apart
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.errors import ConfigError
+from rescorer.evaluation.figures import format_size
 from rescorer.lm.ngrams import NgramModel
 from rescorer.lm.ngrams.reading import contains_words
 from rescorer_training.cli.open_models import ModelOptions, score_file
@@ -95,7 +96,7 @@ def check_write(write: Path | None, ngrams: list[Path]) -> None:
         raise ConfigError("--write interpolates n-gram models; give at least two of them with --ngram")
     for path in ngrams:
         check_no_pipe(path)
-        if path.exists() and not contains_words(path):
+        if not contains_words(path):
             raise ConfigError(
                 f"{path}: --write cannot read KenLM binaries; give the model's ARPA file or table"
             )
@@ -127,19 +128,19 @@ def write_mixture(
 
 def print_results(facts: dict[str, Any]) -> None:
     """Print the contributions of the models, and the perplexities of the mixture."""
-    title = f"perplexity of the mixture: {facts['perplexity']:,.2f}"
+    title = f"perplexity of the mixture: {format_size(facts['perplexity'])}"
     table = FoldingTable("model", "λ", "alone", "mixture without it", title=title)
     for name, values in facts["models"].items():
         model = Contribution(**values)
-        without = "–" if model.without is None else f"{model.without:,.2f}"
-        table.add_row(name, f"{model.share:.4f}", f"{model.alone:,.2f}", without)
+        without = "–" if model.without is None else format_size(model.without)
+        table.add_row(name, f"{model.share:.4f}", format_size(model.alone), without)
     print_out(table)
     if "test" in facts:
-        typer.echo(f"{facts['test']['text']}: perplexity {facts['test']['perplexity']:,.2f}")
+        typer.echo(f"{facts['test']['text']}: perplexity {format_size(facts['test']['perplexity'])}")
     if "written" in facts:
         written = facts["written"]
         megabytes = written["bytes"] / 1e6
         typer.echo(
             f"{written['file']}: {megabytes:.1f} MB, "
-            f"perplexity {written['perplexity']:,.2f} on the held-out text"
+            f"perplexity {format_size(written['perplexity'])} on the held-out text"
         )

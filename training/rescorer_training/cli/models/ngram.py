@@ -13,7 +13,8 @@ from typer.core import TyperCommand
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.output import print_results_apart
 from rescorer.cli.render.tables import FoldingTable, print_out
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, pluralise, shorten
+from rescorer.evaluation.figures import format_size
 from rescorer_training.cli.options import JsonOption, NormaliserOption, TextsArgument
 from rescorer_training.cli.outputs import check_model_output
 from rescorer_training.data.corpus import read_sentences
@@ -23,6 +24,9 @@ from rescorer_training.evaluation.perplexity import TextPerplexity, measure
 from rescorer_training.evaluation.token_scores import score_tokens
 from rescorer_training.ngram.estimate import NGramOptions, NGramSummary, train_ngram
 from rescorer_training.ngram.output import staged_output
+
+MAX_MARK_CHARS = 20
+"""Longest mark of the text that a message shows."""
 
 
 class NGramCommand(TyperCommand):
@@ -209,10 +213,17 @@ def print_summary(summary: NGramSummary, measured: TextPerplexity | None) -> Non
         f"{summary.n_words:,} words{unknown}, {summary.n_sentences:,} sentences, {summary.seconds:.1f} s, "
         f"{summary.output_bytes / 1e6:.1f} MB: {summary.output}"
     )
+    if summary.n_dropped:
+        shown = " ".join(shorten(mark, MAX_MARK_CHARS) for mark in summary.dropped)
+        print_out(
+            f"the normaliser dropped {pluralise(summary.n_dropped, 'mark')} of the text, such as {shown}; "
+            "--normaliser raw keeps every token"
+        )
     if measured:
         ngram = measured.models["ngram"]
-        without = f"; {ngram.excluded:.2f} without unknown words" if ngram.excluded else ""
+        without = f"; {format_size(ngram.excluded)} without unknown words" if ngram.excluded else ""
         print_out(
-            f"perplexity {ngram.counted:.2f}, {ngram.n_unknown:,} unknown of {measured.n_tokens:,} tokens"
+            f"perplexity {format_size(ngram.counted or ngram.shared)}, "
+            f"{ngram.n_unknown:,} unknown of {measured.n_tokens:,} tokens"
             f"{without}"
         )

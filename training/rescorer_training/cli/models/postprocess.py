@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from rescorer.evaluation.figures import format_size
 from rescorer.text import Normaliser
 from rescorer_training.cli.options import DeviceOption, JsonOption, NormaliserOption
 from rescorer_training.data.corpus import read_sentences
@@ -101,4 +102,4 @@ def measure_perplexities(
 def print_perplexities(perplexities: dict[str, float]) -> None:
     """Print one line per model."""
     for folder, value in perplexities.items():
-        typer.echo(f"perplexity {value:,.3f}  {folder}")
+        typer.echo(f"perplexity {format_size(value, 3)}  {folder}")

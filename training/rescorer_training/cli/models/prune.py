@@ -13,6 +13,7 @@ import typer
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.output import print_results_apart
 from rescorer.errors import ConfigError
+from rescorer.evaluation.figures import format_size
 from rescorer.lm.ngrams.reading import contains_words
 from rescorer.text import Normaliser
 from rescorer.vocabulary import END, UNKNOWN
@@ -85,7 +86,7 @@ class CriterionOptions:
 
 @expand_options
 def prune_command(
-    model: Annotated[Path, typer.Argument(help="ARPA file to prune, gzip or plain, or n-gram table.")],
+    model: Annotated[Path, typer.Argument(help="ARPA file to prune, or n-gram table.")],
     output: Annotated[
         Path,
         typer.Option(
@@ -111,8 +112,8 @@ def prune_command(
     """
     check_model_output("-o", output)
     check_no_pipe(model)
-    if not model.exists() or not contains_words(model):
-        raise ConfigError(f"{model}: expected an ARPA file, gzip or plain, or an n-gram table")
+    if not contains_words(model):
+        raise ConfigError(f"{model}: is a KenLM binary; give the ARPA file that it was made from")
     chosen = choose_normaliser(normaliser, [model])
     whole = load_backoff_model(model, "reading")
     backward = is_backward(model)
@@ -170,5 +171,6 @@ def format_summary(facts: dict[str, Any]) -> str:
     megabytes = f"{facts['bytes_before'] / 1e6:.1f} → {facts['bytes'] / 1e6:.1f} MB"
     lines = [f"{sizes}; {megabytes}, threshold {facts['threshold']:.3g}"]
     if "perplexity" in facts:
-        lines.append(f"perplexity {facts['perplexity_before']:.2f} → {facts['perplexity']:.2f}")
+        before, after = (format_size(facts[key]) for key in ("perplexity_before", "perplexity"))
+        lines.append(f"perplexity {before} → {after}")
     return "\n".join(lines)

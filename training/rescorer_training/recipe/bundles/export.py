@@ -43,6 +43,7 @@ from rescorer_training.recipe.bundles.models import (
 )
 from rescorer_training.recipe.bundles.tables import write_arpa_table
 
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
 SLOT = re.compile(r"\$[^\W\d]\w*")
 """Words of a text that stand for phrases, such as ``$name``; amounts, such as ``$5``, do not."""
 
@@ -169,15 +170,19 @@ def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
         with source.open("rb") as arpa:
             write_arpa_table(arpa, folder / f"model{SUFFIX}")
         return {"kind": "ngram", "path": f"{folder.name}/model{SUFFIX}", **direction}
-    suffix = "".join(source.suffixes[-2:]) if source.suffix == ".gz" else source.suffix
+    has_words = contains_words(source)
+    suffix = "".join(source.suffixes[-2:]) if source.suffix in COMPRESSED_SUFFIXES else source.suffix
     path = folder / f"model{suffix}"
     folder.mkdir()
     shutil.copyfile(source, path)
     entry = {"kind": "ngram", "path": f"{folder.name}/{path.name}", **direction}
-    if not contains_words(path):
+    if not has_words:
         words = source.with_suffix(".words.txt")  # written by `rescorer-train ngram`
         if not words.exists():
-            raise ConfigError(f"{source}: the word list of a KenLM binary, {words}, is missing")
+            raise ConfigError(
+                f"{source}: is a KenLM binary, and the list of its words, {words}, is missing; give its ARPA "
+                "file"
+            )
         shutil.copyfile(words, folder / "words.txt")
         entry["words"] = f"{folder.name}/words.txt"
     return entry

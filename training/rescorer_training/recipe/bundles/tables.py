@@ -12,7 +12,7 @@ from rescorer.bundle import RERANKERS, Bundle, publish, read_bundle
 from rescorer.bundle.publishing import hash_files
 from rescorer.bundle.rerankers import hash_model
 from rescorer.errors import ConfigError
-from rescorer.lm.files.arpa import starts_like_arpa
+from rescorer.lm.files.arpa import has_arpa_header
 from rescorer.lm.ngrams.reading import read_arpa_model
 from rescorer.lm.ngrams.table_file import SUFFIX, write_table
 from rescorer.reranking.files import CONFIG_FILE
@@ -54,7 +54,7 @@ def _is_arpa(bundle: Bundle, name: str) -> bool:
     if entry["kind"] != "ngram":
         return False
     with bundle.files.open(entry["path"]) as stream:
-        return starts_like_arpa(stream)
+        return has_arpa_header(stream)
 
 
 def _fill(partial: Path, bundle: Bundle, converted: list[str], output: Path) -> dict[str, Any]:
