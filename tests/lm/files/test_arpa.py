@@ -126,7 +126,7 @@ OTHER_FILES = {
     "iarpa": ("iARPA\n" + ARPA, "is a model in IRSTLM's own form .* compile-lm FILE --text=yes"),
     "binary": (bytes(range(256)) * 4, "is a binary file of an unknown kind; expected an ARPA file"),
     "text": ("to be or\nnot to be\n", r"no line that is \\data\\; expected an ARPA file"),
-    "prose": ("The mark is \\data\\ here.\n", r"no line that is \\data\\ \(line 1 has other text next to it\)"),
+    "prose": ("The mark is \\data\\ here.\n", r"line that is \\data\\ \(line 1 has other text next to it\)"),
     "start missing": (ARPA[ARPA.index("\n") + 1 :], r"line that is \\data\\; the start of the model is m"),
     "no counts": (ARPA.replace("ngram ", "n-gram "), r"no line 'ngram 1=COUNT' after its line \\data\\"),
     "no unigrams": ("\\data\\\nngram 1=3\n", r"no unigram section after its line \\data\\"),
