@@ -60,7 +60,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     if is_pipe(path):
         return "jsonl", "the default for a pipe, which can be read only once"
     sample, matches = match_path(path)
-    matches = matches or find_damaged(sample) or _match_name(sample)
+    matches = matches or _match_name(sample)
     if len(matches) == 1:
         return next(iter(matches.items()))
     if matches:
@@ -137,7 +137,8 @@ def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dic
     found = {name: format_.looks_like(sample) for name, format_ in formats.items()}
     matches = {name: evidence for name, evidence in found.items() if evidence}
     strict = {name: evidence for name, evidence in matches.items() if not formats[name].is_loose}
-    return strict or matches
+    damaged = {name: evidence for name, evidence in find_damaged(sample).items() if name in formats}
+    return strict or damaged or matches
 
 
 def _match_name(sample: Sample) -> dict[str, str]:

@@ -115,4 +115,4 @@ def test_names_ids_that_differ_in_case(run, tmp_path):
     code, _, err = run("evaluate", tmp_path / "h.trn", "--reference", tmp_path / "r.trn")
     assert code == 1
     assert "no lists for 1 of 2 references: 'ann-1'; there is a list 'ANN-1' without a reference" in err
-    assert "differ in case, which sclite ignores" in err
+    assert "'ANN-1' and 'ann-1' differ in case: write the same ids in both files" in err

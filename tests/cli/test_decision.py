@@ -59,8 +59,8 @@ def test_confusion_network_writes_the_consensus(run, files, ngram_bundle):
     answer = json.loads(rescore(run, files, ngram_bundle, "--decision", "confusion-network"))
     assert answer["decision"]["kind"] == "confusion_network"
     assert answer["consensus"] == [
-        {"word": "the", "posterior": 0.7, "start_s": 0.357143, "duration_s": 0.5},
-        {"word": "cat", "posterior": 0.7, "start_s": 1.357143, "duration_s": 0.5},
+        {"word": "the", "posterior": 0.7, "start_s": 0.357143, "duration_s": 0.5, "text": "The"},
+        {"word": "cat", "posterior": 0.7, "start_s": 1.357143, "duration_s": 0.5, "text": "cat,"},
         {"word": "sad", "posterior": 0.6, "start_s": 2.3, "duration_s": 0.5},
     ]
     assert answer["consensus_rank"] is None
@@ -68,10 +68,10 @@ def test_confusion_network_writes_the_consensus(run, files, ngram_bundle):
 
 def test_one_best_formats_hold_the_consensus(run, files, ngram_bundle):
     options = ("--decision", "confusion-network", "--to")
-    assert rescore(run, files, ngram_bundle, *options, "trn") == "the cat sad (u1)\n"
+    assert rescore(run, files, ngram_bundle, *options, "trn") == "The cat, sad (u1)\n"
     assert rescore(run, files, ngram_bundle, *options, "ctm").splitlines() == [
-        "u1 1 0.357143 0.5 the 0.7",
-        "u1 1 1.357143 0.5 cat 0.7",
+        "u1 1 0.357143 0.5 The 0.7",
+        "u1 1 1.357143 0.5 cat, 0.7",
         "u1 1 2.3 0.5 sad 0.6",
     ]
     low = (*options, "trn", "--temperature", "0.01")

@@ -171,12 +171,12 @@ def test_errors_of_a_combination_name_the_option(run, source, tmp_path, option, 
 
 @pytest.mark.parametrize("command", ["evaluate", "report"])
 def test_options_without_effect_are_errors(run, ngram_bundle, source, tmp_path, command):
-    """Weights need models, and models bring their own normaliser."""
+    """Weights need models, and letters a known alphabet."""
     output = ("-o", tmp_path / "r.md") if command == "report" else ()
     for options, message in (
         (("-w", "acoustic=2"), "--weights and -w choose the weights of a --bundle"),
         (("--weights", "mine.json"), "--weights and -w choose the weights of a --bundle"),
-        (("--bundle", ngram_bundle, "--normaliser", "text.json"), "a --bundle has its own"),
+        (("--bundle", ngram_bundle, "--letters", "ipa"), "--letters: letters: expected one of"),
     ):
         code, _, err = run(command, source, *options, *output)
         assert (code, message in err) == (2, True)

@@ -195,7 +195,11 @@ def test_writes_trn_with_the_best_hypothesis_of_each_list(run, source, tmp_path)
 
 def test_rejects_other_output_formats(run, source, tmp_path):
     code, err = run(source, "-o", tmp_path / "out", "--to", "srilm")
-    assert (code, "cannot write rescored lists as srilm; choose jsonl, trn, ctm, stm" in err) == (2, True)
+    assert (
+        code,
+        "cannot write rescored lists as srilm; choose jsonl, icefall, kaldi-text, lines, trn, ctm, stm"
+        in err,
+    ) == (2, True)
     assert not (tmp_path / "out").exists()
 
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from rescorer.text import Normaliser
+from rescorer.text import Normaliser, NormaliserSettings
 from tools.phrases.biased_errors import BiasedErrors, add_up, count_biased_errors
 from tools.phrases.librispeech import (
     PARTS,
@@ -45,7 +45,7 @@ def test_merges_outputs_into_lists(folder):
     assert (first.id, first.speaker, first.rare) == ("1-2-0", "1", {"ann"})
     assert first.votes() == {("call", "an", "now"): 2, ("call", "ann"): 1}
     assert second.votes() == {("no",): 1, (): 1, ("yes",): 1}
-    nbest = make_list(first, Normaliser())
+    nbest = make_list(first, Normaliser(NormaliserSettings.first_rules()))
     assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["call an now", "call ann"]
     assert nbest.streams[VOTES] == pytest.approx((0.6931, 0.0), abs=1e-4)
     assert [phrase.text for phrase in nbest.phrases] == ["ann", "zoe"]  # "sil" is a silence

@@ -195,13 +195,14 @@ def test_the_bound_of_a_response_counts_the_consensus(server):
 )
 def test_the_bound_of_a_response_counts_consensus_words_that_are_longer_than_the_text(server, settings, text):
     normaliser = Normaliser(settings)
-    bundle = replace(server.server.models.version().ranker.bundle, normaliser=normaliser)
+    ranker = make_ranker(server.server.models.version().ranker.bundle)
+    ranker.text_normaliser = normaliser
     request = pb.RescoreRequest(lists=[make_list_message(texts=[text])], decision=DECISIONS[2])
-    words = [pb.ConsensusWord(word=word, posterior=0.5) for word in normaliser.normalise(text)]
-    assert (
-        check_response_size(request, 0, make_ranker(bundle), HUGE)
-        >= pb.RescoredList(consensus=words).ByteSize()
-    )
+    words = [
+        pb.ConsensusWord(word=word, posterior=0.5, text=surface)
+        for word, surface in zip(normaliser.normalise(text), normaliser.surfaces(text), strict=True)
+    ]
+    assert check_response_size(request, 0, ranker, HUGE) >= pb.RescoredList(consensus=words).ByteSize()
 
 
 @given(st.lists(st.lists(names, max_size=20), max_size=10))

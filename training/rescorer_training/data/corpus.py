@@ -27,8 +27,8 @@ MAX_BUFFERED_IDS = 4_000_000
 """Number of word ids to collect in a list before they go to disk or into an array (16 MB)."""
 SENTENCE_END = 0
 """Number with which ``number_words`` closes every sentence."""
-SENTENCES_EXAMINED = 1_000
-"""Number of sentences of which it is found out whether they have spaces."""
+LINES_EXAMINED = 1_000
+"""Number of lines of each text of which it is found out whether they have spaces."""
 MARK = re.compile(r"(?<!\S)(?:[^\w\s]+|[\[(<]\S*[\])>])(?!\S)")
 """A token of symbols only, or in brackets, which a normaliser may drop."""
 LINES_PER_REPORT = 10_000
@@ -74,29 +74,26 @@ def count_words(
     paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
 ) -> Counter[str]:
     """Count the occurrences of each canonical word; warn of text that was not divided into words."""
-    counts: Counter[str] = Counter()
-    spacing = SpacingTally()
-    for number, words in enumerate(read_sentences(paths, normaliser, progress)):
-        counts.update(words)
-        if number < SENTENCES_EXAMINED:
-            spacing.add(words)
-    if found := spacing.describe():
-        logger.warning("%s; divide the text into words, or put spaces between characters", found)
-    return counts
+    return count_words_and_marks(paths, normaliser, progress)[0]
 
 
 def count_words_and_marks(
     paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
 ) -> tuple[Counter[str], Counter[str]]:
-    """Count each canonical word, and each mark of which the normaliser leaves nothing."""
-    counts, marks = Counter[str](), Counter[str]()
+    """Count each canonical word, and each mark of which the normaliser leaves nothing; warn likewise."""
+    counts, marks, spacing = Counter[str](), Counter[str](), SpacingTally()
     with track(progress, "lines") as task:
         for path in paths:
             for number, line in enumerate(read_lines(path), start=1):
                 if number % LINES_PER_REPORT == 0:
                     task.advance(LINES_PER_REPORT)
-                counts.update(normaliser.normalise(line))
+                words = normaliser.normalise(line)
+                counts.update(words)
                 marks.update(MARK.findall(line))
+                if number <= LINES_EXAMINED:
+                    spacing.add(words)
+    if found := spacing.describe():
+        logger.warning("%s; divide the text into words, or put spaces between characters", found)
     dropped = {mark: count for mark, count in marks.items() if not normaliser.normalise(mark)}
     return counts, Counter(dropped)
 
