@@ -26,6 +26,7 @@ COMMENT = ";;"
 MAX_CHARACTERS = 1 << 20
 """Number of characters of which JSON documents are parsed."""
 MAX_DOCUMENTS = 50
+ID_AT_END = re.compile(r"\([^()]*\d[^()]*\)$")
 MAGIC_BYTES = 5
 DOCUMENT_START = re.compile(r"(?:\A|(?<=\n))[ \t]*[\[{]|(?<=[\]}])\s*[\[{]")
 """Matches the start of a document, at the start of a line or after another document."""
@@ -72,6 +73,11 @@ class Sample:
         except (ValueError, RecursionError):
             return {}
         return value if isinstance(value, dict) else {}
+
+
+def ends_with_id(line: str) -> bool:
+    """Whether a line ends with an id of a trn, ``(u1)``; without a digit it may be an optional word."""
+    return ID_AT_END.search(line.rstrip()) is not None
 
 
 def read_sample(path: str | Path) -> Sample:

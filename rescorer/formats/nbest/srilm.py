@@ -29,7 +29,7 @@ from rescorer.formats.common import (
     split_words,
     stream_from_nats,
 )
-from rescorer.formats.io.sniff import Sample
+from rescorer.formats.io.sniff import Sample, ends_with_id
 from rescorer.formats.io.targets import make_folder
 from rescorer.formats.io.text_io import Source, read_lines
 from rescorer.formats.io.utterance_folder import create_files, read_single_list_files
@@ -118,6 +118,8 @@ def looks_like_nbestlist2(sample: Sample) -> str:
 def looks_like_columns(sample: Sample) -> str:
     """Return the evidence that a file or folder has columns of scores, or an empty string."""
     if not sample.lines or not all(_has_score_columns(split_words(line)) for line in sample.lines):
+        return ""
+    if all(map(ends_with_id, sample.lines)):  # numbers that were spoken, in a trn
         return ""
     return "lines of two scores, a count and words"
 

@@ -31,7 +31,7 @@ from rescorer.formats.common import (
     parse_number,
     split_words,
 )
-from rescorer.formats.io.sniff import Sample
+from rescorer.formats.io.sniff import Sample, ends_with_id
 from rescorer.formats.io.text_io import (
     EncodingError,
     Source,
@@ -552,7 +552,7 @@ def fit(lines: Sequence[str], comment: str, fits: LineTest, is_certain: LineTest
 
 def is_trn(text: str) -> bool:
     """Whether a line can be read as a trn, and is not one of a ctm or stm that ends in parentheses."""
-    return parse_trn(text) is not None and not (fits_ctm(text) or fits_stm(text))
+    return parse_trn(text) is not None and (ends_with_id(text) or not (fits_ctm(text) or fits_stm(text)))
 
 
 def fits_ctm(text: str) -> bool:
@@ -565,9 +565,9 @@ def fits_ctm(text: str) -> bool:
 
 
 def is_ctm(text: str) -> bool:
-    """Whether a line of a ctm can be nothing else: a line of SRILM's scores is one of numbers."""
+    """Whether a line of a ctm can be nothing else: SRILM's scores are numbers, and a trn ends with an id."""
     file, channel, *_, word = split_words(text)[:5]
-    return not (is_number(file) and is_number(channel) and word[0].isdigit())
+    return not (ends_with_id(text) or (is_number(file) and is_number(channel) and word[0].isdigit()))
 
 
 def fits_stm(text: str) -> bool:
