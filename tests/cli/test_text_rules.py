@@ -159,3 +159,17 @@ def test_a_plan_records_the_rules_where_texts_are_compared(run, tmp_path, ngram_
     plans = [json.loads((tmp_path / name / "plan.json").read_text()) for name in ("plain", "merged")]
     assert "text" not in plans[0]["answers"]["options"]
     assert plans[1]["answers"]["options"]["text"]["rules"] == 2
+
+
+def test_commands_name_the_rules(run, tmp_path, ngram_bundle_first_rules):
+    lists = [("the cat", "the cat", "the dog"), ("the dog", "the cat", "the dog")]
+    source = write_lists(tmp_path / "in.jsonl", *lists)
+    options = [source, "--bundle", str(ngram_bundle_first_rules), "-w", "lm:mixture=0.1"]
+    rules = "words are compared by rules 2, fillers english"
+    for command, *more in (
+        ("evaluate",),
+        ("tune", "-o", str(tmp_path / "w.json")),
+        ("calibrate", "-o", str(tmp_path / "c.json")),
+    ):
+        code, out, _ = run(command, *options, *more, "--fillers", "english")
+        assert (code, rules in " ".join(out.split())) == (0, True), out

@@ -5,10 +5,17 @@ from __future__ import annotations
 import re
 import unicodedata
 
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rescorer.bundle import read_bundle
+from rescorer.evaluation.inspection.equal_texts import EqualTextTally, make_mild_normaliser
+from rescorer.extensions import make_ranker
+from rescorer.ranking import select_and_order
+from rescorer.service.contradictions import find_contradictions
+from rescorer.service.settings import ServiceSettings
 from rescorer.text import FILLERS, Normaliser, NormaliserSettings
 from rescorer.text.second_rules import (
     FORMAT_CHARACTERS,
@@ -17,6 +24,7 @@ from rescorer.text.second_rules import (
     fold_compatibility,
 )
 from rescorer.text.unicode_classes import DASHES, QUOTES_AND_BRACKETS, TERMINAL_PUNCTUATION
+from tests.support.tiny_models import write_bundle
 
 DEFAULT = Normaliser()
 # letters with marks, in the languages of a dozen and more scripts
@@ -222,3 +230,37 @@ def test_hyphens_can_be_kept_within_words():
 def test_invisible_characters_are_those_that_do_not_change_a_word():
     assert all(INVISIBLE.match(c) for c in "\u00ad\u061c\u200e\u202a\u2060\ufeff\x07")
     assert not any(INVISIBLE.match(c) for c in "\u200b\u200c\u200d\u0600\u06dd\u180e\U000e0067a")
+
+
+@given(st.lists(TEXTS, min_size=1, max_size=6), st.randoms(use_true_random=False))
+def test_which_texts_are_equal_does_not_depend_on_their_order(texts, random):
+    shuffled = random.sample(texts, len(texts))
+    first = NormaliserSettings.first_rules()
+    stats = []
+    for order in (texts, shuffled):
+        tally = EqualTextTally(Normaliser(first), make_mild_normaliser(first))
+        tally.add(order)
+        stats.append(tally.stats())
+    assert [(found.texts, found.beyond) for found in stats] == [(stats[0].texts, stats[0].beyond)] * 2
+    by_text = dict(zip(texts, map(DEFAULT.normalise, texts), strict=True))
+    merged = [
+        select_and_order(np.array([float(len(text)) for text in order]), [by_text[text] for text in order])
+        for order in (texts, shuffled)
+    ]
+    kept = [
+        {by_text[order[position]] for position in positions}
+        for order, (positions, _, _) in zip((texts, shuffled), merged, strict=True)
+    ]
+    assert kept[0] == kept[1] == set(by_text.values())
+    assert all(len(positions) == len(kept[0]) for positions, _, _ in merged)
+
+
+def test_a_bundle_and_a_service_say_the_language(tmp_path):
+    turkish = NormaliserSettings(language="tr")
+    bundle = read_bundle(write_bundle(tmp_path, neural=False, text=turkish))
+    assert bundle.text_normaliser.normalise("ILIK") == ("ılık",)
+    english = read_bundle(write_bundle(tmp_path / "b", neural=False))
+    assert make_ranker(english).text_normaliser.normalise("ILIK") == ("ilik",)
+    assert make_ranker(english, language="az").text_normaliser.normalise("ILIK") == ("ılık",)
+    wrong = list(find_contradictions(ServiceSettings(bundle=tmp_path, language="Turkish language")))
+    assert "language: expected a tag such as tr or pt-BR, got 'Turkish language'" in wrong

@@ -101,19 +101,21 @@ def calibrate(
     if n_seen := count_tuning_lists(weights, claims.lists, used_rerankers(rescorer.bundle, weights)):
         warn_about_tuning(weights, n_seen, len(claims.lists), "confidences will be too high on others")
     folds, judgements = judge_claims(claims)
+    words = rescorer.ranker.text_normaliser.settings.describe()
     calibrated = add_calibration(weights, judgements, output.stem)
     write_text(output, json.dumps(weights_to_dict(calibrated), indent=2) + "\n")
     if plot:
         write_text(plot, draw_reliability(judgements))
     if as_json:
-        data = to_dict(judgements, len(claims.lists), rejected.reasons)
+        data = to_dict(judgements, len(claims.lists), rejected.reasons) | {"normaliser": words}
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         if judgements:
             print_out(render_measures(judgements), "")
         for name, judgement in judgements.items():
             print_out(render_reliability(name, judgement), "")
-        print_out(f"cross-validation: {folds.describe()}", *summarise(judgements))
+        print_out(f"cross-validation: {folds.describe()}; words are compared by {words}")
+        print_out(*summarise(judgements))
         print_out(
             f"{pluralise(len(claims.lists), 'list')}; weights written to {output}; "
             f"{pluralise(len(rejected), 'list')} rejected"

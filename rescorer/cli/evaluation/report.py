@@ -131,12 +131,12 @@ def report(
         command=shlex.join(["rescorer", *sys.argv[1:]]),
         model=rescorer.bundle.label if rescorer else "",
         counting=evaluation.counting,
+        rules=evaluation.normaliser.settings.describe(),
         max_utterances=content.max_utterances,
         system=content.system,
     )
     reported = describe_files(run, rescorer, weights)
-    normaliser = options.text.make_normaliser(rescorer.bundle if rescorer else None)
-    data = build_report_data(reported, normaliser.normalise, settings)
+    data = build_report_data(reported, evaluation.normaliser.normalise, settings)
     for path in output:
         write(path, data)
     if evaluation.rejected:

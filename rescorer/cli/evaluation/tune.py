@@ -126,15 +126,15 @@ def tune(
     start = _lower_phrases(start, scored, bound) if bound else start
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
-    rows = _report_rows(tuning)
+    rows, words = _report_rows(tuning), rescorer.ranker.text_normaliser.settings.describe()
     written = _write_weights(tuned, report, scored, options.selection)
     if as_json:
-        _print_json(tuning, report, rows, force, rejected, [untuned] if untuned else [])
+        _print_json(tuning, report, rows, force, rejected, [untuned] if untuned else [], words)
     else:
         print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
         if bound:
             print_out(*describe_false_alarms(bound, tuning.count_false_alarms()))
-        print_out(report.judgement.explain(force))
+        print_out(f"words are compared by {words}", report.judgement.explain(force))
         print_out(f"{written} written to {tuned.output}; {pluralise(len(rejected), 'list')} rejected")
         warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
@@ -190,6 +190,7 @@ def _print_json(
     force: bool,
     rejected: Rejections,
     warnings: Sequence[str],
+    words: str,
 ) -> None:
     bound = tuning.phrase_bound
     alarms = false_alarms_to_dict(bound, tuning.count_false_alarms()) if bound else None
@@ -198,6 +199,7 @@ def _print_json(
         "written": "tuned" if report.judgement.is_better or force else "start",
         "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
         "unit": tuning.scored[0].evaluated.unit,
+        "normaliser": words,
         **({"false_alarms": alarms} if alarms else {}),
         **({"warnings": warnings} if warnings else {}),
         "rejected": len(rejected),
