@@ -108,8 +108,7 @@ def build_report_data(
         command=settings.command,
         version=version("rescorer"),
         model=settings.model,
-        counting=describe_counting(settings.counting)
-        + (f"; words by {settings.rules}" if settings.rules else ""),
+        counting="; words by ".join(filter(None, (describe_counting(settings.counting), settings.rules))),
         unit=settings.counting.unit,
         lists=report.total.lists,
         reference_words=report.total.system.reference_words,
