@@ -60,7 +60,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     if is_pipe(path):
         return "jsonl", "the default for a pipe, which can be read only once"
     sample, matches = match_path(path)
-    matches = matches or find_damaged(sample) or _match_name(sample)
+    matches = _prefer_damaged(sample, matches) or _match_name(sample)
     if len(matches) == 1:
         return next(iter(matches.items()))
     if matches:
@@ -101,7 +101,8 @@ def is_plain_text(path: str | Path) -> bool:
     if not Path(path).is_file():
         return False
     sample = read_sample(path)
-    return _may_be_plain(sample) and not (find_matches(sample) or _match_name(sample)).keys() - {KALDI_TEXT}
+    matches = _prefer_damaged(sample, find_matches(sample)) or _match_name(sample)
+    return _may_be_plain(sample) and not matches.keys() - {KALDI_TEXT}
 
 
 def _read_texts(path: str | Path) -> Iterator[str]:
@@ -138,6 +139,16 @@ def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dic
     matches = {name: evidence for name, evidence in found.items() if evidence}
     strict = {name: evidence for name, evidence in matches.items() if not formats[name].is_loose}
     return strict or matches
+
+
+def _prefer_damaged(sample: Sample, matches: dict[str, str]) -> dict[str, str]:
+    """Return the matches; but those as a damaged file if there are none, or if lines of columns would be
+    taken for an id and words."""
+    if matches.keys() - {KALDI_TEXT}:
+        return matches
+    damaged = find_damaged(sample)
+    columns = {name: evidence for name, evidence in damaged.items() if name in ("ctm", "stm")}
+    return columns or matches or damaged
 
 
 def _match_name(sample: Sample) -> dict[str, str]:

@@ -103,6 +103,7 @@ def test_references_and_groups_are_those_of_all_rows():
         ("file,audio,text\na,b,c\n", "'file' and 'audio' could each be the id"),
         ("text,score\na,-1\n", "no column is the id of a list"),
         ("id,speaker\na,b\n", "no column is the text"),
+        ("sid\twords\nu1\ta b\nu2\tc d\n", "the first row may be a header"),
         ("u1\t-1\t-2\nu1\t-2\t-3\n", "its columns cannot be guessed"),
         ("two words\tto be\t-3\n", "its columns cannot be guessed"),
         ("u1\ta\tb\t-3\n", "its columns cannot be guessed"),

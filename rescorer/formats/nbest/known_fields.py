@@ -126,14 +126,15 @@ def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str
 
 
 def _has_numbers(values: Any) -> bool:
-    """Whether a value is an array with a number, as arrays of scores are, and those of tokens' scores are not."""
+    """Whether a value is an array with a number; arrays of arrays are scores of tokens."""
     return isinstance(values, list) and any(type(value) in (int, float) for value in values)
 
 
 def _check_column(values: list[Any], size: int, list_id: str, field: str) -> None:
     """Raise InvalidList unless there is a score for each hypothesis."""
     if len(values) != size:
-        message = f"{pluralise(len(values), 'score')} for {pluralise(size, 'hypothesis', 'hypotheses')}; expected one for each"
+        hypotheses = pluralise(size, "hypothesis", "hypotheses")
+        message = f"{pluralise(len(values), 'score')} for {hypotheses}; expected one for each"
         raise InvalidList(message, list_id=list_id, field=field)
 
 
@@ -158,7 +159,7 @@ def explain_missing_hypotheses(record: Mapping[str, Any], names: FieldMap = DEFA
 
 
 def suggest_table(record: Any) -> str:
-    """Say which option reads a record as one of several lines with one hypothesis each; empty if none does."""
+    """Say which option reads a record that is one hypothesis, on a line of its own; empty if none does."""
     text = _find_texts(record, TEXT_NAMES) if isinstance(record, dict) else ""
     ids = [name for name in _find_id_names(record) if name != text] if text else []
     if not ids:

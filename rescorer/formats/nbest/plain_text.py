@@ -148,7 +148,7 @@ def begins_with_ids(lines: Iterable[str], ids: Collection[str]) -> bool:
 
 
 def choose_reading(file: str | Path, reference: str | Path) -> str:
-    """Return which format a file of plain text has: ``lines`` or ``kaldi-text``.
+    """Return which format a file of plain text has: ``lines``, ``kaldi-text`` or ``paragraphs``.
 
     Args:
         file: a file that no other format matches.
@@ -169,9 +169,20 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
         )
         raise FormatError(message + "give --format mikolov if several lines have one id", file=str(file))
     if own is Reading.WORDS or others is Reading.WORDS or not begins_with_ids(lines, ids):
-        return LINES
+        return PARAGRAPHS if _has_a_paragraph_each(lines, references) else LINES
     message = f"plain text, and the first words of its lines begin lines of {reference} too: ids or words?"
     raise FormatError(f"{message} {WAYS}", file=str(file))
+
+
+def _has_a_paragraph_each(lines: Sequence[str], references: Sequence[str]) -> bool:
+    """Whether there are as many paragraphs as references, but not as many lines."""
+    paragraphs = [is_text for is_text, _ in groupby(lines, lambda line: bool(line.strip())) if is_text]
+    return len(paragraphs) == _count_lines(references) != _count_lines(lines)
+
+
+def _count_lines(lines: Sequence[str]) -> int:
+    """Count lines without blank ones at the end."""
+    return max((number for number, line in enumerate(lines, start=1) if line.strip()), default=0)
 
 
 @contextmanager

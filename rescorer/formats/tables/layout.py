@@ -398,7 +398,10 @@ def _guess_by_content(
         streams = {STREAM: (numeric[0], options.units or NATURAL)}
     if len(texts) == 1:
         columns["text"] = texts[0]
-    are_ids = options.id is not None or all(_is_id(row[columns.get("id", 0)]) for row in sheet.rows)
+    ids = [row[columns.get("id", 0)] for row in sheet.rows]
+    are_ids = options.id is not None or all(map(_is_id, ids))
+    if options.has_header is None and options.id is None and _may_name_ids(ids):
+        raise sheet.refuse("the first row may be a header", "header=yes,id=1,text=2, or header=no")
     is_clear = max(len(numeric), len(texts)) < 2 and not {*free} - {*texts, *numeric}
     if not are_ids or "text" not in columns or not is_clear:
         raise sheet.refuse("its columns cannot be guessed", "id=1,text=2,score=3, or header=yes")
@@ -408,6 +411,13 @@ def _guess_by_content(
 def _is_id(cell: str) -> bool:
     """Whether a cell can be an id if nothing says that it is: one token, and not a score."""
     return len(cell.split()) == 1 and (cell.strip().isdecimal() or not isinstance(parse_number(cell), float))
+
+
+def _may_name_ids(cells: Sequence[str]) -> bool:
+    """Whether the first cell of a column is a word, and all others are ids with digits."""
+    first, *others = cells
+    has_digits = [any(map(str.isdecimal, cell)) for cell in others]
+    return bool(others) and first.strip().replace("_", "").isalpha() and all(has_digits)
 
 
 def _is_score_name(name: str) -> bool:
