@@ -153,6 +153,34 @@ def test_a_damaged_line_does_not_turn_columns_into_ids_and_words(tmp_path, conte
     assert detect_measured(path, reference) == expected
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "u1 -12.5 the sea\nu2 -3.5 yes\n",
+        "u1 0.95 the sea\nu2 1e-3 yes\n",
+        "u1 the sea (-12.5)\nu2 yes (-3.5)\n",
+        "u1 the sea -12.5\nu2 yes -3\n",
+        "u1,the sea\nu2,yes\n",
+        "u1|the sea\nu2|yes\n",
+        "1st street\n2nd street\n",
+    ],
+)
+def test_scores_and_columns_are_no_words_of_an_id(tmp_path, content):
+    path, reference = tmp_path / "hyp", tmp_path / "ref"
+    path.write_text(content)
+    with pytest.raises(FormatError, match="no known format") as raised:
+        detect(path)
+    if "," in content or "|" in content:
+        assert "separates columns, give --format table:id=1,text=2" in str(raised.value)
+    if "-12.5 the" in content:
+        assert "with tabs for --format table:id=1,score=2,text=3" in str(raised.value)
+        reference.write_text("u1 the sea\nu2 no\n")
+        with pytest.raises(FormatError, match=r"numbers like scores: .* or give --format kaldi-text"):
+            detect_measured(path, reference)
+        reference.write_text(content)
+        assert detect_measured(path, reference) == "kaldi-text"
+
+
 def test_plain_text_alone_is_read_only_if_ids_are_plain(tmp_path):
     (tmp_path / "ids").write_text("u1 to be\nu2 the sea\n")
     (tmp_path / "words").write_text("to be\nthe sea\n")
