@@ -136,6 +136,8 @@ def test_says_which_columns_there_are():
     read("id,text,scores.am\nu1,a,0.5\n", note=notes.append)
     read("u1\ta\n", note=notes.append)
     assert len(notes) == 1
+    read("u1;a;-1\n", note=notes.append, delimiter=";", id="1", text="2")
+    assert "id=1, text=2; not read: 3" in notes[1]
 
 
 def test_errors_stay_with_their_lists():

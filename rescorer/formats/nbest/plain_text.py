@@ -143,13 +143,10 @@ def classify(lines: Iterable[str]) -> Reading:
 def suggest_ways(lines: Sequence[str]) -> str:
     """Say which options read plain text, and what to do with columns that it seems to have."""
     delimiter = next((mark for mark in COLUMN_MARKS if all(mark in line for line in lines)), "")
+    ways = f"if it is plain text, {WAYS}"
     if delimiter:
-        return f"if {delimiter!r} separates columns, give --format table:id=1,text=2; if it is plain text, {WAYS}"
-    return (
-        f"if it is plain text with numbers like scores, {SCORE_WAYS}"
-        if _have_scores(lines)
-        else (f"if it is plain text, {WAYS}")
-    )
+        return f"if {delimiter!r} separates columns, give --format table:id=1,text=2; {ways}"
+    return f"if it is plain text with numbers like scores, {SCORE_WAYS}" if _have_scores(lines) else ways
 
 
 def _have_scores(lines: Iterable[str]) -> bool:

@@ -136,9 +136,11 @@ class Layout:
     @property
     def others(self) -> dict[str, int]:
         """Columns of a table with a header that have no role, by name."""
+        return self._unused if self.has_header else {}
+
+    @property
+    def _unused(self) -> dict[str, int]:
         used = {*self.columns.values(), *(column for column, _ in self.streams.values())}
-        if not self.has_header:
-            return {}
         return {name: index for index, name in enumerate(self.names) if index not in used and name.strip()}
 
     def describe(self) -> str:
@@ -149,7 +151,7 @@ class Layout:
             f"stream {name}={self.names[column]} ({_describe_units(units)})"
             for name, (column, units) in self.streams.items()
         ]
-        kept = ", ".join(islice(self.others, MAX_NAMES))
+        kept = ", ".join(islice(self._unused, MAX_NAMES))
         return ", ".join([*roles, *scores]) + (f"; not read: {kept}" if kept else "")
 
 
@@ -238,7 +240,9 @@ def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str)
     ]
     has_id = options.id == "" or "id" in ordered
     is_transcript = not sheet.has_header and len(sheet.names) == 2
-    is_guessed = not (is_transcript or (has_id and all(is_usual)))
+    n_used = len({*ordered.values(), *(column for column, _ in streams.values())})
+    is_dropped = not sheet.has_header and n_used < len(sheet.names)
+    is_guessed = is_dropped or not (is_transcript or (has_id and all(is_usual)))
     return Layout(sheet.delimiter, sheet.has_header, sheet.names, ordered, streams, is_guessed)
 
 
