@@ -246,6 +246,17 @@ def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str)
     return Layout(sheet.delimiter, sheet.has_header, sheet.names, ordered, streams, is_guessed)
 
 
+def has_header(lines: Sequence[str]) -> bool:
+    """Whether the first of some lines of text is a header of usual names."""
+    if not lines or lines[0].lstrip()[:1] in ("{", "["):
+        return False
+    try:
+        sheet = _read_sheet(list(enumerate(lines, start=1)), TableOptions(), "")
+    except FormatError:
+        return True  # two columns of one name
+    return sheet is not None and sheet.has_header
+
+
 def looks_like_table(lines: Sequence[str]) -> str:
     """Return the evidence that lines are a table whose columns can be guessed, or an empty string."""
     if not lines or lines[0].lstrip()[:1] in ("{", "["):
