@@ -79,7 +79,7 @@ class ConversionOptions:
         options = ListInputOptions(self.maps, self.streams, self.from_, self.join_pieces, self.groups)
         if self.from_ is None and not self.maps and not self.streams:
             for source in sources:
-                typer.echo(f"{source}: {options.find_parts(source).describe()}", err=True)
+                typer.echo(f"{source}: {options.find_parts(source, warn=False).describe()}", err=True)
         lists = options.read(sources)
         return rename_streams(warn_if_rescored(lists, ", ".join(sources)), parse_renames(self.rename))
 

@@ -13,16 +13,19 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from rescorer.errors import FormatError, InputError, pluralise
 from rescorer.formats.io.json_records import describe_type, parse_object
+from rescorer.formats.io.sniff import read_sample
 from rescorer.formats.io.text_io import read_lines_strict, source_name
 from rescorer.formats.nbest.manifest import AUDIO_KEY, ID_KEY, REFERENCE_KEY, find_id
 from rescorer.formats.nbest.plain_text import Reading, classify
 from rescorer.formats.nist.references import read_references
-from rescorer.formats.registry import is_plain_text
+from rescorer.formats.registry import is_pipe, is_plain_text
+from rescorer.formats.tables.delimited import read_lists as read_table
+from rescorer.formats.tables.layout import TableOptions, find_layout, has_header
 from rescorer.types import NBestList
 
 N_PEEKED = 100
@@ -185,13 +188,47 @@ def _audio(line: Line) -> str:
 
 
 def open_references(source: str) -> References:
-    """Read references: a manifest, plain sentences, or one of the formats of ``nist.references``.
+    """Read references: a table, a manifest, plain sentences, or one of the formats of ``nist.references``.
 
     Raises:
         FormatError: As for ``read_references``; or a line of a manifest has no text.
     """
+    if is_pipe(source):  # can be read only once
+        return References(source_name(source), read_references(source))
+    if (table := _read_table(source)) is not None:
+        return References(source_name(source), table)
     manifest = _read_manifest(source) or _read_sentences(source)
     return References(source_name(source), {} if manifest else read_references(source), manifest)
+
+
+def _read_table(source: str) -> dict[str, str] | None:
+    """Read a table with a header, or with a name that ends in .csv; None if the file is something else.
+
+    The texts are those of the column of references, or of the column of texts if there is none.
+    """
+    if not Path(source).is_file():
+        return None
+    lines = read_sample(source).lines
+    if not has_header(lines) and not source.removesuffix(".gz").lower().endswith(".csv"):
+        return None
+    file, texts = source_name(source), dict[str, str]()
+    try:
+        layout = find_layout(list(enumerate(lines, start=1)), TableOptions(), file)
+        rows = list(read_table(source))
+    except FormatError as error:
+        message = f"{error.message.partition('; say which')[0]}; call the column of references 'reference'"
+        raise FormatError(message, file=file) from None
+    has_references = layout is not None and "reference" in layout.columns
+    for item in rows:
+        if isinstance(item, InputError):
+            raise item
+        found = {item.reference} if has_references else {text.text for text in item.hypotheses}
+        if len(found) > 1:
+            message = f"several texts with the id {item.id!r}, and no column 'reference'"
+            raise FormatError(message, file=file)
+        if (text := found.pop()) is not None:
+            texts[item.id] = text
+    return texts
 
 
 def _read_sentences(source: str) -> list[Line]:

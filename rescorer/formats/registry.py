@@ -18,8 +18,8 @@ from rescorer.formats.catalogue import FORMATS
 from rescorer.formats.io.sniff import Sample, read_sample
 from rescorer.formats.io.text_io import read_lines_strict
 from rescorer.formats.io.utterance_folder import name_entries
-from rescorer.formats.nbest.known_fields import suggest_map
-from rescorer.formats.nbest.plain_text import KALDI_TEXT, WAYS, begins_with_ids, choose_reading
+from rescorer.formats.nbest.known_fields import suggest_map, suggest_table
+from rescorer.formats.nbest.plain_text import KALDI_TEXT, begins_with_ids, choose_reading, suggest_ways
 from rescorer.formats.nist.references import read_references
 from rescorer.formats.nist.stm import find_damaged
 from rescorer.types import NBestList
@@ -71,9 +71,9 @@ def detect(path: str | Path) -> tuple[str, str]:
         beginning = "it is empty"
     if sample.path.is_dir():
         beginning = f"the folder has {name_entries(sample.path)}" if sample.names else "the folder is empty"
-    hints = filter(None, map(suggest_map, sample.documents))
+    hints = filter(None, (suggest_map(value) or suggest_table(value) for value in sample.documents))
     beginning += "".join(f"; {hint}" for hint in islice(hints, 1))
-    hint = f"; if it is plain text, {WAYS}" if _may_be_plain(sample) else ""
+    hint = f"; {suggest_ways(sample.lines)}" if _may_be_plain(sample) else ""
     message = f"no known format matches: {beginning}{hint}; formats for --format: {', '.join(FORMATS)}"
     raise FormatError(message, file=str(path))
 
@@ -101,7 +101,8 @@ def is_plain_text(path: str | Path) -> bool:
     if not Path(path).is_file():
         return False
     sample = read_sample(path)
-    return _may_be_plain(sample) and not (find_matches(sample) or _match_name(sample)).keys() - {KALDI_TEXT}
+    matches = find_matches(sample) or _match_name(sample)
+    return _may_be_plain(sample) and not matches.keys() - {KALDI_TEXT}
 
 
 def _read_texts(path: str | Path) -> Iterator[str]:

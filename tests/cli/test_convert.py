@@ -152,3 +152,13 @@ def test_summarises_many_rejected_lists(tmp_path):
     assert "93 more lists" in rejected[-1]
     assert str(tmp_path / "out.ctm.rejects") in rejected[-1]
     assert len((tmp_path / "out.ctm.rejects").read_text().splitlines()) == 96
+
+
+def test_warns_of_missing_jobs_once(run, tmp_path):
+    for number in (1, 3):
+        (tmp_path / f"output.{number}").mkdir()
+        (tmp_path / f"output.{number}" / "a.jsonl").write_text(
+            f'{{"id": "u{number}", "hypotheses": ["a"]}}\n'
+        )
+    code, out, err = run("convert", tmp_path, "-")
+    assert (code, out.count('"id"'), err.count("output.2 missing between its 2 jobs")) == (0, 2, 1)

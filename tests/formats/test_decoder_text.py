@@ -58,6 +58,16 @@ def test_icefall_words_are_joined_and_references_kept():
     assert all(read(decoder_text.read_icefall, variant) == lists for variant in encode_variants(ICEFALL))
 
 
+def test_icefall_references_may_follow_their_hypotheses():
+    lists = read(
+        decoder_text.read_icefall, "u1:\thyp=['a']\nu1:\tref=['b']\nu2:\thyp=['c']\nu2:\tref=['d']\n"
+    )
+    assert [(nbest.id, nbest.hypotheses[0].text, nbest.reference) for nbest in lists] == [
+        ("u1", "a", "b"),
+        ("u2", "c", "d"),
+    ]
+
+
 def test_fairseq_lists_have_text_without_pieces_and_scores_in_nats():
     first, second = lists = read(decoder_text.read_fairseq, FAIRSEQ)
     assert (first.id, [hypothesis.text for hypothesis in first.hypotheses]) == ("7", ["two bee", "to be"])
@@ -97,6 +107,8 @@ def test_wenet_and_aps_lists():
             "u1:\thyp=['a', 7]\n",
             "<stream>:1: expected a list of words in quotation",
         ),
+        (decoder_text.read_icefall, "u1:\thyp=['a', 'b\n", "<stream>:1: the list of words is cut off"),
+        (decoder_text.read_icefall, "u1:\thyp=[\n", "<stream>:1: the list of words is cut off"),
         (decoder_text.read_icefall, "a b\n", "<stream>:1: expected ID:<TAB>ref="),
         (decoder_text.read_icefall, "u1:\tref=['a']\n", "list 'u1': no hypotheses"),
         (decoder_text.read_fairseq, "S-1\tx\nT-1\ty\n", "list '1': no hypotheses"),

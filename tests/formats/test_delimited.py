@@ -103,6 +103,7 @@ def test_references_and_groups_are_those_of_all_rows():
         ("file,audio,text\na,b,c\n", "'file' and 'audio' could each be the id"),
         ("text,score\na,-1\n", "no column is the id of a list"),
         ("id,speaker\na,b\n", "no column is the text"),
+        ("sid\twords\nu1\ta b\nu2\tc d\n", "the first row may be a header"),
         ("u1\t-1\t-2\nu1\t-2\t-3\n", "its columns cannot be guessed"),
         ("two words\tto be\t-3\n", "its columns cannot be guessed"),
         ("u1\ta\tb\t-3\n", "its columns cannot be guessed"),
@@ -135,6 +136,8 @@ def test_says_which_columns_there_are():
     read("id,text,scores.am\nu1,a,0.5\n", note=notes.append)
     read("u1\ta\n", note=notes.append)
     assert len(notes) == 1
+    read("u1;a;-1\n", note=notes.append, delimiter=";", id="1", text="2")
+    assert "id=1, text=2; not read: 3" in notes[1]
 
 
 def test_errors_stay_with_their_lists():

@@ -229,7 +229,7 @@ def test_reads_arrays_of_scores_beside_the_hypotheses(scores, streams):
 
 
 def test_fields_beside_the_hypotheses_are_scores_only_if_they_look_like_theirs():
-    fields = {"scores": [-1.0], "am": -3, "lm": "-1 -2"}
+    fields = {"scores": {"wer": 0.5}, "sequences_scores": [[-1.0], [-2.0]], "am": -3, "lm": "-1 -2"}
     (nbest,) = read({"id": "u1", "hypotheses": ["a", "b"], **fields})
     assert nbest.fields == fields
     (nbest,) = read({**list_with_scores(-1, -2), "scores": [1, 2]})
@@ -237,7 +237,40 @@ def test_fields_beside_the_hypotheses_are_scores_only_if_they_look_like_theirs()
     (nbest,) = read({"id": "u1", "hyps": [{"text": "a"}, {"text": "b"}], "am": [-1, -2]}, names=FLAT)
     assert nbest.streams == {"acoustic": (-1.0, -2.0)}
     (error,) = read({"id": "u1", "hyps": [{"text": "a"}, {"text": "b"}], "am": [-1]}, names=FLAT)
-    assert "list 'u1', am: 1 scores for 2 hypotheses; expected one for each" in str(error)
+    assert "list 'u1', am: 1 score for 2 hypotheses; expected one for each" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ({"scores": [-1.0]}, "scores: 1 score for 2 hypotheses"),
+        ({"sequences_scores": [-1, -2, -3]}, "sequences_scores: 3 scores for 2 hypotheses"),
+        ({"scores": {"am": [-1, -2], "lm": [-1]}}, 'scores["lm"]: 1 score for 2 hypotheses'),
+        ({"scores": [-1, None]}, "no score, though other hypotheses of the list have one"),
+        ({"scores": [-1, "x"]}, "'x'"),
+    ],
+)
+def test_rejects_a_list_whose_array_of_scores_does_not_fit_its_hypotheses(scores, message):
+    (error,) = read({"id": "u1", "hypotheses": ["a", "b"], **scores})
+    assert message in str(error)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"utt": "u1", "hyp": "to be"}, "`--format table:id=utt,text=hyp` reads 'hyp'"),
+        ({"key": "u1", "text": "a", "words": [{"text": "a"}]}, "`--format table:id=key,text=text` reads"),
+        (
+            {"id": 1, "text": "a b", "chunks": [{"text": "a"}, {"text": "b"}]},
+            "`--format table:id=id,text=text`",
+        ),
+    ],
+)
+def test_names_the_table_for_lines_of_one_hypothesis_and_takes_no_parts_for_lists(record, message):
+    (error,) = read(record)
+    assert message in str(error)
+    assert "hypotheses=words" not in str(error)
+    assert "hypotheses=chunks" not in str(error)
 
 
 PROGRAMS = {

@@ -111,6 +111,9 @@ REFERENCES = "the sea was calm\nyes\nit was dark\nthe end\n"
         ("to be\nthe sea\n", "to be\nthe c\n", None),
         ("two be\nthe sea\n", "to be\nthe c\n", "lines"),
         ("u1 a\nu1 b\nu2 c\n", "u1 a\nu2 c\n", None),
+        ("two be\nto be\n\nor knot\nor not\n\n", "to be\nor not\n", "paragraphs"),
+        ("two be\n\nor knot\n", "to be\nyes\nor not\n", "lines"),
+        ("two be\n\nor knot\nyes\n", "to be\nor not\nno\n", "lines"),
     ],
 )
 def test_the_references_tell_what_plain_text_is(tmp_path, hypotheses, references, expected):
@@ -132,6 +135,50 @@ def test_ids_of_references_tell_ids_from_words(tmp_path):
     (tmp_path / "hyp").write_text("ann hi\ndan\n")
     with pytest.raises(FormatError, match="no known format"):
         detect_measured(tmp_path / "hyp", tmp_path / "ref.trn")
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("f1 1 0.0 0.1 the\nf1 1 0.2\nf2 1 0.0 0.1 c\nf3 1 0.1 0.1 d\n", "ctm"),
+        ("f1 1 a 0.0 1.5 the sea\nf2 1 a\nf3 1 b 1.0 2.5 was\n", "stm"),
+        ("u1 hello (laughs)\nu2 so (laughs)\nu3 yes\n", "kaldi-text"),
+    ],
+)
+def test_a_damaged_line_does_not_turn_columns_into_ids_and_words(tmp_path, content, expected):
+    path, reference = tmp_path / "file", tmp_path / "ref"
+    path.write_text(content)
+    reference.write_text("u1 the sea\nu2 the c\n")
+    assert detect(path)[0] == expected
+    assert detect_measured(path, reference) == expected
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "u1 -12.5 the sea\nu2 -3.5 yes\n",
+        "u1 0.95 the sea\nu2 1e-3 yes\n",
+        "u1 the sea (-12.5)\nu2 yes (-3.5)\n",
+        "u1 the sea -12.5\nu2 yes -3\n",
+        "u1,the sea\nu2,yes\n",
+        "u1|the sea\nu2|yes\n",
+        "1st street\n2nd street\n",
+    ],
+)
+def test_scores_and_columns_are_no_words_of_an_id(tmp_path, content):
+    path, reference = tmp_path / "hyp", tmp_path / "ref"
+    path.write_text(content)
+    with pytest.raises(FormatError, match="no known format") as raised:
+        detect(path)
+    if "," in content or "|" in content:
+        assert "separates columns, give --format table:id=1,text=2" in str(raised.value)
+    if "-12.5 the" in content:
+        assert "with tabs for --format table:id=1,score=2,text=3" in str(raised.value)
+        reference.write_text("u1 the sea\nu2 no\n")
+        with pytest.raises(FormatError, match=r"numbers like scores: .* or give --format kaldi-text"):
+            detect_measured(path, reference)
+        reference.write_text(content)
+        assert detect_measured(path, reference) == "kaldi-text"
 
 
 def test_plain_text_alone_is_read_only_if_ids_are_plain(tmp_path):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 
 import pytest
 
-from rescorer.errors import FormatError, InvalidList
+from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.nbest.filled_manifest import parse_by, writer
 from rescorer.formats.reference_matching import explain_difference, open_references
 from rescorer.types import Hypothesis, NBestList
@@ -141,3 +143,49 @@ def test_asks_if_numbers_could_be_lines_or_names(tmp_path):
         assert json.loads((tmp_path / "out.json").read_text())["text"] == text
     with pytest.raises(ValueError, match="expected order or name"):
         parse_by("line")
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", 'utt,text\nu1,"to, be"\nu2,\n'),
+        ("a.tsv", "id\tspeaker\ttext\nu1\ts1\tto, be\nu2\ts2\t\n"),
+        ("a.tsv", "text\tid\nto, be\tu1\n\tu2\n"),
+        ("a.csv", 'id,hyp,ref\nu1,two,"to, be"\nu1,too,"to, be"\nu2,no,\n'),
+        ("a.csv", 'u1,"to, be"\nu2,""\n'),
+        ("a.json", '{"u1": "to, be", "u2": ""}'),
+        ("a.json", '{\n "u1": "to, be",\n "u2": ""\n}\n'),
+        ("a.jsonl", '{"id": "u1", "text": "to, be"}\n{"id": "u2", "text": ""}\n'),
+        ("a.json", '[{"id": "u1", "text": "x", "reference": "to, be"}, {"id": "u2", "text": ""}]'),
+    ],
+)
+def test_reads_references_of_tables_and_json(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content)
+    found = dict(open_references(str(path)).by_id)
+    assert found["u1"] == "to, be"
+    assert found.get("u2", "") == ""
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("id,text,pred_text\nu1,a,b\n", "'text' and 'pred_text' could .* call the column of references"),
+        ("id,text\nu1,a\nu1,b\n", "several texts with the id 'u1'"),
+        ("id,text\nu1,a,b\n", "expected 2 columns"),
+    ],
+)
+def test_refuses_tables_that_do_not_say_what_the_reference_is(tmp_path, content, message):
+    path = tmp_path / "a.csv"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        open_references(str(path))
+
+
+def test_references_come_through_pipes(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    writer = threading.Thread(target=path.write_text, args=("u1 to be\nu2 the sea\n",))
+    writer.start()
+    assert open_references(str(path)).by_id == {"u1": "to be", "u2": "the sea"}
+    writer.join()

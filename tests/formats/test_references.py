@@ -65,7 +65,7 @@ def test_accepts_equal_duplicates_and_empty_files():
         ("a (u1)\nb (u1)\n", "<stream>:2: duplicate id 'u1' with a different value"),
         ('{"id": "u1"}\n', "<stream>:1: reference: expected a string, got nothing"),
         (
-            '{"id": "u1", "reference": "a"}\n{"id": 1, "reference": "a"}',
+            '{"id": "u1", "reference": "a"}\n{"id": 1.5, "reference": "a"}',
             ":2: id: expected a string, got a number",
         ),
         ('{"id": \n', "<stream>:1: not JSON"),

@@ -178,14 +178,15 @@ class ListInputOptions(ListFormatOptions):
     def find_format(self, source: str, reference: str | None = None) -> str:
         """The format of a file or folder, with its options, if it was given; raises FormatError if it cannot
         be detected."""
-        return self.find_parts(source, reference).choice
+        return self.find_parts(source, reference, warn=False).choice
 
-    def find_parts(self, source: str, reference: str | None = None) -> Parts:
+    def find_parts(self, source: str, reference: str | None = None, *, warn: bool = True) -> Parts:
         """The files and folders that an input consists of, and their format; a folder of shards consists of
-        their output. Warns on stderr of jobs that are missing.
+        their output.
 
         Args:
             reference: file of references, which may tell what plain text is.
+            warn: warn on stderr of jobs that are missing.
 
         Raises:
             FormatError: the format cannot be detected.
@@ -201,7 +202,7 @@ class ListInputOptions(ListFormatOptions):
         if parts is None or f"{source.rstrip('/')}/{PLAN}" in parts.paths:
             outputs = find_shard_outputs(source)
             return Parts(choice or outputs.format, "the plan of its shards", outputs.names)
-        if missing := ", ".join(parts.missing[:MAX_MISSING]):
+        if warn and (missing := ", ".join(parts.missing[:MAX_MISSING])):
             more = ", …" * (len(parts.missing) > MAX_MISSING)
             jobs = pluralise(len(parts.paths), "job")
             typer.echo(f"warning: {source}: {missing}{more} missing between its {jobs}", err=True)

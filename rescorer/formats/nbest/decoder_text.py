@@ -151,11 +151,7 @@ def _parse_recog_line(number: int, text: str, block: _Block | None) -> _Block | 
     if match is None:
         raise ValueError("expected ID:<TAB>ref=[…] or ID:<TAB>hyp=[…]")
     list_id, kind, value = match.groups()
-    is_new = (
-        block is None
-        or block.id != list_id
-        or (kind == "ref" and (block.reference is not None or block.rows))
-    )
+    is_new = block is None or block.id != list_id or (kind == "ref" and block.reference is not None)
     current = _Block(list_id, number) if is_new or block is None else block
     try:
         if kind == "ref":
@@ -171,11 +167,13 @@ def _parse_words(value: str) -> str:
     """Join the words of a printed Python list of strings; a text that is not in brackets stays as it is.
 
     Raises:
-        ValueError: If it is another list.
+        ValueError: If it is another list, or does not end.
     """
     value = value.strip()
-    if not (value.startswith(("['", '["')) and value.endswith("]")) and value != "[]":
+    if not value.startswith(("['", '["')) and value not in ("[", "[]"):
         return value
+    if not value.endswith("]") or value == "[":
+        raise ValueError(f"the list of words is cut off: it ends with {value[-30:]!r}")
     words, position, inside = [], 1, value[:-1]
     while position < len(inside):
         match = WORD_IN_QUOTES.match(inside, position)

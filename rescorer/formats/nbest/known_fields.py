@@ -37,6 +37,10 @@ ID_NAME = re.compile(
     re.IGNORECASE,
 )
 """Matches the names of fields that may hold the id of a list."""
+PART_NAME = re.compile(
+    r"word|token|piece|symbol|char|chunk|phone|sentence|paragraph|segment|utterance", re.IGNORECASE
+)
+"""Matches the names of arrays that hold the parts of one text, which are never proposed as hypotheses."""
 MAX_NAMED = 8
 """Maximum number of field names that an error mentions."""
 
@@ -103,22 +107,35 @@ def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str
     """Take arrays of scores beside the hypotheses out of a record; return them by the name of their stream.
 
     Raises:
-        InvalidList: If an option names an array that does not have a score for each hypothesis.
+        InvalidList: If an array of numbers does not have one for each hypothesis.
     """
     columns: dict[str, list[Any]] = {}
     for stream, field in names.streams.items():
         if isinstance(found := record.get(field.field), list):
-            if len(found) != size:
-                message = f"{len(found)} scores for {size} hypotheses; expected one for each"
-                raise InvalidList(message, list_id=list_id, field=field.field)
+            _check_column(found, size, list_id, field.field)
             columns[stream] = record.pop(field.field)
     for name in () if columns else (name for name in SCORE_NAMES if name in record and names.scores):
         found = record[name]
-        if isinstance(found, dict) and found and all(_is_column(values, size) for values in found.values()):
-            return dict(record.pop(name))
-        if _is_column(found, size):
-            return {STREAM: record.pop(name)}
+        named = found if isinstance(found, dict) else {STREAM: found}
+        if named and all(map(_has_numbers, named.values())):
+            for stream, values in named.items():
+                _check_column(values, size, list_id, name if found is values else f'{name}["{stream}"]')
+            del record[name]
+            return dict(named)
     return columns
+
+
+def _has_numbers(values: Any) -> bool:
+    """Whether a value is an array with a number; arrays of arrays are scores of tokens."""
+    return isinstance(values, list) and any(type(value) in (int, float) for value in values)
+
+
+def _check_column(values: list[Any], size: int, list_id: str, field: str) -> None:
+    """Raise InvalidList unless there is a score for each hypothesis."""
+    if len(values) != size:
+        hypotheses = pluralise(size, "hypothesis", "hypotheses")
+        message = f"{pluralise(len(values), 'score')} for {hypotheses}; expected one for each"
+        raise InvalidList(message, list_id=list_id, field=field)
 
 
 def _is_column(values: Any, size: int) -> TypeGuard[list[float]]:
@@ -134,7 +151,20 @@ def explain_missing_hypotheses(record: Mapping[str, Any], names: FieldMap = DEFA
     if options := suggest_map(record, names):
         return f"missing; {options}"
     others = ", ".join([name for name in record if name != names.id][:MAX_NAMED]) or "none"
-    return f"missing; if the field has another name, give --map hypotheses=FIELD (other fields: {others})"
+    if rows := suggest_table(record):
+        rows = f"; {rows}"
+    return (
+        f"missing{rows}; if the field has another name, give --map hypotheses=FIELD (other fields: {others})"
+    )
+
+
+def suggest_table(record: Any) -> str:
+    """Say which option reads a record that is one hypothesis, on a line of its own; empty if none does."""
+    text = _find_texts(record, TEXT_NAMES) if isinstance(record, dict) else ""
+    ids = [name for name in _find_id_names(record) if name != text] if text else []
+    if not ids:
+        return ""
+    return f"if each line is one hypothesis, `--format table:id={ids[0]},text={text}` reads {text!r}"
 
 
 def suggest_map(value: Any, names: FieldMap = DEFAULT_NAMES) -> str:
@@ -146,7 +176,8 @@ def suggest_map(value: Any, names: FieldMap = DEFAULT_NAMES) -> str:
     record = value[0] if isinstance(value, list) and value else value
     if not isinstance(record, dict):
         return ""
-    name = next((name for name, items in record.items() if is_hypotheses(items, TEXT_NAMES)), "")
+    names_found = (name for name, items in record.items() if is_hypotheses(items, TEXT_NAMES))
+    name = next((name for name in names_found if not PART_NAME.search(name)), "")
     if not name:
         return ""
     maps, items = {"hypotheses": name}, record[name]

@@ -27,8 +27,11 @@ from rescorer.types import Hypothesis, NBestList
 
 LINES, KALDI_TEXT, PARAGRAPHS = "lines", "kaldi-text", "paragraphs"
 """Names of the formats."""
-ID_TOKEN = re.compile(r"(?=\w)(?:(?=\S*\d)(?=\S*(?:[^\W\d]|-))|[^\W_]+_)\S+")
-"""Tokens that are probably ids: digits along with letters or hyphens, or an underscore."""
+ID_TOKEN = re.compile(
+    r"(?=\w)(?!\d+(?:st|nd|rd|th)\Z)(?:(?=\S*\d)(?=\S*(?:[^\W\d]|-))|[^\W_]+_)[^\s,;|]+", re.IGNORECASE
+)
+"""Tokens that are probably ids: digits along with letters or hyphens, or an underscore; no ordinals, and
+nothing that delimits the columns of a table."""
 NUMBER_WIDTH = 3
 """Number of digits from which numbers of one width are probably ids."""
 WAYS = (
@@ -36,6 +39,13 @@ WAYS = (
     f"(--format {PARAGRAPHS} if blank lines separate n-best lists)"
 )
 """How to say what plain text is."""
+SCORE_WAYS = (
+    "separate its columns with tabs for --format table:id=1,score=2,text=3, or give --format "
+    f"{KALDI_TEXT} if the numbers are words"
+)
+"""How to say what numbers in plain text are."""
+COLUMN_MARKS = ",;|"
+"""Marks that may separate the columns of a table without a header."""
 MIN_ID_LINES = 2
 """Number of lines from which the look of their first tokens says that these are ids."""
 
@@ -100,6 +110,8 @@ def looks_like_kaldi_text(sample: Sample) -> str:
     rests = [" ".join(split_words(line)[1:]) for line in sample.lines]
     if all(isinstance(parse_number(rest), float) or "/" in rest for rest in rests if rest):
         return ""  # scores of an archive, or names of audio files
+    if _have_scores(sample.lines):
+        return ""
     return "lines that each begin with an id"
 
 
@@ -128,6 +140,26 @@ def classify(lines: Iterable[str]) -> Reading:
     return Reading.WORDS if {*firsts} & {*others} else Reading.UNCLEAR
 
 
+def suggest_ways(lines: Sequence[str]) -> str:
+    """Say which options read plain text, and what to do with columns that it seems to have."""
+    delimiter = next((mark for mark in COLUMN_MARKS if all(mark in line for line in lines)), "")
+    ways = f"if it is plain text, {WAYS}"
+    if delimiter:
+        return f"if {delimiter!r} separates columns, give --format table:id=1,text=2; {ways}"
+    return f"if it is plain text with numbers like scores, {SCORE_WAYS}" if _have_scores(lines) else ways
+
+
+def _have_scores(lines: Iterable[str]) -> bool:
+    """Whether lines of ids and words all have a number such as -12.5 between the two, or at the end."""
+    rows = [row[1:] for line in lines if len(row := split_words(line)) > 1]
+    columns = ([row[0] for row in rows], [row[-1].strip("()[]") for row in rows])
+    return any(bool(column) and all(map(_is_score, column)) for column in columns)
+
+
+def _is_score(token: str) -> bool:
+    return not token.isdecimal() and isinstance(parse_number(token), float)
+
+
 def _looks_like_id(token: str) -> bool:
     return ID_TOKEN.fullmatch(token) is not None
 
@@ -148,7 +180,7 @@ def begins_with_ids(lines: Iterable[str], ids: Collection[str]) -> bool:
 
 
 def choose_reading(file: str | Path, reference: str | Path) -> str:
-    """Return which format a file of plain text has: ``lines`` or ``kaldi-text``.
+    """Return which format a file of plain text has: ``lines``, ``kaldi-text`` or ``paragraphs``.
 
     Args:
         file: a file that no other format matches.
@@ -162,6 +194,10 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
     lines = [text for _, text in read_lines_strict(file)]
     own, others = classify(lines), classify(references)
     if own is Reading.IDS or (others is Reading.IDS and begins_with_ids(lines, ids)):
+        if _have_scores(lines) and not _have_scores(references):
+            raise FormatError(
+                f"plain text with ids, words and numbers like scores: {SCORE_WAYS}", file=str(file)
+            )
         return KALDI_TEXT
     if others is Reading.IDS:
         message = (
@@ -169,9 +205,20 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
         )
         raise FormatError(message + "give --format mikolov if several lines have one id", file=str(file))
     if own is Reading.WORDS or others is Reading.WORDS or not begins_with_ids(lines, ids):
-        return LINES
+        return PARAGRAPHS if _has_a_paragraph_each(lines, references) else LINES
     message = f"plain text, and the first words of its lines begin lines of {reference} too: ids or words?"
     raise FormatError(f"{message} {WAYS}", file=str(file))
+
+
+def _has_a_paragraph_each(lines: Sequence[str], references: Sequence[str]) -> bool:
+    """Whether there are as many paragraphs as references, but not as many lines."""
+    paragraphs = [is_text for is_text, _ in groupby(lines, lambda line: bool(line.strip())) if is_text]
+    return len(paragraphs) == _count_lines(references) != _count_lines(lines)
+
+
+def _count_lines(lines: Sequence[str]) -> int:
+    """Count lines without blank ones at the end."""
+    return max((number for number, line in enumerate(lines, start=1) if line.strip()), default=0)
 
 
 @contextmanager

@@ -1,9 +1,10 @@
 r"""Read references and speaker groups by utterance id.
 
 References are lines ``words (id)`` (NIST trn), ``id words`` (Kaldi's ``text``), ``id<TAB>text`` (further
-columns are ignored) or JSON, one object per line or one array of objects, which may be segments of meeteval;
-lines that are blank or comments (``;;``) do not count. The trn format is that of sclite:
-https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm. Groups are JSON or Kaldi's ``utt2spk``.
+columns are ignored) or JSON, one object per line or one array of objects, which may be segments of meeteval,
+or one object of texts by id; lines that are blank or comments (``;;``) do not count. The trn format is that
+of sclite: https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm. Groups are JSON or Kaldi's
+``utt2spk``.
 """
 
 from __future__ import annotations
@@ -19,13 +20,15 @@ from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.formats.json_documents import seglst
 from rescorer.formats.nist.trn_ctm import COMMENT, parse_trn
 
+REFERENCE, TEXT = "reference", "text"
+"""Names of the text in JSON; the second is read if the first is missing."""
 Entry = tuple[int, str, str]
 """Line number, id and value."""
 LineParser = Callable[[str], tuple[str, str] | None]
 """Returns the id and the value of a line, or None if it has another format."""
 
 
-def read_references(source: Source, id_field: str = "id", text_field: str = "reference") -> dict[str, str]:
+def read_references(source: Source, id_field: str = "id", text_field: str = REFERENCE) -> dict[str, str]:
     """Read the reference text of each utterance, by id; a text may be empty.
 
     Args:
@@ -115,7 +118,16 @@ def _parse_json(lines: list[tuple[int, str]], file: str, id_field: str, value_fi
     if records and seglst.is_segment(records[0][1]) and id_field not in records[0][1]:
         yield from seglst.read_entries(records, file, value_field)
         return
+    if len(records) == 1 and id_field not in records[0][1]:
+        line, mapping = records[0]
+        if mapping and value_field not in mapping and all(isinstance(text, str) for text in mapping.values()):
+            yield from ((line, key, text) for key, text in mapping.items())
+            return
     for line, record in records:
+        if type(record.get(id_field)) is int:
+            record[id_field] = str(record[id_field])
+        if value_field == REFERENCE and value_field not in record and TEXT in record:
+            record[value_field] = record[TEXT]
         for field in (id_field, value_field):
             if not isinstance(record.get(field), str):
                 kind = describe_type(record.get(field))
@@ -125,6 +137,9 @@ def _parse_json(lines: list[tuple[int, str]], file: str, id_field: str, value_fi
 
 def _parse_records(lines: list[tuple[int, str]], file: str) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield objects with their line numbers; in an array, with their positions, from 1."""
+    if lines and lines[0][1].strip() == "{":  # one object on several lines
+        yield lines[0][0], parse_object("\n".join(text for _, text in lines), file, lines[0][0])
+        return
     if not lines or not lines[0][1].lstrip().startswith("["):
         for line, text in lines:
             yield line, parse_object(text, file, line)

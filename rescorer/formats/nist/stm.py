@@ -28,6 +28,7 @@ from rescorer.formats.nist.trn_ctm import (
     fits_ctm,
     fits_stm,
     is_certain_stm,
+    is_certain_trn,
     is_ctm,
     is_ignored,
     is_stm,
@@ -131,7 +132,7 @@ def find_damaged(sample: Sample) -> dict[str, str]:
     For files that match no format as a whole: their first lines are no worse than others.
     """
     tests = (
-        ("trn", COMMENT, is_trn, is_trn, TRN_EVIDENCE),
+        ("trn", COMMENT, is_trn, is_certain_trn, TRN_EVIDENCE),
         ("ctm", ";", fits_ctm, is_ctm, CTM_EVIDENCE),
         ("stm", COMMENT, fits_stm, is_certain_stm, EVIDENCE),
     )

@@ -523,7 +523,9 @@ def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
 def looks_like_trn(sample: Sample) -> str:
     """Return the evidence that a file is a trn, or an empty string."""
     lines = sample.lines
-    is_likely = not sample.record and fit(lines, COMMENT, lambda text: parse_trn(text) is not None, is_trn)
+    is_likely = not sample.record and fit(
+        lines, COMMENT, lambda text: parse_trn(text) is not None, is_certain_trn
+    )
     return TRN_EVIDENCE if is_likely and not sample.is_folder else ""
 
 
@@ -553,6 +555,12 @@ def fit(lines: Sequence[str], comment: str, fits: LineTest, is_certain: LineTest
 def is_trn(text: str) -> bool:
     """Whether a line can be read as a trn, and is not one of a ctm or stm that ends in parentheses."""
     return parse_trn(text) is not None and (ends_with_id(text) or not (fits_ctm(text) or fits_stm(text)))
+
+
+def is_certain_trn(text: str) -> bool:
+    """Whether a line of a trn can be nothing else: a number such as -12.5 in parentheses is a score."""
+    trn = parse_trn(text) if is_trn(text) else None
+    return trn is not None and (trn[0].isdecimal() or not is_number(trn[0]))
 
 
 def fits_ctm(text: str) -> bool:

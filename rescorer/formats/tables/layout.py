@@ -136,9 +136,11 @@ class Layout:
     @property
     def others(self) -> dict[str, int]:
         """Columns of a table with a header that have no role, by name."""
+        return self._unused if self.has_header else {}
+
+    @property
+    def _unused(self) -> dict[str, int]:
         used = {*self.columns.values(), *(column for column, _ in self.streams.values())}
-        if not self.has_header:
-            return {}
         return {name: index for index, name in enumerate(self.names) if index not in used and name.strip()}
 
     def describe(self) -> str:
@@ -149,7 +151,7 @@ class Layout:
             f"stream {name}={self.names[column]} ({_describe_units(units)})"
             for name, (column, units) in self.streams.items()
         ]
-        kept = ", ".join(islice(self.others, MAX_NAMES))
+        kept = ", ".join(islice(self._unused, MAX_NAMES))
         return ", ".join([*roles, *scores]) + (f"; not read: {kept}" if kept else "")
 
 
@@ -238,8 +240,21 @@ def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str)
     ]
     has_id = options.id == "" or "id" in ordered
     is_transcript = not sheet.has_header and len(sheet.names) == 2
-    is_guessed = not (is_transcript or (has_id and all(is_usual)))
+    n_used = len({*ordered.values(), *(column for column, _ in streams.values())})
+    is_dropped = not sheet.has_header and n_used < len(sheet.names)
+    is_guessed = is_dropped or not (is_transcript or (has_id and all(is_usual)))
     return Layout(sheet.delimiter, sheet.has_header, sheet.names, ordered, streams, is_guessed)
+
+
+def has_header(lines: Sequence[str]) -> bool:
+    """Whether the first of some lines of text is a header of usual names."""
+    if not lines or lines[0].lstrip()[:1] in ("{", "["):
+        return False
+    try:
+        sheet = _read_sheet(list(enumerate(lines, start=1)), TableOptions(), "")
+    except FormatError:
+        return True  # two columns of one name
+    return sheet is not None and sheet.has_header
 
 
 def looks_like_table(lines: Sequence[str]) -> str:
@@ -398,7 +413,10 @@ def _guess_by_content(
         streams = {STREAM: (numeric[0], options.units or NATURAL)}
     if len(texts) == 1:
         columns["text"] = texts[0]
-    are_ids = options.id is not None or all(_is_id(row[columns.get("id", 0)]) for row in sheet.rows)
+    ids = [row[columns.get("id", 0)] for row in sheet.rows]
+    are_ids = options.id is not None or all(map(_is_id, ids))
+    if options.has_header is None and options.id is None and _may_name_ids(ids):
+        raise sheet.refuse("the first row may be a header", "header=yes,id=1,text=2, or header=no")
     is_clear = max(len(numeric), len(texts)) < 2 and not {*free} - {*texts, *numeric}
     if not are_ids or "text" not in columns or not is_clear:
         raise sheet.refuse("its columns cannot be guessed", "id=1,text=2,score=3, or header=yes")
@@ -408,6 +426,13 @@ def _guess_by_content(
 def _is_id(cell: str) -> bool:
     """Whether a cell can be an id if nothing says that it is: one token, and not a score."""
     return len(cell.split()) == 1 and (cell.strip().isdecimal() or not isinstance(parse_number(cell), float))
+
+
+def _may_name_ids(cells: Sequence[str]) -> bool:
+    """Whether the first cell of a column is a word, and all others are ids with digits."""
+    first, *others = cells
+    has_digits = [any(map(str.isdecimal, cell)) for cell in others]
+    return bool(others) and first.strip().replace("_", "").isalpha() and all(has_digits)
 
 
 def _is_score_name(name: str) -> bool:
