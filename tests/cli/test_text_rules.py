@@ -159,3 +159,16 @@ def test_a_plan_records_the_rules_where_texts_are_compared(run, tmp_path, ngram_
     plans = [json.loads((tmp_path / name / "plan.json").read_text()) for name in ("plain", "merged")]
     assert "text" not in plans[0]["answers"]["options"]
     assert plans[1]["answers"]["options"]["text"]["rules"] == 2
+
+
+def test_a_plan_of_earlier_rules_names_how_to_go_on(run, tmp_path, ngram_bundle_first_rules):
+    file = write_lists(tmp_path / "in.jsonl", ("plus 2,5 grad", "plus 25 grad", "plus 2,5 grad"))
+    bundle, out = str(ngram_bundle_first_rules), str(tmp_path / "out")
+    own_rules = ("--normaliser", f"{bundle}/text.json")
+    command = ("rescore", file, "--bundle", bundle, "-o", out, "--merge")
+    assert run(*command, *own_rules, "--shards", "1", "--plan-only")[0] == 0
+    code, _, err = run(*command, "--resume")
+    assert (code, f"go on with --normaliser {bundle}" in err) == (2, True), err
+    code, _, err = run(*command, "--resume", "--language", "tr", "-w", "word=-1")
+    assert (code, "weights.word was" in err) == (2, True), err
+    assert run(*command, "--resume", *own_rules)[0] == 0
