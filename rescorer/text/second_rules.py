@@ -15,7 +15,7 @@ are joined or lost.
 - **compatibility**: full-width forms, Arabic presentation forms and ligatures are the ordinary letters.
 - **invisible characters** (format characters, controls, variation selectors of emoji) are removed, for they
   change the layout, not the word. Those that can change the word stay (Unicode Standard Annex 31, A1, A2 and
-  B): joiners after a virama or within an emoji, the non-joiner between Arabic letters, tags of flags, and
+  B): joiners next to a virama or within an emoji, the non-joiner between Arabic letters, tags of flags, and
   signs that are visible. The zero-width space separates words, which is its purpose in Thai and Khmer.
 - **pronunciation variants**: ``to(2)`` is ``to``; **events** such as ``[NOISE]`` are no words.
 
