@@ -126,16 +126,17 @@ def report(
     if not any(result.row.report.total.system.reference_words for _, _, result in evaluation.named_results()):
         raise FormatError("no reference has words: there are no error rates to report", file=", ".join(files))
     weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
+    normaliser = evaluation.normaliser
     settings = ReportSettings(
         title=content.title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",
         command=shlex.join(["rescorer", *sys.argv[1:]]),
         model=rescorer.bundle.label if rescorer else "",
         counting=evaluation.counting,
+        rules=f"words compared by {normaliser.settings.describe()}",
         max_utterances=content.max_utterances,
         system=content.system,
     )
     reported = describe_files(run, rescorer, weights)
-    normaliser = options.text.make_normaliser(rescorer.bundle if rescorer else None)
     data = build_report_data(reported, normaliser.normalise, settings)
     for path in output:
         write(path, data)

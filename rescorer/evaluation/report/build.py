@@ -74,6 +74,8 @@ class ReportSettings:
     command: str = ""
     model: str = ""
     counting: CountingSettings = DEFAULT_COUNTING
+    rules: str = ""
+    """By what words are compared, in a few words."""
     max_utterances: int = MAX_UTTERANCES
     system: str | None = None
     """Name of the row that sections about one system describe; None as for ``choose_row``."""
@@ -106,7 +108,7 @@ def build_report_data(
         command=settings.command,
         version=version("rescorer"),
         model=settings.model,
-        counting=describe_counting(settings.counting),
+        counting=describe_counting(settings.counting) + (f", {rules}" if (rules := settings.rules) else ""),
         unit=settings.counting.unit,
         lists=report.total.lists,
         reference_words=report.total.system.reference_words,
