@@ -172,3 +172,16 @@ def test_a_plan_of_earlier_rules_names_how_to_go_on(run, tmp_path, ngram_bundle_
     code, _, err = run(*command, "--resume", "--language", "tr", "-w", "word=-1")
     assert (code, "weights.word was" in err) == (2, True), err
     assert run(*command, "--resume", *own_rules)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--normaliser", "none.json"), "rescorer: --normaliser none.json: no such file"),
+        (("--normaliser", "raw", "--language", "tr"), "rescorer: --language: needs the second rules"),
+        (("--fillers", "dutch"), "rescorer: --fillers: no set is named 'dutch'"),
+    ],
+)
+def test_errors_name_the_option(run, tmp_path, options, message):
+    code, _, err = run("evaluate", write_lists(tmp_path / "in.jsonl", ("a b", "a b")), *options)
+    assert (code, err.startswith(message)) == (2, True), err
