@@ -68,7 +68,7 @@ def test_language_decides_the_case_of_dotless_i(run, tmp_path):
     assert (code, system["errors"], system["normaliser"]) == (0, 0, "rules 2, language tr")
     code, _, err = run("evaluate", lists, "--language", "Turkish!")
     assert code == 2
-    assert "--language: language: expected a tag such as 'tr'" in err
+    assert "--language: expected a tag such as 'tr'" in err
 
 
 def test_fillers_and_letters_are_named_sets(run, tmp_path):
