@@ -133,13 +133,21 @@ def match_path(path: str | Path, formats: Mapping[str, Format] = FORMATS) -> tup
     return sample, {}
 
 
+COLUMNS = ("ctm", "stm")
+"""Formats whose lines have columns of numbers before their words."""
+
+
 def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dict[str, str]:
     """Return the evidence for each of the formats that a sample matches, by name; loose ones only alone."""
     found = {name: format_.looks_like(sample) for name, format_ in formats.items()}
     matches = {name: evidence for name, evidence in found.items() if evidence}
     strict = {name: evidence for name, evidence in matches.items() if not formats[name].is_loose}
+    if strict:
+        return strict
     damaged = {name: evidence for name, evidence in find_damaged(sample).items() if name in formats}
-    return strict or damaged or matches
+    # columns of numbers are no words, whereas words in parentheses may end a line of loose text
+    columns = {name: evidence for name, evidence in damaged.items() if name in COLUMNS}
+    return columns or matches or damaged
 
 
 def _match_name(sample: Sample) -> dict[str, str]:

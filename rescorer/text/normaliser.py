@@ -66,14 +66,19 @@ class Normaliser:
         for token in text.split():
             words = self.normalise_token(token)
             if len(words) == 1:
-                surfaces.append(VARIANT.sub("", token) if self.settings.variants else token)
+                written = VARIANT.sub("", token) if self.settings.variants else token
+                surfaces.append(written if self.normalise_token(written) == words else token)
             else:
                 surfaces += words
         return tuple(surfaces)
 
     def max_growth(self, text: str) -> int:
         """Return a bound of how many bytes of words, in UTF-8, come from a byte of this text."""
-        by_character = 1 if text.isascii() else MAX_CHARACTER_GROWTH[self.settings.unicode_form]
+        settings = self.settings
+        if text.isascii():
+            by_character = 2 if settings.has_dotless_i else 1  # I becomes ı, or i İ
+        else:
+            by_character = MAX_CHARACTER_GROWTH[settings.unicode_form]
         return by_character * self._replacement_growth
 
     def _add_to_cache(self, token: str, words: tuple[str, ...]) -> None:

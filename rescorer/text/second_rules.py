@@ -15,7 +15,7 @@ are joined or lost.
 - **compatibility**: full-width forms, Arabic presentation forms and ligatures are the ordinary letters.
 - **invisible characters** (format characters, controls, variation selectors of emoji) are removed, for they
   change the layout, not the word. Those that can change the word stay (Unicode Standard Annex 31, A1, A2 and
-  B): joiners after a virama or within an emoji, the non-joiner between Arabic letters, tags of flags, and
+  B): joiners next to a virama or within an emoji, the non-joiner between Arabic letters, tags of flags, and
   signs that are visible. The zero-width space separates words, which is its purpose in Thai and Khmer.
 - **pronunciation variants**: ``to(2)`` is ``to``; **events** such as ``[NOISE]`` are no words.
 
@@ -38,12 +38,11 @@ from rescorer.text.unicode_classes import (
     QUOTES_AND_BRACKETS,
     TERMINAL_PUNCTUATION,
 )
+from rescorer.text.units import find_clusters
 
 MAX_COMPOSED_CHARACTERS = 1000
-"""Length of the longest token to which Unicode normalisation is applied.
-
-No word is longer, and the normalisation takes quadratic time in the number of combining marks.
-"""
+"""Length of the longest text to which Unicode normalisation is applied as a whole: it takes quadratic time in
+the number of combining marks. Longer tokens, which scripts without spaces have, are composed by cluster."""
 VARIANT = re.compile(r"(?<=.)\(\d+\)(?=\W*$)")
 UNKNOWN_PIECE = "\u2047"
 """``⁇``, SentencePiece's unknown word: a word of its own, although Unicode calls it a sentence mark."""
@@ -57,7 +56,9 @@ OTHER_SENTENCE_MARKS = r"\u2025\u2026\u00a1\u00bf\u2e18\u055d"
 _SENTENCE_MARKS = TERMINAL_PUNCTUATION.replace("\u2047-", "\u2048-") + OTHER_SENTENCE_MARKS
 """All sentence marks except ``UNKNOWN_PIECE``."""
 _DOUBLE_QUOTES = r"\u0022\u00ab\u00bb\u201c-\u201f"
-_APOSTROPHES = "'\u2018\u2019\u02bc\uff07"
+_APOSTROPHES = "'\u2018\u2019\u02bc\u05f3\uff07"
+"""The Hebrew geresh, U+05F3, is among them: most texts write it as an apostrophe."""
+_CURRENCY = "$\u00a2-\u00a5\u20a0-\u20cf"
 EDGE_MARKS = "`\u00b4\u00b7\u0f0b"
 """Removed at the edges of a word only: spacing accents used as quotes, the Greek semicolon, which within a
 Catalan word is a letter's part, and the Tibetan mark between syllables."""
@@ -81,19 +82,34 @@ _GREEK_SEMICOLON = re.compile(
 )
 _SLASH = re.compile(r"(?<=[^\x00-\x40\x5b-\x60\x7b-\x7f\s\d])/(?=[^\x00-\x40\x5b-\x60\x7b-\x7f\s\d])")
 _NUMBER_MARK = re.compile(
-    r"(?<=\d)[.,](?=\d)|(?<![^\s(\[{\"'$\u20ac\u00a3\u00a5+\-\u2212\u00b1~=<>/])[.,](?=\d)"
+    rf"(?<=\d)[.,](?=\d)|(?<![^\s(\[{{\"'{_CURRENCY}+\-\u2012\u2013\u2212\u00b1~=<>/])[.,](?=\d)"
 )
 """A point or comma within a number, or before its first digit."""
 _THOUSANDS = re.compile(
-    r"(?<![\d.,])[1-9]\d{0,2}(?:"
+    r"(?<![\d.,])\d{1,3}(?:"
     r"(?:,\d{2,3})+,\d{3}(?:\.\d+)?|,\d{3}\.\d+"  # several commas, or commas and a point
     r"|(?:\.\d{3})+\.\d{3}(?:,\d+)?|\.\d{3},\d+"  # several points, or points and a comma
     r")(?![\d.,]?\d)"
 )
+MIN_THOUSANDS_CHARACTERS = 5
+"""Length of the shortest number with a separator of thousands, ``1,234``."""
+_KNOWN_THOUSANDS = {
+    decimal: re.compile(rf"(?<![\d.,])\d{{1,3}}(?:{mark}\d{{3}})+(?!\d|{mark}\d)")
+    for decimal, mark in ((".", ","), (",", r"\."))
+}
+"""Numbers with separators of thousands, by a known decimal mark."""
+_ARABIC_THOUSANDS = re.compile(r"(?<=\d)\u066c(?=\d)")
 _INITIALS = re.compile(r"(?<!\S)(?:[^\W\d_]\.){2,}(?!\S)")
 """Letters that are each followed by a dot, as in ``U.S.`` and ``a.m.``."""
-_SIGN = re.compile(r"(?<!\S)[-\u2212](?=[^\w\s-]{0,2}\d)")
-"""The minus sign of a number, which may have a currency sign or a decimal mark before its first digit."""
+_SIGN = re.compile(
+    rf"(?<![^\s=<>~{_CURRENCY}])[-\u2010-\u2013\u2212](?=[^\w\s\-\u2010-\u2015\u2212]{{0,2}}\d)"
+)
+"""The minus sign of a number, which many texts write as a hyphen or an en dash. It may stand behind a
+currency sign, and have one, or a decimal mark, before the first digit."""
+_CLOSING_QUOTES = {"'": "'\u2019", "\u2018": "'\u2019", "\u201a": "'\u2018\u2019"}
+"""The single quotes that end what each single quote begins."""
+VIRAMA = 9
+"""The combining class of viramas, which take the vowel from the consonant before them."""
 _DOTTED_I = re.compile("i\u0307")
 
 
@@ -126,8 +142,8 @@ class SecondRules:
         self._dot = re.compile(rf"{spaced}\.")
         self._edges = _edges_of(rf"{spaced}[{_SENTENCE_MARKS}{_DOUBLE_QUOTES}]")
         self._dash = re.compile(rf"{spaced}[{DASHES}]")
-        self._edge_dashes = _edges_of(rf"{spaced}[{DASHES}]")
         self._edge_marks = "".join(mark for mark in EDGE_MARKS if mark not in letters)
+        self._edge_dashes = _edges_of(rf"{spaced}[{DASHES}{EDGE_MARKS}]")
         self._apostrophes = "" if "'" in letters else _APOSTROPHES
         joiners = "".join(mark for mark in settings.multiwords if mark not in letters)
         self._joiners = re.compile(f"[{re.escape(joiners)}]") if joiners else None
@@ -153,9 +169,16 @@ class SecondRules:
         return self._compose(self._fold_joiners(INVISIBLE.sub("", self._compose(token))))
 
     def _compose(self, text: str) -> str:
-        if text.isascii() or len(text) > MAX_COMPOSED_CHARACTERS:
+        if text.isascii():
             return text
-        return unicodedata.normalize(self.settings.unicode_form, text)
+        form = self.settings.unicode_form
+        if len(text) <= MAX_COMPOSED_CHARACTERS:
+            return unicodedata.normalize(form, text)
+        # a text without spaces: no composition crosses the bounds of a cluster
+        return "".join(
+            cluster if len(cluster) > MAX_COMPOSED_CHARACTERS else unicodedata.normalize(form, cluster)
+            for cluster in find_clusters(text)
+        )
 
     def _fold_joiners(self, token: str) -> str:
         return _JOINER_RUN.sub(_keep_joiner, token) if "\u200c" in token or "\u200d" in token else token
@@ -175,7 +198,7 @@ class SecondRules:
             text = self._joiners.sub(" ", text)
         words = []
         for part in text.split():
-            stripped = self._strip_edges(part.translate(_RESTORE)) if self._strips else part
+            stripped = self._strip(part.translate(_RESTORE)) if self._strips else part
             if not stripped:
                 continue
             whole = self._whole_word([stripped])
@@ -200,9 +223,6 @@ class SecondRules:
             token = self._unquote(token)
         if not token.isascii():
             token = _GERSHAYIM.sub("\u05f4", _ARMENIAN_INTONATION.sub("", token))
-        token = _THOUSANDS.sub(_remove_thousands, token)
-        if self.settings.decimal_mark:
-            token = self._remove_known_thousands(token)
         token = _NUMBER_MARK.sub(lambda mark: _POINT if mark[0] == "." else _COMMA, token)
         text = self._separators.sub(" ", token).replace(UNKNOWN_PIECE, f" {UNKNOWN_PIECE} ")
         if self._has_signs:
@@ -212,18 +232,22 @@ class SecondRules:
         text = self._dot.sub(" ", _INITIALS.sub(lambda initials: initials[0].replace(".", ""), text))
         return self._slash.sub(" ", text) if self._slash else text
 
-    def _remove_known_thousands(self, token: str) -> str:
-        separator = "," if self.settings.decimal_mark == "." else r"\."
-        return re.sub(
-            rf"(?<![\d.,])[1-9]\d{{0,2}}(?:{separator}\d{{3}})+(?![\d]|{separator}\d)",
-            lambda number: re.sub(separator, "", number[0]),
-            token,
+    def _strip(self, word: str) -> str:
+        """Remove what is not part of a word that stands between separators."""
+        word = self._strip_edges(word)
+        if len(word) < MIN_THOUSANDS_CHARACTERS:
+            return word
+        word = _THOUSANDS.sub(_remove_thousands, _ARABIC_THOUSANDS.sub("", word))
+        return (
+            _KNOWN_THOUSANDS[mark].sub(_remove_thousands, word)
+            if (mark := self.settings.decimal_mark)
+            else word
         )
 
     def _unquote(self, token: str) -> str:
         """Remove single quotes around a token, next to other marks or not: ``‘yes,’``."""
         core = self._edges.sub("", token)
-        if len(core) > 1 and core[0] in "'\u2018" and core[-1] in "'\u2019":
+        if len(core) > 1 and core[-1] in _CLOSING_QUOTES.get(core[0], ""):
             return core[1:-1]
         return token
 
@@ -233,13 +257,15 @@ class SecondRules:
         A leading apostrophe is kept (``'tis``, ``'em``) unless the word also ends with one; a leading single
         quotation mark (U+2018) is not.
         """
-        sign = "-" if word[0] == "-" and self._has_signs and _SIGN.match(word) else ""
+        word = word.lstrip(self._edge_marks + ("\u2018" if self._apostrophes else "")).rstrip(
+            self._edge_marks
+        )
+        sign = "-" if self._has_signs and _SIGN.match(word) else ""
         word = word[len(sign) :]
         if self.settings.hyphens == "keep":
             word = self._edge_dashes.sub("", word)
-        word = word.strip(self._edge_marks)
         if self._apostrophes:
-            word = re.sub(f"[{self._apostrophes}]", "'", word.lstrip("\u2018"))
+            word = re.sub(f"[{self._apostrophes}]", "'", word)
             if word.startswith("'") and word.endswith("'"):
                 word = word.strip("'" + self._edge_marks)
         return sign + word if word.strip("'") else ""
@@ -248,8 +274,9 @@ class SecondRules:
         if self._case == "keep":
             return word
         if self._case == "upper":
-            folded = word.replace("i", "\u0130") if self.settings.has_dotless_i else word
-            folded = folded.replace("\u00df", "\u1e9e").upper()
+            dotted = self.settings.has_dotless_i
+            folded = word.replace("i", "\u0130").replace("\u0131", "I") if dotted else word
+            folded = "".join(map(upper_case, folded))
         else:
             folded = word.replace("\u0130", "i")
             if self.settings.has_dotless_i:
@@ -274,19 +301,34 @@ def fold_compatibility(character: str) -> str:
     return folded if is_width or " " not in folded else character
 
 
+def upper_case(letter: str) -> str:
+    """The upper case of a letter, unless other letters have it: ß, ı and ᾳ do not become SS, I and ΑΙ."""
+    if letter == "\u00df":
+        return "\u1e9e"
+    upper = letter.upper()
+    is_its_own = len(upper) == 1 or unicodedata.normalize("NFC", upper.lower()) == letter
+    return upper if is_its_own and letter not in "\u0131\u017f" else letter.lower()
+
+
 def _keep_joiner(run: re.Match[str]) -> str:
     """The first joiner of a run if it may change the word; nothing otherwise (UAX 31, rules A1, A2 and B)."""
     text, joiner = run.string, run[0][0]
     before, after = text[run.start() - 1 : run.start()], text[run.end() : run.end() + 1]
-    if before and unicodedata.combining(before) == 9:  # a virama
-        return joiner
-    if not before or not after:
+    if not before:
         return ""
     if joiner == "\u200c":
+        if not after or not all(unicodedata.category(one)[0] in "LM" for one in (before, after)):
+            return ""
         is_arabic = (
             unicodedata.bidirectional(before) in ("AL", "NSM") and unicodedata.bidirectional(after) == "AL"
         )
-        return joiner if is_arabic else ""
+        return joiner if is_arabic or unicodedata.combining(before) == VIRAMA else ""
+    if unicodedata.combining(before) == VIRAMA:
+        return joiner
+    if not after:
+        return ""
+    if unicodedata.combining(after) == VIRAMA:  # a form of the letter before it, as in the Bengali ya-phalaa
+        return joiner if unicodedata.category(before)[0] in "LM" else ""
     is_emoji = unicodedata.category(before) in ("So", "Sk") and unicodedata.category(after) == "So"
     return joiner if is_emoji else ""
 
@@ -294,5 +336,7 @@ def _keep_joiner(run: re.Match[str]) -> str:
 def _remove_thousands(number: re.Match[str]) -> str:
     """Remove the separators of thousands; the last mark is the decimal one if it differs from the first."""
     text = number[0]
+    if unicodedata.digit(text[0]) == 0:  # no number with thousands begins with 0
+        return text
     first = next(mark for mark in text if mark in ".,")
     return text.replace(first, "")

@@ -95,7 +95,12 @@ def split_characters(text: str) -> tuple[str, ...]:
     """
     if _is_plain(text):
         return tuple(text)
-    return tuple(map(_compose, _patterns().cluster.findall(text)))
+    return tuple(map(_compose, find_clusters(text)))
+
+
+def find_clusters(text: str) -> list[str]:
+    """Return the grapheme clusters of a text, encoded as they are there."""
+    return _patterns().cluster.findall(text)
 
 
 def _split_mixed(text: str) -> tuple[str, ...]:

@@ -63,8 +63,9 @@ def test_limits_the_utterances(run, tmp_path):
 
 def test_characters_are_reported_as_such(run, tmp_path):
     source = write(tmp_path / "in.jsonl", *SOURCE)
-    run("report", source, "--characters", "-o", tmp_path / "r.html")
+    run("report", source, "--characters", "--language", "tr", "-o", tmp_path / "r.html")
     page = (tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "words compared by rules 2, language tr" in page
     assert "CER %" in page
     assert "reference characters" in page
 

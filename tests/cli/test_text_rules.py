@@ -68,7 +68,7 @@ def test_language_decides_the_case_of_dotless_i(run, tmp_path):
     assert (code, system["errors"], system["normaliser"]) == (0, 0, "rules 2, language tr")
     code, _, err = run("evaluate", lists, "--language", "Turkish!")
     assert code == 2
-    assert "--language: language: expected a tag such as 'tr'" in err
+    assert "--language: expected a tag such as 'tr'" in err
 
 
 def test_fillers_and_letters_are_named_sets(run, tmp_path):
@@ -173,3 +173,29 @@ def test_commands_name_the_rules(run, tmp_path, ngram_bundle_first_rules):
     ):
         code, out, _ = run(command, *options, *more, "--fillers", "english")
         assert (code, rules in " ".join(out.split())) == (0, True), out
+
+
+def test_a_plan_of_earlier_rules_names_how_to_go_on(run, tmp_path, ngram_bundle_first_rules):
+    file = write_lists(tmp_path / "in.jsonl", ("plus 2,5 grad", "plus 25 grad", "plus 2,5 grad"))
+    bundle, out = str(ngram_bundle_first_rules), str(tmp_path / "out")
+    own_rules = ("--normaliser", f"{bundle}/text.json")
+    command = ("rescore", file, "--bundle", bundle, "-o", out, "--merge")
+    assert run(*command, *own_rules, "--shards", "1", "--plan-only")[0] == 0
+    code, _, err = run(*command, "--resume")
+    assert (code, f"go on with --normaliser {bundle}" in err) == (2, True), err
+    code, _, err = run(*command, "--resume", "--language", "tr", "-w", "word=-1")
+    assert (code, "weights.word was" in err) == (2, True), err
+    assert run(*command, "--resume", *own_rules)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--normaliser", "none.json"), "rescorer: --normaliser none.json: no such file"),
+        (("--normaliser", "raw", "--language", "tr"), "rescorer: --language: needs the second rules"),
+        (("--fillers", "dutch"), "rescorer: --fillers: no set is named 'dutch'"),
+    ],
+)
+def test_errors_name_the_option(run, tmp_path, options, message):
+    code, _, err = run("evaluate", write_lists(tmp_path / "in.jsonl", ("a b", "a b")), *options)
+    assert (code, err.startswith(message)) == (2, True), err

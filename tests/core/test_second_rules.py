@@ -55,6 +55,9 @@ TEXTS = st.lists(st.text(max_size=3) | st.sampled_from([*FRAGMENTS.split(), " "]
         ("c++ c# c $5 €5 -5 −5 +5 5% 5 a&b @home #tag", "c++ c# c $5 €5 -5 -5 +5 5% 5 a&b @home #tag"),
         ("ma˥ ma˥˩ ma", "ma˥ ma˥˩ ma"),
         ("%hesitation <unk> <UNK> ⁇ a⁇ [oov]", "%hesitation <unk> <unk> ⁇ a ⁇ [oov]"),
+        ("१,२३,४५६ ٣٬٥٠٠ 0,123,456 sum,1,234,567", "१२३४५६ ٣٥٠٠ 0,123,456 sum 1234567"),
+        ("–5 ‑5 $-5 ₹.5 c++-5 2020–2021 —5", "-5 -5 $-5 ₹.5 c++ 5 2020 2021 5"),
+        ("‚ja‘ ‘·ja’", "ja ja"),
         ("and/or yes,no wait...what 1/2 24/7", "and or yes no wait what 1/2 24/7"),
         ("U.S. a.m., left.She plan b.I", "us am left she plan b i"),
         ("well-known COVID-19 — she said--", "well known covid 19 she said"),
@@ -62,11 +65,12 @@ TEXTS = st.lists(st.text(max_size=3) | st.sampled_from([*FRAGMENTS.split(), " "]
         ("sil", "sil"),
         ("se\u00ada\ufeff ca\u2060t", "sea cat"),
         ("ทะเล\u200bน้ำ", "ทะเล น้ำ"),
-        ("می\u200cخواهم میخواهم c\u200ca", "می\u200cخواهم میخواهم ca"),
+        ("می\u200cخواهم میخواهم c\u200ca می\u200c؛", "می\u200cخواهم میخواهم ca می"),
+        ("র\u200d্য র্য ন্\u200d ন্\u200c", "র\u200d্য র্য ন্\u200d ন্"),
         ("👩\u200d🚀 👩🚀 ❤\ufe0f ❤", "👩\u200d🚀 👩🚀 ❤ ❤"),
         ("１２ ＡＢ ｶﾞ ﻻ ﬁn m² ½", "12 ab ガ لا fin m² ½"),
         ("Ի՞նչ ինչ", "ինչ ինչ"),
-        ('צה"ל צה״ל', "צה״ל צה״ל"),
+        ('צה"ל צה״ל ג׳ורג׳', "צה״ל צה״ל ג'ורג'"),
         ("col·lecció ναι·όχι", "col·lecció ναι όχι"),
         ("¿Qué?¡Hola!", "qué hola"),
         ("ΟΔΟΣ,ΝΑΙ οδος", "οδος ναι οδος"),
@@ -113,7 +117,7 @@ def test_tables_agree_with_those_of_python():
 
 REMOVED = re.compile(
     rf"(?!⁇)[{TERMINAL_PUNCTUATION}{OTHER_SENTENCE_MARKS}{QUOTES_AND_BRACKETS}{DASHES}{FORMAT_CHARACTERS}"
-    r"\s_/`´·\u0387\u0f0b\u055b-\u055e\u02bc\u05f4\u2212\x00-\x1f\x7f-\x9f\ufe0e\ufe0f]"
+    r"\s_/`´·\u0387\u0f0b\u055b-\u055e\u02bc\u05f3\u05f4\u066c\u2212\x00-\x1f\x7f-\x9f\ufe0e\ufe0f]"
 )
 
 
@@ -163,6 +167,7 @@ def test_each_word_has_a_surface_with_the_same_word(text):
 
 def test_surfaces_are_words_as_they_came():
     assert DEFAULT.surfaces("The 3,5 to(2) <sil> we_did, «Oui»") == ("The", "3,5", "to", "we", "did", "«Oui»")
+    assert DEFAULT.surfaces("\u200d(2)") == ("\u200d(2)",)
 
 
 def test_numbers_with_and_without_marks_stay_different():
@@ -191,6 +196,13 @@ def test_upper_case_does_not_join_letters():
         "MASSE",
         "<UNK>",
     )
+    upper = Normaliser(NormaliserSettings(case="upper"))
+    assert len({upper.normalise(word) for word in ("ı", "i", "ſ", "s", "ᾳ", "αι")}) == 6
+
+
+def test_texts_without_spaces_are_composed_at_any_length():
+    text = "がギ한né" * 400
+    assert DEFAULT.normalise(unicodedata.normalize("NFD", text)) == (text,)
 
 
 def test_alphabets_in_which_signs_are_letters():

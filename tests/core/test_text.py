@@ -70,14 +70,14 @@ def test_raw_settings_only_split():
 
 
 @given(
-    st.text(st.characters() | st.sampled_from("a\u0390\u1d160\u0344\ufdfa\u0130 "), max_size=30),
-    st.sampled_from([1, 2]),
+    st.text(st.characters() | st.sampled_from("aIi\u0390\u1d160\u0344\ufdfa\u0130 "), max_size=30),
+    st.sampled_from([{"rules": 1}, {"rules": 2}, {"rules": 2, "language": "tr"}]),
     st.sampled_from(["NFC", "NFKC"]),
     st.sampled_from(["lower", "upper", "keep"]),
     st.dictionaries(st.text("aAΐ", max_size=2), st.text("bc \u0390", max_size=9), max_size=2),
 )
 def test_words_grow_no_more_than_their_bound(text, rules, unicode_form, case, replace):
-    settings = {"rules": rules, "unicode_form": unicode_form, "case": case, "replace": replace}
+    settings = {**rules, "unicode_form": unicode_form, "case": case, "replace": replace}
     normaliser = Normaliser(NormaliserSettings.from_dict(settings))
     words = " ".join(normaliser.normalise(text))
     assert utf8_bytes(words) <= utf8_bytes(text) * normaliser.max_growth(text)

@@ -43,6 +43,7 @@ from rescorer.evaluation.comparison.systems import (
     name_possible_rows,
     weights_by_system,
 )
+from rescorer.evaluation.error_analysis.breakdown import find_unknown_words
 from rescorer.evaluation.error_rate.oracle import Selection
 from rescorer.evaluation.inspection.equal_texts import describe_equated, find_equated
 from rescorer.evaluation.perplexity import sum_scores
@@ -195,9 +196,12 @@ class Run:
             self.warnings[file] = message
         references = score_references(rescorer, scored, weights)
         evaluation.perplexity[file] = sum_scores(references).to_dict()
-        unknown = {
+        read = {
             word for text in references for word, flag in zip(text.words, text.unknown, strict=True) if flag
         }
+        counted = rescorer.ranker.text_normaliser.normalise
+        texts = [" ".join(item.readings[0]) for item in scored]
+        unknown = find_unknown_words(texts, read, rescorer.bundle.normaliser.normalise, counted)
         compare = partial(
             compare_systems,
             systems=weights_by_system(rescorer, weights, with_tuning),
@@ -205,7 +209,7 @@ class Run:
             word_only=drop_models(replace_by_base(weights, rerankers), self.first_pass),
             rescorer=rescorer,
         )
-        evaluation.add(file, scored, compare, rescorer.ranker.text_normaliser.normalise, unknown)
+        evaluation.add(file, scored, compare, counted, unknown)
 
 
 def _warn_about_equated_texts(file: str, lists: Sequence[NBestList], rescorer: Rescorer) -> None:

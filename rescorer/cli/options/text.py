@@ -58,11 +58,11 @@ class TextOptions:
         changes = self._changes()
         if self.normaliser is None and not changes:
             return bundle.text_normaliser if bundle else Normaliser()
+        settings = self._read_settings(bundle)
         try:
-            return Normaliser(replace(self._read_settings(bundle), **changes))
-        except ConfigError as error:
-            names = ", ".join(f"--{name}" for name in changes)
-            raise ConfigError(f"{names}: {error}") from None
+            return Normaliser(replace(settings, **changes))
+        except ConfigError as error:  # begins with the name of the setting, as the option is named
+            raise ConfigError(f"--{error}") from None
 
     def apply(self, ranker: ListRanker) -> None:
         """Let a ranker compare and write texts by the normaliser that the options choose."""

@@ -65,6 +65,7 @@ class ShardRun:
                 f"{store.place} has a plan already: --resume goes on with it; or choose another folder"
             )
         plan, fingerprint = read_plan(store)
+        self._check_text(plan, answers)
         check_answers(plan, answers, f"{store.place}/{PLAN}")
         check_files(plan, tuple(zip(names, measure_all(names), strict=True)))
         if options.plan_only:
@@ -119,6 +120,17 @@ class ShardRun:
         if not compares or settings == self.bundle.normaliser.settings:
             return {}
         return {"text": settings.to_dict()}
+
+    def _check_text(self, plan: Plan, answers: dict[str, Any]) -> None:
+        """Say how to go on with a plan whose texts were compared as models read them."""
+        before, now = plan.answers.get("options"), answers["options"]
+        if now.get("text") and isinstance(before, dict) and "text" not in before:
+            place = f"{self.store.place}/{PLAN}"
+            check_answers(plan, answers | {"options": now | {"text": None}}, place)
+            raise ConfigError(
+                f"{place} compares texts by the bundle's own rules, as earlier versions did: go on with "
+                f"--normaliser {self.bundle.folder}/text.json, or plan into another folder"
+            )
 
     def _make_plan(self, names: list[str], source: ListSource, answers: dict[str, Any]) -> None:
         """Make the plan of a folder, unless another process makes one at the same time."""

@@ -82,6 +82,33 @@ def divide_by_known(pairs: Sequence[tuple[Alignment, Alignment]], unknown: Colle
     return divide_words(pairs, lambda word: (1, "unknown") if word in unknown else (0, "known"))
 
 
+def find_unknown_words(
+    texts: Iterable[str],
+    unknown: Collection[str],
+    read: Callable[[str], Sequence[str]],
+    counted: Callable[[str], Sequence[str]],
+) -> set[str]:
+    """Return the words of texts, as errors are counted, that language models do not know.
+
+    A token may have other words where models read it than where errors are counted: ``$5`` is read as ``5``.
+
+    Args:
+        unknown: words that the models read and do not know.
+        read: gives the words that models read.
+        counted: gives the words in which errors are counted.
+    """
+    found = set[str]()
+    for token in {token for text in texts for token in text.split()}:
+        words, read_words = counted(token), read(token)
+        if len(words) == len(read_words):
+            found.update(
+                word for word, known_as in zip(words, read_words, strict=True) if known_as in unknown
+            )
+        else:
+            found.update(word for word in words if any(known_as in unknown for known_as in read(word)))
+    return found
+
+
 def divide_lists(lists: Iterable[tuple[int, int, int, int]], limits: Sequence[int]) -> list[Part]:
     """Sum the errors of lists by the range in which a property of the list lies.
 

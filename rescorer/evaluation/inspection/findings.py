@@ -197,7 +197,8 @@ def _judge_words(words: WordStats) -> Iterator[Finding]:
             continue
         severity: Severity = "warning" if tokens.count > MAX_UNCOVERED_SHARE * words.tokens else "note"
         examples = ", ".join(token for token, _ in tokens.examples[:5])
-        message = f"{tokens.count:,} {kind} tokens remain after normalisation: {examples}"
+        remaining = pluralise(tokens.count, f"{kind} token remains", f"{kind} tokens remain")
+        message = f"{remaining} after normalisation: {examples}"
         yield Finding(severity, kind, message, ADVICE_BY_KIND[kind])
     if words.letters and not words.markup:
         message = f"the texts look like {words.letters}, in which signs are letters and case counts"

@@ -22,6 +22,8 @@ BUCKWALTER = re.compile(r"(?=.*[|>&<}{~*$])['|>&<}{`~*$_A-Za-z]*[A-Za-z]['|>&<}{
 X_SAMPA = re.compile(
     r"(?!.*(?:@@|##|<\|))(?=.*(?:[@{}\\]|[A-Za-z]:.|[A-Za-z]_[a-z]|\"[A-Za-z].*(?<!\")$))[!-~]+"
 )
+ALTERNATION_MARKS = frozenset("{/}")
+"""Marks of alternatives in files of NIST, whose braces stand alone: ``{ c / @ }``."""
 MIN_LETTERS_SHARE = 0.2
 """Smallest share of tokens with a sign among their letters for which signs seem to be letters."""
 VARIANT = re.compile(r"(.*\w)(?:\(\d+\)|[#~]\d+)")
@@ -247,6 +249,8 @@ def find_letters(tokens: Mapping[str, int]) -> str:
     Buckwalter has no other signs than its own; X-SAMPA is recognised by signs at places of letters in many
     tokens that are not in Buckwalter.
     """
+    if tokens.keys() >= ALTERNATION_MARKS:
+        tokens = {token: count for token, count in tokens.items() if token not in ALTERNATION_MARKS | {"@"}}
     total = sum(tokens.values())
     for name, pattern in (("buckwalter", BUCKWALTER), ("x-sampa", X_SAMPA)):
         found = (token for token in tokens if pattern.fullmatch(token) and not FILLER.fullmatch(token))

@@ -17,7 +17,6 @@ MAX_SHARDS = 100_000
 MAX_PLAN_BYTES = 1 << 30
 MAX_DIFFERENCES = 5
 """Largest number of differences that an error names."""
-ABSENT = "nothing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +123,11 @@ def read_plan(store: Store) -> tuple[Plan, str]:
 
 def check_answers(plan: Plan, answers: Mapping[str, Any], place: str) -> None:
     """Raise ConfigError, naming the differences, if answers now depend on something else than planned."""
-    before, now = dict(_flatten(plan.answers)), dict(_flatten(json.loads(json.dumps(answers))))
-    names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
-    if not names:
+    differences = sorted(_find_differences(plan.answers, json.loads(json.dumps(answers))))
+    if not differences:
         return
-    shown = [
-        f"{name} was {_show(before.get(name, ABSENT))}, is {_show(now.get(name, ABSENT))}"
-        for name in names[:MAX_DIFFERENCES]
-    ]
-    more = f"; {len(names) - MAX_DIFFERENCES} more" if len(names) > MAX_DIFFERENCES else ""
+    shown = [f"{name} was {before}, is {now}" for name, before, now in differences[:MAX_DIFFERENCES]]
+    more = f"; {len(differences) - MAX_DIFFERENCES} more" if len(differences) > MAX_DIFFERENCES else ""
     raise ConfigError(
         f"{place} was planned otherwise: {'; '.join(shown)}{more}. Answers of one folder must not be mixed: "
         "restore what has changed, or plan into another folder"
@@ -156,15 +151,19 @@ def check_files(plan: Plan, files: tuple[tuple[str, int], ...]) -> None:
             raise InputError(f"{name}: this file of the plan is missing; give all inputs that were planned")
 
 
-def _flatten(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the leaves of nested objects with their dotted names."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _flatten(inner, f"{name}.{key}" if name else key)
-    else:
-        yield name, value
+def _find_differences(before: Any, now: Any, name: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield what differs in nested objects: its dotted name, and both values as they are shown.
+
+    What one side lacks is one difference, however much it holds; null is as good as nothing.
+    """
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        for key in before.keys() | now.keys():
+            inner = f"{name}.{key}" if name else key
+            yield from _find_differences(before.get(key), now.get(key), inner)
+    elif before != now:
+        yield name, _show(before), _show(now)
 
 
 def _show(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
+    text = value if isinstance(value, str) and value else json.dumps(value)
     return text[:12] + "…" if len(text) > 60 else text

@@ -11,11 +11,13 @@ from rescorer.evaluation.error_analysis.breakdown import (
     divide_by_frequency,
     divide_by_known,
     divide_lists,
+    find_unknown_words,
 )
 from rescorer.evaluation.error_analysis.changes import count_changes
 from rescorer.evaluation.error_analysis.confusions import count_confusions
 from rescorer.evaluation.error_analysis.oracle_depth import choose_depths, oracle_by_depth
 from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors
+from rescorer.text import Normaliser, NormaliserSettings
 
 words = st.lists(st.sampled_from("abc"), max_size=7).map(tuple)
 triples = st.lists(st.tuples(words, words, words), max_size=6)
@@ -83,3 +85,10 @@ def test_oracle_by_depth():
     assert {depth: counts.errors for depth, counts in oracle_by_depth(lists).items()} == {1: 3, 2: 3, 3: 2}
     assert oracle_by_depth([]) == {}
     assert choose_depths(1) == [1]
+
+
+def test_words_as_counted_are_unknown_if_models_do_not_know_what_they_read():
+    read, counted = Normaliser(NormaliserSettings.first_rules()).normalise, Normaliser().normalise
+    texts = ["It cost $5, we_did C++ - İstanbul 3,5", "نعم،لا"]
+    found = find_unknown_words(texts, {"5", "did", "35", "نعملا"}, read, counted)
+    assert found == {"$5", "did", "3,5"}

@@ -314,7 +314,8 @@ def test_process_killed_by_sigkill_resumes_with_the_same_losses(tmp_path):
         return [{key: value for key, value in entry.items() if key != "seconds"} for entry in entries]
 
     subprocess.run(command("uninterrupted"), check=True, capture_output=True)
-    process = subprocess.Popen(command("killed"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    raw = "--normaliser", "raw"  # it need not be named again
+    process = subprocess.Popen(command("killed", *raw), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while len(read_log("killed")) < 3 and process.poll() is None:
         time.sleep(0.01)
     process.kill()

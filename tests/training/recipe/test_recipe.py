@@ -15,10 +15,13 @@ from typer.testing import CliRunner
 from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
 from rescorer.service.models.metadata import read_model_facts
+from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.cli import app
+from rescorer_training.data.normalisation import record_normaliser
 from rescorer_training.recipe.config import make_recipe, read_recipe
 from rescorer_training.recipe.report import Report, plot_curves, render_markdown
 from rescorer_training.recipe.run import run_recipe
+from rescorer_training.recipe.start import start_run
 
 TOML = """
 title = "Toy"
@@ -121,6 +124,15 @@ def test_second_run_reuses_all_results(tmp_path, data):
     second = CliRunner().invoke(app, command)
     assert {path: path.stat().st_mtime_ns for path in written} == written
     assert json.loads(first.stdout) == json.loads(second.stdout)
+
+
+def test_a_run_begun_by_other_rules_goes_on_with_them(tmp_path, data):
+    recipe, folder = read_recipe(str(tmp_path / "toy.toml")), tmp_path / "out"
+    folder.mkdir()
+    (folder / "ngram.arpa.gz").touch()
+    record_normaliser(folder / "ngram.arpa.gz", Normaliser(NormaliserSettings.first_rules()))
+    assert start_run(recipe, data, folder, "cpu", 1).normaliser.settings == NormaliserSettings.first_rules()
+    assert start_run(recipe, data, tmp_path / "new", "cpu", 1).normaliser.settings == NormaliserSettings()
 
 
 def test_missing_plot_library_is_noticed_before_any_work(tmp_path, data, monkeypatch):

@@ -15,7 +15,7 @@ NormaliserOption = Annotated[
         "--normaliser",
         metavar="FILE|raw",
         help="JSON file of normaliser settings, or 'raw' for text that is already normalised. Default: the "
-        "one recorded with the given models; without one, lower case, no punctuation, no fillers.",
+        "one recorded with the given models; without one, words without case and punctuation.",
     ),
 ]
 TextsArgument = Annotated[

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -142,15 +142,22 @@ class Recipe:
         except ConfigError as error:
             raise ConfigError(f"[bundle] weight_sets: {error}") from None
 
-    def load_normaliser(self) -> Normaliser:
-        """Load the normaliser of the recipe's texts; raises ConfigError if it does not exist."""
+    def load_normaliser(self, models: Iterable[Path] = ()) -> Normaliser:
+        """Load the normaliser of the recipe's texts.
+
+        Args:
+            models: those that a run has made so far; a recipe that names no normaliser goes on with theirs.
+
+        Raises:
+            ConfigError: the normaliser does not exist, or the models were trained with different ones.
+        """
         choice = self.text.normaliser or None
         if choice not in (None, "raw"):
             try:
                 choice = str(self.resolve(choice, NORMALISERS))
             except ConfigError as error:
                 raise ConfigError(f"[text] normaliser: {error}, or 'raw'") from None
-        return choose_normaliser(choice)
+        return choose_normaliser(choice, models)
 
 
 def list_shipped_recipes() -> list[str]:

@@ -66,7 +66,8 @@ def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: in
     if missing:
         raise ConfigError(f"{data} has no {', '.join(missing)}; give the folder of the texts with --data")
     recipe.list_weight_sets()  # raises an error now rather than after hours of training
-    normaliser = recipe.load_normaliser()
+    made = (*folder.glob("*.arpa.gz"), *folder.glob("ngrams/*"), *folder.glob(f"{NETWORKS_FOLDER}/*"))
+    normaliser = recipe.load_normaliser(sorted(made))
     if recipe.networks:
         check_plotting()  # now rather than after hours of training
     make_folder(folder)

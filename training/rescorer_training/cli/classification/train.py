@@ -73,7 +73,8 @@ def train_command(
     if len(by_class) < 2:
         raise ConfigError("there is one class; expected two or more texts, each as NAME=FILE")
     validation = parse_texts(preparation.validation or [])
-    inputs = train.RunInputs(output_folder, by_class, validation, choose_normaliser(preparation.normaliser))
+    chosen = choose_normaliser(preparation.normaliser, [output_folder] if run.resume else [])
+    inputs = train.RunInputs(output_folder, by_class, validation, chosen)
     if run.resume:
         text = prepare.load_prepared(output_folder)
     else:

@@ -99,9 +99,10 @@ def neural(
     processes = ProcessGroup.join()
     paths, weights = zip(*map(parse_weighted_text, data.texts), strict=True)
     start_from, longest = preparation.start_from, preparation.longest
-    chosen = choose_normaliser(preparation.normaliser, [start_from] if start_from else [])
-    inputs = RunInputs(list(paths), data.validation, output_folder, chosen, longest, start_from, weights)
     run = replace(run, resume=processes.choose_resumption(run.resume, output_folder / STATE_FILE))
+    begun = output_folder if run.resume else start_from
+    chosen = choose_normaliser(preparation.normaliser, [begun] if begun else [])
+    inputs = RunInputs(list(paths), data.validation, output_folder, chosen, longest, start_from, weights)
     if processes.is_first and not run.resume:
         check_run_output("-o", output_folder, (TEXT, VOCABULARY_FILE, TRAIN_FILE, VALIDATION_FILE))
         train.prepare_run(inputs, preparation.vocabulary, preparation.vocabulary_size, network)
