@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 def test_sigterm_finishes_calls_in_flight_and_exits_with_0(bundle, tmp_path):
     # Enough work that the call is still in progress when the signal arrives.
     texts = tuple(Hypothesis(f"the cat sat on the mat number {i} of many") for i in range(400))
-    lists = [NBestList(f"u{i}", texts, {"acoustic": (-1.0,) * len(texts)}) for i in range(64)]
+    lists = [NBestList(f"u{i}", texts, {"acoustic": (-900.0,) * len(texts)}) for i in range(64)]
     with run_serve_command(bundle, tmp_path) as (process, client), ThreadPoolExecutor(1) as caller:
         client.rescore(lists[:1])
         port = int((tmp_path / "port").read_text())

@@ -129,7 +129,8 @@ def test_tables_of_texts_and_speeds_fit(narrow, demo):
 def test_tables_of_training_fit(narrow, demo):
     fit = partial(narrow, command=train)
     text, model = demo / "text.txt", demo / "model.arpa"
-    fit("ngram", text, "-o", model, "--order", "3", "--validation", text)
+    as_starter = ("--normaliser", STARTER / "text.json")  # whose models it is compared with
+    fit("ngram", text, "-o", model, "--order", "3", "--validation", text, *as_starter)
     fit("perplexity", text, "--bundle", STARTER, "--ngram", model, "--validation", text)
     fit("interpolate", text, "--bundle", STARTER, "--ngram", model)
     fit("complete", demo / "questions.csv", "--bundle", STARTER)

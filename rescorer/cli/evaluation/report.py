@@ -126,7 +126,6 @@ def report(
     if not any(result.row.report.total.system.reference_words for _, _, result in evaluation.named_results()):
         raise FormatError("no reference has words: there are no error rates to report", file=", ".join(files))
     weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
-    normaliser = evaluation.normaliser
     settings = ReportSettings(
         title=content.title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",
         command=shlex.join(["rescorer", *sys.argv[1:]]),

@@ -108,7 +108,7 @@ def build_report_data(
         command=settings.command,
         version=version("rescorer"),
         model=settings.model,
-        counting="; words by ".join(filter(None, (describe_counting(settings.counting), settings.rules))),
+        counting="; words compared by ".join(filter(None, (describe_counting(settings.counting), settings.rules))),
         unit=settings.counting.unit,
         lists=report.total.lists,
         reference_words=report.total.system.reference_words,

@@ -587,7 +587,7 @@ def fits_stm(text: str) -> bool:
 def is_certain_stm(text: str) -> bool:
     """Whether a line that fits an stm cannot be one of a ctm, whose third column is a time."""
     _, _, speaker, _, _, *words = split_words(text)
-    return not is_number(speaker) or (bool(words) and not fits_ctm(text))
+    return not ends_with_id(text) and (not is_number(speaker) or (bool(words) and not fits_ctm(text)))
 
 
 def is_number(text: str) -> bool:
