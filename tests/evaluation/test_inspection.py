@@ -106,7 +106,11 @@ def test_reports_invalid_lists_without_counting_them():
 
 
 # Braces mark alternations, which must be well formed.
-PLAIN = nbest_lists(["am"], references=True).filter(lambda nbest: not {*"{}"} & {*(nbest.reference or "")})
+PLAIN = nbest_lists(["am"], references=True).filter(
+    lambda nbest: (
+        not {*"{}"} & {*(nbest.reference or ""), *"".join(hypothesis.text for hypothesis in nbest.hypotheses)}
+    )
+)
 
 
 @given(st.lists(PLAIN, min_size=1, max_size=6))

@@ -108,7 +108,7 @@ def build_report_data(
         command=settings.command,
         version=version("rescorer"),
         model=settings.model,
-        counting="; words compared by ".join(filter(None, (describe_counting(settings.counting), settings.rules))),
+        counting=describe_counting(settings.counting, settings.rules),
         unit=settings.counting.unit,
         lists=report.total.lists,
         reference_words=report.total.system.reference_words,
@@ -221,14 +221,15 @@ UNITS = {
 """What is counted, by unit."""
 
 
-def describe_counting(counting: CountingSettings) -> str:
-    """How errors are counted, in words."""
+def describe_counting(counting: CountingSettings, rules: str = "") -> str:
+    """How errors are counted, and by which rules words are compared, in words."""
     method = "sclite's alignment" if counting.method == "sclite" else "fewest errors"
     marks = ["optional words"] * counting.optional_words + ["fragments"] * counting.fragments
     without = "" if counting.alternations else ", without alternatives"
-    return (
+    counted = (
         f"{method} in {UNITS[counting.unit]}" + (f", with {' and '.join(marks)}" if marks else "") + without
     )
+    return f"{counted}; words compared by {rules}" if rules else counted
 
 
 def describe_bootstrap(unit: str, warning: str) -> str:
