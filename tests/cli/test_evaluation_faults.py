@@ -176,7 +176,7 @@ def test_options_without_effect_are_errors(run, ngram_bundle, source, tmp_path, 
     for options, message in (
         (("-w", "acoustic=2"), "--weights and -w choose the weights of a --bundle"),
         (("--weights", "mine.json"), "--weights and -w choose the weights of a --bundle"),
-        (("--bundle", ngram_bundle, "--letters", "ipa"), "--letters: letters: expected one of"),
+        (("--bundle", ngram_bundle, "--letters", "ipa"), "--letters: expected one of"),
     ):
         code, _, err = run(command, source, *options, *output)
         assert (code, message in err) == (2, True)
