@@ -142,10 +142,10 @@ def find_matches(sample: Sample, formats: Mapping[str, Format] = FORMATS) -> dic
     found = {name: format_.looks_like(sample) for name, format_ in formats.items()}
     matches = {name: evidence for name, evidence in found.items() if evidence}
     strict = {name: evidence for name, evidence in matches.items() if not formats[name].is_loose}
-    if strict:
-        return strict
+    if strict or matches.keys() - {KALDI_TEXT}:
+        return strict or matches
     damaged = {name: evidence for name, evidence in find_damaged(sample).items() if name in formats}
-    # columns of numbers are no words, whereas words in parentheses may end a line of loose text
+    # columns of numbers are no words, whereas words in parentheses may end a line of ids and words
     columns = {name: evidence for name, evidence in damaged.items() if name in COLUMNS}
     return columns or matches or damaged
 

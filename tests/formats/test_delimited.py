@@ -268,3 +268,10 @@ def test_commands_name_columns_and_say_what_they_took_them_for(tmp_path):
     assert (streams, "read as" in notes) == ({"first_pass": (math.log(0.5), math.log(0.25))}, False)
     streams, _ = convert("--map", "id=utt,text=hyp", "--stream", "acoustic=am:10")
     assert streams == {"acoustic": (-3.0 * math.log(10), -4.0 * math.log(10))}
+
+
+def test_numbers_in_columns_are_no_stm(tmp_path):
+    """Cells that look like the columns of a damaged stm, below a header, are those of a table."""
+    path = tmp_path / "scores"
+    path.write_text('id\ttext\tscores.am\tscores.lm\n"u, 0 x"\t\t0.0\t0.0\n')
+    assert detect(path)[0] == "table"
