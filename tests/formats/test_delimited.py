@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -19,7 +19,7 @@ from rescorer.formats.field_map import parse_field_map
 from rescorer.formats.io.text_io import open_output
 from rescorer.formats.registry import choose, detect
 from rescorer.formats.tables import delimited
-from rescorer.formats.tables.rows import MAX_CELL_CHARACTERS, MAX_COLUMNS, join_cells, parse_rows
+from rescorer.formats.tables.rows import DELIMITERS, MAX_CELL_CHARACTERS, MAX_COLUMNS, join_cells, parse_rows
 from rescorer.types import Hypothesis, NBestList
 
 
@@ -200,6 +200,9 @@ def test_round_trip(data, streams, delimiter):
         texts = data.draw(st.lists(CELLS, min_size=1, max_size=3))
         scores = {name: tuple(data.draw(st.floats(-1e6, 1e6)) for _ in texts) for name in streams}
         reference = data.draw(st.none() | CELLS.filter(bool))
+        # lines that each have as many delimiters as the header are rows, whatever their quotation marks
+        mark = DELIMITERS[delimiter]
+        assume(not any("\n" in cell and mark in cell for cell in (*texts, reference or "")))
         list_id = f'u, {number}\t"x"'
         lists.append(
             NBestList(list_id, tuple(map(Hypothesis, texts)), scores, reference=reference, group="g")
