@@ -26,7 +26,7 @@ COMMENT = ";;"
 MAX_CHARACTERS = 1 << 20
 """Number of characters of which JSON documents are parsed."""
 MAX_DOCUMENTS = 50
-ID_AT_END = re.compile(r"\([^()]*\d[^()]*\)$")
+ID_AT_END = re.compile(r"\([^()]*[\d._-][^()]*\)$")
 MAGIC_BYTES = 5
 DOCUMENT_START = re.compile(r"(?:\A|(?<=\n))[ \t]*[\[{]|(?<=[\]}])\s*[\[{]")
 """Matches the start of a document, at the start of a line or after another document."""
@@ -76,7 +76,7 @@ class Sample:
 
 
 def ends_with_id(line: str) -> bool:
-    """Whether a line ends with an id of a trn, ``(u1)``; without a digit it may be an optional word."""
+    """Whether a line ends with an id of a trn, ``(u1)``; with letters alone it may be an optional word."""
     return ID_AT_END.search(line.rstrip()) is not None
 
 
