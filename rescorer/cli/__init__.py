@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from rescorer.runtime.signals import handle_signals
 
 if TYPE_CHECKING:
-    from rescorer.cli.program import BROKEN_PIPE, EXIT_CODES, app, exit_code, run
+    from rescorer.cli.ending import BROKEN_PIPE, EXIT_CODES, exit_code, run
+    from rescorer.cli.program import app
 
 __all__ = ["BROKEN_PIPE", "EXIT_CODES", "app", "exit_code", "main", "run"]
 
@@ -20,14 +21,15 @@ __all__ = ["BROKEN_PIPE", "EXIT_CODES", "app", "exit_code", "main", "run"]
 def main() -> None:
     """Run the command line."""
     with handle_signals():
-        from rescorer.cli.program import app, run
+        from rescorer.cli.ending import run
+        from rescorer.cli.program import app
 
         run(app, "rescorer")
 
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from rescorer.cli import program
+        from rescorer.cli import ending, program
 
-        return getattr(program, name)
+        return program.app if name == "app" else getattr(ending, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

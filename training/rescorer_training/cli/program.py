@@ -8,7 +8,7 @@ import typer
 
 from rescorer.cli.lazy_commands import LazyCommand, LazyGroup
 from rescorer.cli.output import PLAIN_HELP, version_option
-from rescorer.cli.program import run as run_program
+from rescorer.cli.ending import run as run_program
 from rescorer_training.cli.progress import show_bar
 from rescorer_training.data.pipes import keep_pipes
 from rescorer_training.progress import install_display
