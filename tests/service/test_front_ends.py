@@ -28,7 +28,7 @@ from tests.support.prometheus import get_value, read_families
 from tests.support.serve_command import SERVE_COMMAND
 from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
-from tools.support.processes import find_workers, read_command_line
+from tools.observation import find_workers, read_command_line
 
 pytestmark = pytest.mark.slow
 

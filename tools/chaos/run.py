@@ -28,10 +28,15 @@ from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.service.net.clients_file import hash_token, new_token
 from rescorer.types import NBestList
 from tools.chaos.caller import CallerConfig, CallerReport, merge_reports
-from tools.chaos.version_repository import VersionRepository
-from tools.support.growth import GrowthMonitor, GrowthReport
-from tools.support.processes import find_workers
-from tools.support.server_log import explain_errors, read_logged_errors, read_metrics_port
+from tools.chaos.versions import VersionRepository
+from tools.observation import (
+    GrowthMonitor,
+    GrowthReport,
+    explain_errors,
+    find_workers,
+    read_logged_errors,
+    read_metrics_port,
+)
 
 KEPT_VERSIONS = 2
 """Number of versions on disk after a reload."""
