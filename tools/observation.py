@@ -8,13 +8,17 @@ from __future__ import annotations
 import json
 import threading
 import time
+import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 import grpc
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from rescorer.errors import DeadlineExceeded, ServiceError
 from rescorer.load.resources import process_tree, rss_bytes
@@ -25,6 +29,7 @@ MIN_SLOPE_SAMPLES = 3
 MAX_LINE_CHARACTERS = 500
 """Log lines are cut to this length."""
 MAX_QUOTED_LINES = 5
+READ_TIMEOUT_S = 5.0
 
 
 def find_workers(pid: int) -> list[int]:
@@ -40,6 +45,20 @@ def read_command_line(pid: int) -> bytes:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return b""
+
+
+def read_metrics(port: int) -> dict[str, float]:
+    """Read the metrics of a server on this machine: by name, without its prefix, the sum of its samples.
+
+    Raises:
+        OSError: If the port cannot be read.
+    """
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=READ_TIMEOUT_S) as response:
+        families = text_string_to_metric_families(response.read().decode("utf-8"))
+    sums: dict[str, float] = defaultdict(float)
+    for sample in chain.from_iterable(family.samples for family in families):
+        sums[sample.name.removeprefix("rescorer_")] += sample.value
+    return sums
 
 
 @dataclass(frozen=True, slots=True)

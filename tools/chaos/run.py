@@ -18,7 +18,6 @@ from pathlib import Path
 
 import grpc
 
-from rescorer.cli.service.top.scrape import read_metrics
 from rescorer.client.identity import auth_metadata
 from rescorer.errors import ServiceError
 from rescorer.load.server import run_server
@@ -35,6 +34,7 @@ from tools.observation import (
     explain_errors,
     find_workers,
     read_logged_errors,
+    read_metrics,
     read_metrics_port,
 )
 
@@ -118,10 +118,10 @@ def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Chao
             with explain_errors(log, plan.limit_s), GrowthMonitor(pid) as monitor:
                 report = asyncio.run(asyncio.wait_for(run.run(tokens, lists, weights), plan.limit_s))
             elapsed_s = time.monotonic() - start
-            metrics = read_metrics(f"127.0.0.1:{read_metrics_port(log)}")
-            workers = int(metrics.sum("workers_alive"))
+            metrics = read_metrics(read_metrics_port(log))
+            workers = int(metrics["workers_alive"])
             run.check(workers == plan.workers, f"expected {plan.workers} workers at the end, got {workers}")
-        in_flight_lists = int(metrics.sum("in_flight_lists"))
+        in_flight_lists = int(metrics["in_flight_lists"])
         run.check(not in_flight_lists, f"{in_flight_lists} lists are in flight after all calls have ended")
         errors = [*run.errors, *report.complaints, *report.failures, *read_logged_errors(log)]
         if report.hung:
