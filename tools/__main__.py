@@ -154,7 +154,7 @@ def soak(
 
     The report also shows the growth of memory.
     """
-    from tools.soak.run import SoakPlan, run_soak
+    from tools.soak import SoakPlan, run_soak
 
     plan = SoakPlan(
         seconds, count, concurrency, limit_s=limit_s, server_options=tuple(serve.split()), log=log

@@ -17,10 +17,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 
 from rescorer.cli.options.dataclass_options import expand_options
 from rescorer.cli.options.evaluation.score_cache import CacheOptions
+from rescorer.cli.options.lists import ListInputOptions
 from rescorer.cli.options.models import BundleOption
 from rescorer.conversation import Utterance
 from rescorer.evaluation.comparison.mixture_scores import score_mixtures
@@ -32,16 +34,45 @@ from rescorer.evaluation.figures import describe_p, format_gain
 from rescorer.evaluation.statistics.bootstrap import bootstrap
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights
-from tools.phrases.false_alarms import SOURCES
 
 FREE = ("streams", "lm", "word")
-SETS = {"DSTC2": "DSTC2", "Switchboard": "Switchboard, order only"}
 GREETING = "Hello"
 """The first prompt of each DSTC2 dialogue begins with it."""
 PASTS = ("nothing", "the dialogue", "another dialogue")
 BASELINE = "baseline, after nothing"
 FIRST_SYSTEM = 1
 """Row over which gains are counted: the one after the first pass."""
+
+
+RANK = "rank"
+"""Stream of lists whose only score is their order: minus the logarithm of the rank, from 1."""
+ORDER = Weights("order", {RANK: 2.0}, {"mixture": 0.1})
+"""Weights from which tuning begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A file of lists in order, and how to read it."""
+
+    path: str
+    fields: str
+    groups: str | None = None
+
+    def read(self, folder: Path) -> Iterator[NBestList]:
+        """Yield the lists, with a score from their order."""
+        for item in ListInputOptions([self.fields], groups=self.groups).read(str(folder / self.path)):
+            if not isinstance(item, NBestList):
+                raise SystemExit(str(item))
+            ranks = np.arange(1, len(item.hypotheses) + 1)
+            yield replace(item, streams={**item.streams, RANK: tuple((-np.log(ranks)).tolist())})
+
+
+SOURCES = {
+    "DSTC2": Source("dstc2/rank-only-dev.jsonl", "hypotheses=hyps,reference=ref"),
+    "Switchboard": Source(
+        "switchboard/rank-only-tenbest.jsonl", "hypotheses=hyps_norm,reference=ref_norm", "^(sw[0-9]+)"
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +93,7 @@ class Dialogue:
 
 def read_dialogues(folder: Path, name: str) -> list[Dialogue]:
     """Read a set, and cut it where a system greets or where the group changes."""
-    source = SOURCES[SETS[name]]
+    source = SOURCES[name]
     with (folder / source.path).open(encoding="utf-8") as lines:
         prompts = [json.loads(line).get("system_prompt", "") for line in lines]
     dialogues: list[list[tuple[NBestList, str]]] = []
@@ -126,7 +157,7 @@ def main(
 ) -> None:
     """Print the error rate after each kind of past, and its gain over no past or over another bundle."""
     dialogues = read_dialogues(folder, name)
-    start, caches = SOURCES[SETS[name]].weights, tune or ()
+    start, caches = ORDER, tune or ()
     found = {}
     if baseline:
         found[BASELINE] = hold_out(cache.load_rescorer(baseline, "cpu"), dialogues, PASTS[0], start, caches)

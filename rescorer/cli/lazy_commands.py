@@ -63,10 +63,18 @@ class LazyGroup(PlainGroup):
     """A group of ``LazyCommand``s; a subclass says which."""
 
     lazy: ClassVar[Mapping[str, LazyCommand]]
+    removed: ClassVar[Mapping[str, str]] = {}
+    """What to use instead of a command that the group no longer has, by name."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.commands = _Commands(self.lazy)  # type: ignore[assignment]  # click only reads it
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Find the command of a command line; refuse one that was removed, naming what to use instead."""
+        if args[0] in self.removed and not ctx.resilient_parsing:
+            ctx.fail(f"'{args[0]}' was removed: {self.removed[args[0]]}")
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(self.lazy)

@@ -38,10 +38,6 @@ COMMANDS = {
         "rescorer.cli.service.token:token",
         "Create a token for a client of the service; the server's clients file only gets its hash.",
     ),
-    "top": LazyCommand(
-        "rescorer.cli.service.top.command:top",
-        "Watch a running server in the terminal.",
-    ),
     "evaluate": LazyCommand(
         "rescorer.cli.evaluation.evaluate:evaluate",
         "Report the word error rate of lists, the range that re-ranking could reach, and the gain of models.",
@@ -105,11 +101,17 @@ COMMANDS = {
     ),
 }
 
+REMOVED = {
+    "top": "watch a server with the Grafana board in deploy/grafana, or read http://HOST:METRICS_PORT/metrics",
+}
+"""Commands that were removed, and what to use instead, which the error of one who runs them says."""
+
 
 class Commands(LazyGroup):
     """The group of all commands of ``rescorer``."""
 
     lazy = COMMANDS
+    removed = REMOVED
 
 
 app = typer.Typer(

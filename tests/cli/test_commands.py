@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
+from rescorer.cli.program import REMOVED
 from rescorer.cli.render.progress import count_json_lines
 from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
@@ -263,3 +264,10 @@ def test_progress_has_a_total_where_the_size_is_known(tmp_path):
     assert count_json_lines(str(header)) == 2
     for other in (write(tmp_path / "c.txt", "the cat (u1)"), tmp_path, "-"):
         assert count_json_lines(str(other)) is None
+
+
+@pytest.mark.parametrize("command", REMOVED)
+def test_a_command_that_was_removed_names_what_to_use_instead(run, command):
+    code, out, err = run(command, "--any", "options")
+    assert (code, out) == (2, "")
+    assert f"'{command}' was removed: " in err

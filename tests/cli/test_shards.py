@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -11,6 +16,8 @@ from pyarrow import parquet as pq
 
 from rescorer.cli.options.rescoring.engine import EngineOptions
 from rescorer.errors import ConfigError
+from rescorer.load.resources import process_tree
+from rescorer.shards.store import RECORDS
 from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
 
 
@@ -279,3 +286,30 @@ def test_tables_may_have_other_names_of_columns(run, ngram_bundle, tmp_path):
     assert code == 0, err
     record = json.loads((tmp_path / "o").read_text())
     assert (record["id"], record["hypotheses"][0]["components"]["acoustic"]) == ("u1", -2.302585)
+
+
+def kill_when_some_are_committed(process: subprocess.Popen[bytes], out: Path, *, n_committed: int) -> None:
+    """Kill a worker of a command that rescores in shards, then its main process, after more commits."""
+    victims = [lambda: process_tree(process.pid)[-1], lambda: process.pid]
+    for number, find_victim in enumerate(victims, start=1):
+        while len(list((out / RECORDS).glob("*"))) < number * n_committed:
+            assert process.poll() is None
+            time.sleep(0.001)
+        os.kill(find_victim(), signal.SIGKILL)
+
+
+@pytest.mark.slow
+def test_kills_of_workers_and_of_the_main_process_lose_and_repeat_nothing(run, ngram_bundle, tmp_path):
+    lists = write_lines(tmp_path / "in.jsonl", make_lines(160))
+    plain, merged, out = (tmp_path / name for name in ("plain.jsonl", "merged.jsonl", "out"))
+    options = lists, "--bundle", ngram_bundle, "--batch-words", BATCH_WORDS
+    assert run("rescore", *options, "-o", plain)[0] == 1
+    sharded = "rescore", *options, "-o", out, "--shards", 80, "--workers", 2
+    command = [sys.executable, "-m", "rescorer.cli", *map(str, sharded)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        kill_when_some_are_committed(process, out, n_committed=10)
+    assert process.returncode == -signal.SIGKILL
+    assert "shards committed before" in run(*sharded, "--resume")[2]
+    assert run("shards", "verify", out, "--inputs")[0] == 0
+    assert run("shards", "merge", out, "-o", merged)[0] == 0
+    assert merged.read_bytes() == plain.read_bytes()

@@ -5,15 +5,12 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from rescorer.cli.render.tables import FoldingTable, print_out
 from rescorer.cli.service.load import HEADER, format_stage
-from rescorer.cli.service.top.command import render
-from rescorer.cli.service.top.scrape import ModelSnapshot, Quantiles, Scrape, compare
 from rescorer.load.stages import StageResult
 from rescorer_training.cli import main as train
 from rescorer_training.cli.run import print_report
@@ -25,7 +22,7 @@ STARTER = REPOSITORY / "models" / "starter" / "1"
 WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
     "bench", "calibration", "combination", "comparison", "error_analysis", "error_rates", "explanation",
-    "inspection", "pairs", "score", "command", "commands", "tuning",
+    "inspection", "pairs", "score", "commands", "tuning",
     "rescorer_training bench", "render_adaptation", "bundle", "complete", "interpolate", "ngram",
     "perplexity", "render_reranker", "run", "analogy", "neighbours", "similarity", "evaluate",
 }  # fmt: skip
@@ -152,19 +149,6 @@ def test_the_report_of_a_recipe_fits(narrow, tmp_path):
     report = Report(**facts | {"models": models})
     n_cells = narrow(command=lambda: print_report(report, tmp_path / "report.md"))
     assert n_cells == 8 * len(models)
-
-
-def test_activity_of_a_busy_server_fits(narrow):
-    empty = Scrape("", 0.0)
-    snapshot = replace(
-        compare(empty, empty),
-        calls_per_s={"OK": 12345.6, "RESOURCE_EXHAUSTED": 1234.5, "DEADLINE_EXCEEDED": 123.4},
-        call_ms=Quantiles(12345.6, 123456.7),
-        phase_shares={"normalise": 12.345, "network": 1.0},
-        models={"a-long-name-of-a-model/123": ModelSnapshot(12345.6, 0.1, 0.2, 12e9)},
-    )
-    n_cells = narrow(command=lambda: print_out(render("here:1", snapshot)))
-    assert n_cells >= 12
 
 
 def test_stages_of_a_load_test_fit():

@@ -196,7 +196,7 @@ def test_table_of_error_rates_is_that_of_the_results():
 
 def test_generated_pages_are_up_to_date():
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
-    from tools.docs.__main__ import outdated_pages
+    from tools.docs import outdated_pages
 
     assert outdated_pages() == [], "run `make docs`"
 

@@ -14,8 +14,15 @@ from urllib.parse import parse_qs, urlparse
 import pytest
 
 from tests.conftest import REPOSITORY
-from tools.release.images import UNPINNED, Image, find_images, find_problems, main
-from tools.release.registry import RegistryError, resolve_digest
+from tools.release.images import (
+    UNPINNED,
+    Image,
+    RegistryError,
+    find_images,
+    find_problems,
+    main,
+    resolve_digest,
+)
 
 DEPLOY = REPOSITORY / "deploy"
 MANIFEST = b'{"schemaVersion": 2, "manifests": []}'

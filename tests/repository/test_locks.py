@@ -13,16 +13,19 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from tests.conftest import REPOSITORY
-from tools.release.lock_files import (
+from tools.release.locks import (
     CONTENTS,
+    CPU_WHEELS,
     FOLDER,
+    GPU_ONLY,
     PYTHONS,
+    covers_pythons,
+    cpu_lock,
     environments,
     find_problems,
     pins_of,
     read_lock,
 )
-from tools.release.locks import CPU_WHEELS, GPU_ONLY, covers_pythons, cpu_lock
 
 PYPROJECT = REPOSITORY / "pyproject.toml"
 

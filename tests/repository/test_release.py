@@ -22,7 +22,7 @@ from rescorer.cli import app as rescorer_app
 from rescorer_training.cli import app as training_app
 from tests.conftest import REPOSITORY
 from tools.__main__ import app as tools_app
-from tools.release.lock_files import FOLDER, environments, pins_of, read_lock
+from tools.release.locks import FOLDER, environments, pins_of, read_lock
 
 PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
 VERSION = PROJECT["version"]

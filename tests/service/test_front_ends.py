@@ -16,7 +16,6 @@ import grpc
 import pytest
 
 from rescorer import Hypothesis, NBestList, RescoredList, Rescorer
-from rescorer.cli.service.top.scrape import compare, read_metrics
 from rescorer.client import NO_RETRY
 from rescorer.client.identity import auth_metadata
 from rescorer.load.resources import process_tree
@@ -28,7 +27,7 @@ from tests.support.prometheus import get_value, read_families
 from tests.support.serve_command import SERVE_COMMAND
 from tests.support.servers import wait_until
 from tests.support.tiny_models import write_bundle
-from tools.support.processes import find_workers, read_command_line
+from tools.observation import find_workers, read_command_line, read_metrics
 
 pytestmark = pytest.mark.slow
 
@@ -100,14 +99,14 @@ def test_one_metrics_port_covers_all_processes(server, lists):
     kinds = {family.name: family.type for family in families}
     assert len(kinds) == len(families)
     assert (kinds["rescorer_calls"], kinds["rescorer_call_seconds"]) == ("counter", "histogram")
-    address = f"127.0.0.1:{server.metrics_port}"
-    before = read_metrics(address)
+    before = read_metrics(server.metrics_port)
     with server.client() as client:
         for _ in range(8):
             client.rescore(lists)
-    comparison = compare(before, read_metrics(address))
-    assert comparison.lists_per_s * comparison.seconds == pytest.approx(8 * 40)
-    assert (comparison.ready, comparison.workers) == (True, 1)
+    after = read_metrics(server.metrics_port)
+    assert after["lists_total"] - before["lists_total"] == 8 * 40
+    assert after["ready"] >= 1
+    assert after["workers_alive"] == 1
 
 
 def test_a_reload_request_reaches_all_front_ends(server, lists):

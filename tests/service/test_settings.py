@@ -20,7 +20,7 @@ from rescorer.service.preflight import describe_expected, load_settings
 from rescorer.service.server import Server
 from rescorer.service.settings import ServiceSettings
 from tests.conftest import REPOSITORY
-from tools.docs.settings_page import settings_page
+from tools.docs import settings_page
 
 
 @pytest.fixture

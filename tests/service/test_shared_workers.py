@@ -27,7 +27,7 @@ from tests.support.repositories import add_version
 from tests.support.servers import wait_until
 from tests.support.slow_loading import SlowLoading
 from tests.support.stubs import NOT_SERVING, SERVING
-from tools.support.processes import find_workers
+from tools.observation import find_workers
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,7 @@ from rescorer.extensions import make_ranker
 from rescorer.service.preflight import load_settings
 from tests.support.serve_command import run_serve_command
 from tests.support.small_dictionary import write_dictionary
-from tools.worst.search import find_slowest, find_worst, measure
-from tools.worst.shapes import Shape
+from tools.fuzz.worst import Shape, find_slowest, find_worst, measure
 
 CALLS = 12
 WORST = (
@@ -25,7 +24,7 @@ WORST = (
     Shape(lists=8, hypotheses=250, words=16, differs="first", streams=110),
     Shape(lists=8, hypotheses=2000, words=1, fields=6),
 )
-"""The shape that ``python -m tools.worst`` found, and others that are extreme in one of their sizes."""
+"""The shape that ``python -m tools.fuzz.worst`` found, and others that are extreme in one of their sizes."""
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tools.photographs.chromium import Page
+from tools.photographs import Page
 
 Place = tuple[float, float]
 KEY_CODES = {

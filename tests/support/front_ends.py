@@ -16,8 +16,7 @@ from tests.support.prometheus import get_value, read_samples
 from tests.support.serve_command import run_serve_command
 from tests.support.tiny_models import write_bundle
 from tools.chaos.run import format_client
-from tools.support.processes import read_command_line
-from tools.support.server_log import read_metrics_port
+from tools.observation import read_command_line, read_metrics_port
 
 CONNECTIONS = 20
 """Enough that both front ends get some, as the kernel picks one at random for each connection."""

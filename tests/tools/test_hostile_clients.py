@@ -14,7 +14,7 @@ from rescorer.protocol.messages import list_to_proto
 from tests.support.clients import make_list
 from tests.support.http2 import RESCORE
 from tests.support.servers import run_server
-from tools.fuzz.hostile import CONNECTIONS, REQUESTS
+from tools.fuzz.http2 import CONNECTIONS, REQUESTS
 
 # gRPC's generators of streams that are open when the loop of the test ends are collected only later.
 IGNORE_LATE_GENERATORS = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

@@ -14,9 +14,8 @@ from rescorer.errors import DeadlineExceeded, ServiceError
 from rescorer.load.client import ClientConfig, run_client
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from tests.support.clients import make_list
-from tools.chaos.expected import AnswerChecker, write_expected
-from tools.chaos.version_repository import VersionRepository
-from tools.support.server_log import explain_errors
+from tools.chaos.versions import AnswerChecker, VersionRepository, write_expected
+from tools.observation import explain_errors
 
 pytestmark = pytest.mark.slow
 

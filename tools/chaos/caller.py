@@ -28,7 +28,7 @@ from rescorer.client.identity import auth_metadata
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from tools.chaos.expected import AnswerChecker
+from tools.chaos.versions import AnswerChecker
 
 DEADLINE_S = 60.0
 HANG_GRACE_S = 10.0

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import grpc
 
-from rescorer.cli.service.top.scrape import read_metrics
 from rescorer.client.identity import auth_metadata
 from rescorer.errors import ServiceError
 from rescorer.load.server import run_server
@@ -28,10 +27,16 @@ from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.service.net.clients_file import hash_token, new_token
 from rescorer.types import NBestList
 from tools.chaos.caller import CallerConfig, CallerReport, merge_reports
-from tools.chaos.version_repository import VersionRepository
-from tools.support.growth import GrowthMonitor, GrowthReport
-from tools.support.processes import find_workers
-from tools.support.server_log import explain_errors, read_logged_errors, read_metrics_port
+from tools.chaos.versions import VersionRepository
+from tools.observation import (
+    GrowthMonitor,
+    GrowthReport,
+    explain_errors,
+    find_workers,
+    read_logged_errors,
+    read_metrics,
+    read_metrics_port,
+)
 
 KEPT_VERSIONS = 2
 """Number of versions on disk after a reload."""
@@ -113,10 +118,10 @@ def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Chao
             with explain_errors(log, plan.limit_s), GrowthMonitor(pid) as monitor:
                 report = asyncio.run(asyncio.wait_for(run.run(tokens, lists, weights), plan.limit_s))
             elapsed_s = time.monotonic() - start
-            metrics = read_metrics(f"127.0.0.1:{read_metrics_port(log)}")
-            workers = int(metrics.sum("workers_alive"))
+            metrics = read_metrics(read_metrics_port(log))
+            workers = int(metrics["workers_alive"])
             run.check(workers == plan.workers, f"expected {plan.workers} workers at the end, got {workers}")
-        in_flight_lists = int(metrics.sum("in_flight_lists"))
+        in_flight_lists = int(metrics["in_flight_lists"])
         run.check(not in_flight_lists, f"{in_flight_lists} lists are in flight after all calls have ended")
         errors = [*run.errors, *report.complaints, *report.failures, *read_logged_errors(log)]
         if report.hung:

@@ -25,12 +25,9 @@ from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
-from tools.fuzz.hostile import CONNECTIONS, REQUESTS
-from tools.fuzz.http2 import malformed_connection
+from tools.fuzz.http2 import CONNECTIONS, REQUESTS, malformed_connection
 from tools.fuzz.mutations import mutate_bytes, mutate_message
-from tools.support.growth import GrowthMonitor, GrowthReport
-from tools.support.processes import find_workers
-from tools.support.server_log import explain_errors, read_logged_errors
+from tools.observation import GrowthMonitor, GrowthReport, explain_errors, find_workers, read_logged_errors
 
 RESCORER_SERVICE, MODEL_SERVICE = "/rescorer.v1.RescorerService/", "/rescorer.v1.ModelService/"
 METHODS = {

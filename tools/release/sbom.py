@@ -26,7 +26,7 @@ from packageurl import PackageURL
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tools.release.lock_files import (
+from tools.release.locks import (
     CONTENTS,
     FOLDER,
     REPOSITORY,

@@ -16,10 +16,9 @@ from rescorer.cli.options.lists import FormatOption, ListInputOptions
 from rescorer.cli.output import PLAIN_HELP
 from rescorer.cli.service.load import read_valid_lists
 from rescorer.errors import ConfigError
-from tools.simulate_fleet.arrivals import Pattern
 from tools.simulate_fleet.autoscaling import TICK_S, AutoscalerSettings, Tick, simulate_autoscaling
 from tools.simulate_fleet.fleet import FleetResult, ServerShape, find_replicas
-from tools.simulate_fleet.service_times import parse_service_times, with_server
+from tools.simulate_fleet.replica import Pattern, parse_service_times, with_server
 
 RATES_PER_S = "10,30,100,300,1000,3000,10000"
 TimesArgument = Annotated[
@@ -216,7 +215,7 @@ def check(
 
     Example: python -m tools.simulate_fleet check demo/lists.jsonl.gz --bundle models/starter/1 --seconds 2
     """
-    from tools.simulate_fleet.check import compare_with_server
+    from tools.simulate_fleet.fleet import compare_with_server
 
     valid_lists = read_valid_lists(lists, ListInputOptions(format_=format_))
     typer.echo("| load | lists/s | p50 ms: measured | simulated | p99 ms: measured | simulated |")

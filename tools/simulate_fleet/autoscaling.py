@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tools.simulate_fleet.arrivals import Pattern, draw_arrivals
 from tools.simulate_fleet.fleet import ServerShape, route
-from tools.simulate_fleet.replica import Replica, Served
-from tools.simulate_fleet.service_times import TimeModel
+from tools.simulate_fleet.replica import Pattern, Replica, Served, TimeModel, draw_arrivals
 
 TICK_S = 15.0
 """Interval at which the autoscaler decides (Kubernetes' default)."""

@@ -1,6 +1,6 @@
 """What share of intervals from few lists or groups contains the truth, by simulation.
 
-Made by ``python -m tools.simulations.coverage``; ``docs/decisions/intervals.md`` has the whole table.
+``docs/decisions/intervals.md`` has the whole table, and names the program that made it.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import pytest
 
 from rescorer.evaluation.report.page import render_html
 from tests.support.report_data import make_report_data
-from tools.photographs.chromium import PROGRAM, open_chromium
+from tools.photographs import PROGRAM, open_chromium
 
 pytestmark = pytest.mark.skipif(
     PROGRAM is None, reason="chromium is not installed (Debian's package chromium)"

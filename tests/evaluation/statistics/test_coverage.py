@@ -1,10 +1,11 @@
-"""The coverage that warnings quote is that of the simulations in the documentation."""
+"""Intervals contain the truth as often as they promise, and warnings quote the documentation's figures."""
 
 from __future__ import annotations
 
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from rescorer.evaluation.statistics.bootstrap import bootstrap
@@ -44,3 +45,39 @@ def test_says_that_an_interval_is_useless():
 
 def test_many_lists_have_no_warning():
     assert bootstrap([[0, 1] * 20], [5] * 40).warning == ""
+
+
+RATE, FIXED, BROKEN = 0.08, 0.10, 0.05
+"""Error rate of the first of two systems, and shares of its errors that only one of the two makes."""
+
+
+def simulate_errors(
+    n_lists: int, n_groups: int | None, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray, list[int] | None]:
+    """Draw the errors of two recognisers on the same read speech, (2, L), words (L,), and groups.
+
+    Lengths and the spread of errors within and between speakers are those of ``docs/decisions/intervals.md``.
+    """
+    words = np.maximum(np.round(random.gamma(2.0, 7.5, n_lists)), 1).astype(np.int64)
+    expected = RATE * words * random.gamma(1.1, 1 / 1.1, n_lists)
+    groups = None
+    if n_groups is not None:
+        numbers = np.arange(n_lists) % n_groups
+        expected *= random.gamma(4.0, 0.25, n_groups)[numbers]
+        groups = numbers.tolist()
+    first = random.poisson(expected)
+    second = first - random.binomial(first, FIXED) + random.poisson(BROKEN * expected)
+    return np.stack([first, second]), words, groups
+
+
+@pytest.mark.parametrize(("n_lists", "n_groups"), [(143, None), (300, 30)])
+def test_intervals_contain_the_truth_as_often_as_they_promise(n_lists, n_groups):
+    """150 sets: 95 % of them within four standard errors."""
+    random = np.random.default_rng(2)
+    covered = np.zeros(2, int)
+    for _ in range(150):
+        errors, words, groups = simulate_errors(n_lists, n_groups, random)
+        drawn = bootstrap(errors, words, groups, 300, int(random.integers(1 << 32)))
+        truths = ((drawn.interval(0), RATE), (drawn.gain(0, 1).interval, RATE * (FIXED - BROKEN)))
+        covered += [interval.low <= truth <= interval.high for interval, truth in truths]
+    assert min(covered) >= 0.88 * 150

@@ -23,7 +23,7 @@ from rescorer.service.observability.stderr import PAUSE_S
 from tests.support.prometheus import read_samples
 from tests.support.serve_command import SERVE_COMMAND
 from tests.support.servers import wait_until
-from tools.support.server_log import read_metrics_port
+from tools.observation import read_metrics_port
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,7 @@ import pytest
 from rescorer.client import AsyncClient
 from tests.support.clients import make_list
 from tests.support.servers import ControlledScorer, run_server
-from tools.simulate_fleet.arrivals import Pattern, draw_arrivals
-from tools.simulate_fleet.replica import Replica
-from tools.simulate_fleet.service_times import constant, with_server
+from tools.simulate_fleet.replica import Pattern, Replica, constant, draw_arrivals, with_server
 
 ALONE_S, BATCHED_S, MAX_LISTS = 0.4, 0.2, 4
 WORDS_PER_LIST = 3

@@ -23,10 +23,17 @@ from rescorer.load.service_times import (
 from tests.conftest import REPOSITORY
 from tests.support.clients import make_list
 from tests.support.servers import run_server
-from tools.simulate_fleet.arrivals import Pattern, draw_arrivals
 from tools.simulate_fleet.autoscaling import Autoscaler, AutoscalerSettings, simulate_autoscaling
 from tools.simulate_fleet.fleet import ServerShape, draw_fleet_arrivals, find_replicas, route, simulate_fleet
-from tools.simulate_fleet.service_times import constant, exponential, lognormal, measured, parse_service_times
+from tools.simulate_fleet.replica import (
+    Pattern,
+    constant,
+    draw_arrivals,
+    exponential,
+    lognormal,
+    measured,
+    parse_service_times,
+)
 
 TIMES = ServiceTimes({1: (0.01, 0.03), 4: (0.06, 0.04)}, {1: (0.002, 0.004), 4: (0.004, 0.008)})
 STEADY, BURSTS = Pattern(), Pattern(3, 5, 20)

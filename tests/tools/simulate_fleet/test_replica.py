@@ -11,9 +11,15 @@ from hypothesis import strategies as st
 
 from tests.support.plain_queue import simulate_plainly
 from tests.support.queueing_theory import wait_mg1, wait_mmc
-from tools.simulate_fleet.arrivals import Pattern, draw_arrivals
-from tools.simulate_fleet.replica import Replica
-from tools.simulate_fleet.service_times import TimeModel, constant, exponential, lognormal
+from tools.simulate_fleet.replica import (
+    Pattern,
+    Replica,
+    TimeModel,
+    constant,
+    draw_arrivals,
+    exponential,
+    lognormal,
+)
 
 pytestmark = pytest.mark.slow
 

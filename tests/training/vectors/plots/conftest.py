@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tools.photographs.chromium import PROGRAM, Page, open_chromium
+from tools.photographs import PROGRAM, Page, open_chromium
 
 
 @pytest.fixture(scope="session")

@@ -26,7 +26,7 @@ from tests.support.browser_input import (
     type_text,
     wait_until_drawn,
 )
-from tools.photographs.chromium import Page
+from tools.photographs import Page
 
 SIDE = 7
 """Words per row and per column of the first projection."""

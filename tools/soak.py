@@ -13,8 +13,7 @@ from rescorer.load.client import ClientConfig, run_client
 from rescorer.load.server import run_server
 from rescorer.load.stages import encode_requests, percentile
 from rescorer.types import NBestList
-from tools.support.growth import GrowthMonitor, GrowthReport
-from tools.support.server_log import explain_errors, read_logged_errors
+from tools.observation import GrowthMonitor, GrowthReport, explain_errors, read_logged_errors
 
 MAX_NEW_DESCRIPTORS, MAX_NEW_THREADS = 8, 4
 """Larger growth is reported as a leak; open connections account for a few descriptors and threads."""

@@ -1,23 +1,64 @@
-"""Measure how the memory, file descriptors and threads of a server grow during a run.
+"""Observe a server under test: its processes, how they grow, and the errors in its JSON log.
 
 Linux only: reads ``/proc``.
 """
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+import urllib.request
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
+import grpc
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
+from rescorer.errors import DeadlineExceeded, ServiceError
 from rescorer.load.resources import process_tree, rss_bytes
-from tools.support.processes import find_workers
 
 WARM_UP_SHARE = 0.2
 """Share of a run that is ignored as warm-up, while caches fill and the heap grows to its usual size."""
 MIN_SLOPE_SAMPLES = 3
+MAX_LINE_CHARACTERS = 500
+"""Log lines are cut to this length."""
+MAX_QUOTED_LINES = 5
+READ_TIMEOUT_S = 5.0
+
+
+def find_workers(pid: int) -> list[int]:
+    """List the ids of the worker processes of a server."""
+    return [
+        child for child in process_tree(pid)[1:] if b"rescorer.service.workers" in read_command_line(child)
+    ]
+
+
+def read_command_line(pid: int) -> bytes:
+    """Read the command line of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def read_metrics(port: int) -> dict[str, float]:
+    """Read the metrics of a server on this machine: by name, without its prefix, the sum of its samples.
+
+    Raises:
+        OSError: If the port cannot be read.
+    """
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=READ_TIMEOUT_S) as response:
+        families = text_string_to_metric_families(response.read().decode("utf-8"))
+    sums: dict[str, float] = defaultdict(float)
+    for sample in chain.from_iterable(family.samples for family in families):
+        sums[sample.name.removeprefix("rescorer_")] += sample.value
+    return sums
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,3 +172,41 @@ def measure_processes(pid: int) -> tuple[ProcessUsage, ...]:
         process = "server" if member == pid else "worker" if member in workers else "child"
         usages.append(ProcessUsage(process, rss_bytes(member) / 1e6, descriptors, threads))
     return tuple(usages)
+
+
+@contextmanager
+def explain_errors(log: Path, limit_s: float) -> Iterator[None]:
+    """Turn errors of a run into errors that quote the last errors in the server's log.
+
+    Raises:
+        DeadlineExceeded: If the run takes longer than ``limit_s``.
+        ServiceError: If the run fails in any other way.
+    """
+    try:
+        yield
+    except TimeoutError:
+        raise DeadlineExceeded(f"the run takes longer than {limit_s:g} s") from None
+    except (OSError, grpc.RpcError, ServiceError) as error:
+        logged = " | ".join(read_logged_errors(log)[-MAX_QUOTED_LINES:])
+        raise ServiceError(f"the run failed: {error!r}; last errors in the server's log: {logged}") from None
+
+
+def read_logged_errors(log: Path) -> list[str]:
+    """Read the lines of a log that report errors of the server, tracebacks included."""
+    found = []
+    with log.open(encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            try:
+                level = json.loads(line).get("level")
+            except (ValueError, AttributeError):  # not written by the server, but for example by gRPC
+                level = "error" if line.startswith("Traceback") else ""
+            if level in ("error", "critical"):
+                found.append(line.strip()[:MAX_LINE_CHARACTERS])
+    return found
+
+
+def read_metrics_port(log: Path) -> int:
+    """Find the metrics port of the server that writes this log."""
+    with log.open(encoding="utf-8") as lines:
+        events = [json.loads(line) for line in lines if '"metrics"' in line]
+    return int(next(event["port"] for event in events if event["event"] == "metrics"))

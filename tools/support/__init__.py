@@ -1,1 +1,0 @@
-"""Observe a server under test: its log, processes, and use of memory, file descriptors and threads."""
