@@ -9,8 +9,8 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rescorer.formats.lattices import lattice as search
-from rescorer.formats.lattices.lattice import Lattice, Step
+from rescorer.formats import lattices
+from rescorer.formats.lattices import Lattice, Step
 
 if TYPE_CHECKING:
     import kenlm
@@ -77,6 +77,6 @@ def n_best(lattice: Lattice, model: kenlm.Model, depth: int) -> list[Candidate]:
     Of several paths with the same words, only the best counts.
     """
     steps = expand_with_lm(lattice, model)
-    found = search.search_n_best(steps, next(iter(steps)), lambda state: state[0] == lattice.end, depth)
+    found = lattices.search_n_best(steps, next(iter(steps)), lambda state: state[0] == lattice.end, depth)
     candidates = (Candidate(path.words, *path.scores) for path in found)
     return sorted(candidates, key=lambda candidate: (-candidate.total, candidate.words))

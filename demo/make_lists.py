@@ -23,11 +23,10 @@ import numpy as np
 from lattices import Candidate, n_best
 from tqdm import tqdm
 
-from rescorer.evaluation.error_rate.error_counts import WordErrors
-from rescorer.evaluation.error_rate.oracle import evaluate_list
-from rescorer.formats.lattices.htk import read_lattice
-from rescorer.formats.lattices.lattice import Lattice
-from rescorer.formats.nbest.jsonlines_output import encode_list
+from rescorer.evaluation.error_rate import WordErrors
+from rescorer.evaluation.list_errors import evaluate_list
+from rescorer.formats.jsonlines import encode_list
+from rescorer.formats.lattices import Lattice, read_lattice
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 

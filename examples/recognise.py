@@ -24,8 +24,8 @@ from pocketsphinx import Decoder
 
 from rescorer import Hypothesis, NBestList, Weights
 from rescorer.client import Client
-from rescorer.formats.lattices.htk import read_lists
-from rescorer.phrases.files import read_phrase_file
+from rescorer.formats.lattices import read_lists
+from rescorer.phrases import read_phrase_file
 
 SAMPLE_RATE_HZ = 16_000
 SCORE_SCALE = 1024

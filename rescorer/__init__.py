@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rescorer.conversation import Phrase, Utterance
     from rescorer.errors import (
         BundleError,
         ConfigError,
@@ -25,8 +24,8 @@ if TYPE_CHECKING:
         RescorerError,
         ScoringError,
     )
-    from rescorer.options import RescoreOptions, load_weights
     from rescorer.pipeline import Rescorer
+    from rescorer.scoring.options import RescoreOptions, load_weights
     from rescorer.types import (
         Calibration,
         ConfidenceMap,
@@ -34,9 +33,11 @@ if TYPE_CHECKING:
         DecisionRule,
         Hypothesis,
         NBestList,
+        Phrase,
         RescoredHypothesis,
         RescoredList,
         TextScore,
+        Utterance,
         Weights,
         WordConfidence,
     )
@@ -73,8 +74,7 @@ __all__ = [
 _HOMES = (
     "rescorer.types",
     "rescorer.errors",
-    "rescorer.conversation",
-    "rescorer.options",
+    "rescorer.scoring.options",
     "rescorer.pipeline",
 )
 """Modules of these names, which are imported when a name is used: a program that starts first handles its

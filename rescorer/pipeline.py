@@ -1,5 +1,7 @@
 """The single path from lists to answers: normalise, build a trie, score it, combine, rank.
 
+The single path from lists to answers: normalise, build a trie, score it, combine, rank.
+
 ``Rescorer`` composes a ``ListRanker`` (text, weights, ranking) and a ``TrieScorer`` (language models) in one
 process; the gRPC service runs the two halves in different processes. The file command, evaluation, tuning and
 the benchmark all use ``Rescorer``.
@@ -13,23 +15,179 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.bundle import Bundle, read_bundle
-from rescorer.errors import ConfigError, InputError, InvalidList, quote
+from rescorer.errors import BundleError, ConfigError, InputError, InvalidList, ScoringError, quote
 from rescorer.extensions import make_ranker
-from rescorer.lm import CONTEXT_CACHE_BYTES
-from rescorer.lm.base import LanguageModel
-from rescorer.lm.mixture import check_mixture
-from rescorer.model_loading import load_bundle_models
-from rescorer.options import RescoreOptions, Weighting, as_lists, as_texts
-from rescorer.preparation.list_checks import find_wrong_types
-from rescorer.ranking import Ranking
-from rescorer.runtime.profiling import Phase, phase
-from rescorer.score_combination import MIXTURE
+from rescorer.models import CONTEXT_CACHE_BYTES
+from rescorer.models.bundle import MANIFEST, Bundle, read_bundle
+from rescorer.models.language_model import EdgeScores, LanguageModel, VectorModel, check_mixture
+from rescorer.models.network_files import CONFIG_FILE
+from rescorer.models.neural import align_vocabularies
+from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
+from rescorer.models.ngrams import NgramModel
+from rescorer.reranking.networks import WordEncoder
+from rescorer.runtime import Phase, phase
+from rescorer.safe_input import Folder
 from rescorer.scoring.batch import Batch, ScoredPart, plan, score_words
+from rescorer.scoring.combination import MIXTURE
 from rescorer.scoring.components import BoundOptions, PreparedList
-from rescorer.trie_scorer import TrieScorer, find_encoders
+from rescorer.scoring.list_checks import find_wrong_types
+from rescorer.scoring.options import RescoreOptions, Weighting, as_lists, as_texts
+from rescorer.scoring.ranking import Ranking
+from rescorer.trie import HypothesisTrie
 from rescorer.types import Hypothesis, NBestList, RescoredList, TextScore, Weights
-from rescorer.word_encoder import WordEncoder
+
+
+def load_bundle_models(
+    bundle: Bundle,
+    device: str = "cpu",
+    dtype: str = "float32",
+    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+) -> dict[str, LanguageModel]:
+    """Load a bundle's models, by name, and align their vocabularies.
+
+    Args:
+        device: torch name of the device on which networks run, and n-gram tables where there is room; see
+            ``place_ngram``.
+        dtype: precision of the networks' matrix products, see ``NeuralLanguageModel``.
+        context_cache_bytes: maximum memory in which each recurrent network caches contexts, see
+            ``NeuralLanguageModel``.
+
+    Raises:
+        BundleError: a model cannot be read.
+        ConfigError: torch does not have the device, or the dtype is unknown.
+    """
+    models: dict[str, LanguageModel] = {}
+    for name, entry in bundle.manifest["models"].items():
+        if entry["kind"] == "ngram":
+            ngram = load_ngram(bundle.files, name, entry)
+            place_ngram(ngram, device)
+            models[name] = ngram
+        else:
+            folder = bundle.files.subfolder(entry["path"].rstrip("/"))
+            models[name] = load_network(folder, name, device, dtype, context_cache_bytes)
+            check_direction(bundle, models[name])
+    align_vocabularies(list(models.values()))
+    return models
+
+
+def load_ngram(folder: Folder, name: str, entry: Mapping[str, Any]) -> NgramModel:
+    """Load an n-gram; for a KenLM binary, ``words`` in the model's manifest entry names the word list."""
+    words = frozenset(read_words(folder, entry["words"])) if "words" in entry else None
+    with folder.open(entry["path"]) as stream:
+        ngram = read_ngram(stream, name, words, backward=entry.get("backward", False))
+    if unknown := sorted(set(entry.get("slots", ())).difference(ngram.vocabulary())):
+        place = f"{folder.path / MANIFEST}: model {name!r}"
+        raise BundleError(f"{place}: the slot {quote(unknown[0])} is not a word of the model")
+    return ngram
+
+
+def check_direction(bundle: Bundle, network: LanguageModel) -> None:
+    """Raise BundleError if the manifest, which weights are checked against, errs about a network."""
+    if network.backward != (network.name in bundle.backward):
+        found = "backward" if network.backward else "forward"
+        raise BundleError(
+            f"{bundle.folder / MANIFEST}: model {network.name!r} is a {found} network by its {CONFIG_FILE}, "
+            "but not by 'backward' in the manifest"
+        )
+
+
+def load_network(
+    folder: Path | Folder,
+    name: str,
+    device: str,
+    dtype: str = "float32",
+    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+) -> LanguageModel:
+    """Load a network. Imports torch, which takes seconds, only now: a bundle of n-grams does not need it."""
+    from rescorer.models.kernels import torch_device
+    from rescorer.models.neural import NeuralLanguageModel, load_model
+    from rescorer.runtime import apply_threads
+
+    apply_threads()
+    place = torch_device(device)
+    model, words = load_model(folder)
+    return NeuralLanguageModel(model, words, name, place, dtype, context_cache_bytes)
+
+
+Encoders = Mapping[str, WordEncoder]
+
+
+class TrieScorer:
+    """The language models of one bundle, by name.
+
+    Args:
+        label: the bundle's name and version, for error messages.
+        encoders: encoders of words by the name of the reranker that has them.
+    """
+
+    def __init__(
+        self, models: Mapping[str, LanguageModel], label: str, encoders: Encoders | None = None
+    ) -> None:
+        self.models, self.label = models, label
+        self.encoders: Encoders = encoders or {}
+
+    @classmethod
+    def load(
+        cls,
+        folder: Path | str,
+        device: str = "cpu",
+        dtype: str = "float32",
+        context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+    ) -> TrieScorer:
+        """Verify a bundle and load its models; arguments are those of ``load_bundle_models``.
+
+        Raises:
+            BundleError: the bundle cannot be used.
+            ConfigError: torch does not have the device, or the dtype is unknown.
+        """
+        bundle = read_bundle(folder)
+        models = load_bundle_models(bundle, device, dtype, context_cache_bytes)
+        return cls(models, bundle.label, find_encoders(bundle))
+
+    def score(
+        self, trie: HypothesisTrie, only: Sequence[str] = (), encoders: Encoders | None = None
+    ) -> dict[str, EdgeScores]:
+        """Score every edge of a trie with each model.
+
+        Args:
+            only: names of the models to use; empty for all.
+            encoders: encoders of words, by the names that their results get.
+
+        Raises:
+            ConfigError: an encoder's model has no context vectors of the length that it projects.
+            ScoringError: a score is not finite.
+        """
+        scores = {name: self._score(name, trie, encoders or {}) for name in only or self.models}
+        for name, edge_scores in scores.items():
+            values = [edge_scores.log_probs, *edge_scores.encodings.values()]
+            values += [] if edge_scores.cached is None else [edge_scores.cached]
+            if not all(np.isfinite(array).all() for array in values):
+                raise ScoringError(f"model {name!r} of {self.label} returned a score that is not finite")
+        return scores
+
+    def _score(self, name: str, trie: HypothesisTrie, encoders: Encoders) -> EdgeScores:
+        model = self.models[name]
+        projections = {key: one.projection for key, one in encoders.items() if one.model == name}
+        if not projections:
+            return model.score(trie)
+        if not isinstance(model, VectorModel):
+            raise ConfigError(
+                f"words are to be encoded by model {quote(name)}, an n-gram, which has no context vectors"
+            )
+        for projection in projections.values():
+            if len(projection) != model.vector_size:
+                raise ConfigError(
+                    f"words are to be encoded by context vectors of length {len(projection)}, but those of "
+                    f"model {quote(name)} have the length {model.vector_size}"
+                )
+        return model.score(trie, projections)
+
+
+def find_encoders(bundle: Bundle) -> dict[str, WordEncoder]:
+    """The encoders of words of a bundle, by the name of the reranker that has them."""
+    rerankers = bundle.rerankers.items()
+    return {name: reranker.encoder for name, reranker in rerankers if reranker.encoder is not None}
+
 
 MAX_BATCH_WORDS = 65_536
 """Default number of words per batch. At hidden size 200, a network needs 1 KB per word: 64 MB."""

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.cli import run
-from rescorer.cli.options.lists import FormatOption, ListInputOptions
-from rescorer.cli.output import PLAIN_HELP, version_option
+from rescorer.terminal.list_options import FormatOption, ListInputOptions
+from rescorer.terminal.program import PLAIN_HELP, version_option
 from rescorer.types import NBestList
 
 MAX_SHOWN_ERRORS = 10

@@ -20,20 +20,16 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.evaluation.score_cache import CacheOptions
-from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.models import BundleOption
-from rescorer.conversation import Utterance
-from rescorer.evaluation.comparison.mixture_scores import score_mixtures
-from rescorer.evaluation.comparison.rankings import rerank
-from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
-from rescorer.evaluation.comparison.tuned import Tuning
-from rescorer.evaluation.error_rate.oracle import EvaluatedList
 from rescorer.evaluation.figures import describe_p, format_gain
-from rescorer.evaluation.statistics.bootstrap import bootstrap
+from rescorer.evaluation.list_errors import EvaluatedList
+from rescorer.evaluation.scored_lists import ScoredList, rerank, score_lists
+from rescorer.evaluation.statistics import bootstrap
+from rescorer.evaluation.systems import Tuning, score_mixtures
 from rescorer.pipeline import Rescorer
-from rescorer.types import NBestList, Weights
+from rescorer.terminal.evaluation_options import CacheOptions
+from rescorer.terminal.list_options import ListInputOptions
+from rescorer.terminal.options import BundleOption, expand_options
+from rescorer.types import NBestList, Utterance, Weights
 
 FREE = ("streams", "lm", "word")
 GREETING = "Hello"

@@ -29,8 +29,7 @@ from google.protobuf.descriptor_pb2 import (
 )
 
 from rescorer.reranking.features import describe_features
-from rescorer.service.config_sources import PREFIX, flag_of
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.settings import PREFIX, ServiceSettings, flag_of
 
 UNITS = {
     "_ms": "milliseconds",

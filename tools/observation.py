@@ -20,8 +20,8 @@ import grpc
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
+from rescorer.bench.load import process_tree, rss_bytes
 from rescorer.errors import DeadlineExceeded, ServiceError
-from rescorer.load.resources import process_tree, rss_bytes
 
 WARM_UP_SHARE = 0.2
 """Share of a run that is ignored as warm-up, while caches fill and the heap grows to its usual size."""

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rescorer.evaluation.statistics.bootstrap import Gain, bootstrap
+from rescorer.evaluation.statistics import Gain, bootstrap
 
 
 class Outcome(NamedTuple):

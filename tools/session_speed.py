@@ -20,10 +20,9 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.options.lists import ListInputOptions
-from rescorer.conversation import Utterance
 from rescorer.pipeline import Rescorer
-from rescorer.types import NBestList
+from rescorer.terminal.list_options import ListInputOptions
+from rescorer.types import NBestList, Utterance
 
 WAYS = ("after nothing", "after others, states cached", "after others, no states")
 

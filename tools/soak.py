@@ -9,9 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from rescorer.load.client import ClientConfig, run_client
-from rescorer.load.server import run_server
-from rescorer.load.stages import encode_requests, percentile
+from rescorer.bench.load import ClientConfig, encode_requests, percentile, run_client, run_server
 from rescorer.types import NBestList
 from tools.observation import GrowthMonitor, GrowthReport, explain_errors, read_logged_errors
 

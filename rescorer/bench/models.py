@@ -1,4 +1,14 @@
-"""Build models for a benchmark without a bundle: a random network and an n-gram of the lists' own words.
+"""What the benchmark scores with.
+
+A bundle's models or made ones, plain baselines, and the machine's matrix products.
+
+Baseline of the benchmark: a plain PyTorch scorer as a user would write it.
+
+It uses none of the rescorer's code for networks: ``nn.Embedding``, ``nn.LSTM`` or transformer
+layers, ``nn.Linear`` over the whole vocabulary, ``log_softmax``, and padded batches of 64 hypotheses in input
+order.
+
+Build models for a benchmark without a bundle: a random network and an n-gram of the lists' own words.
 
 Scoring with them takes as much work as with trained models of the same sizes.
 """
@@ -7,28 +17,232 @@ from __future__ import annotations
 
 import math
 import os
+import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
 
-from rescorer.bundle import Bundle, ModelKind
 from rescorer.errors import ConfigError
-from rescorer.lm.base import LanguageModel
-from rescorer.lm.files.network_config import WINDOWED_KINDS
-from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngrams import place_ngram, read_ngram
-from rescorer.lm.vocabulary_alignment import align_vocabularies
+from rescorer.models import ngrams
+from rescorer.models.bundle import Bundle, ModelKind
+from rescorer.models.kernels import linear
+from rescorer.models.language_model import LanguageModel
+from rescorer.models.network_files import (
+    END,
+    SPECIAL_TOKENS,
+    START,
+    UNKNOWN,
+    WINDOWED_KINDS,
+    NetworkConfig,
+    Vocabulary,
+    feedforward_size,
+)
+from rescorer.models.neural import NeuralLanguageModel, NeuralModel, align_vocabularies
+from rescorer.models.ngram_files import (
+    KenlmNgram,
+    is_table_file,
+    load_kenlm,
+    place_ngram,
+    read_ngram,
+    read_words,
+)
+from rescorer.models.ngrams import TableNgram
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
-from rescorer.safe_input.files import Folder
+from rescorer.safe_input import Folder
+from rescorer.scoring.batch import plan_batches
 from rescorer.text import Normaliser
-from rescorer.trie import Words
+from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import NBestList, Weights
-from rescorer.vocabulary import END, SPECIAL_TOKENS, START, UNKNOWN, Vocabulary
+
+Product = tuple[int, int, int]
+"""(n, k) × (k, m), as (n, k, m)."""
+
+GATE_COUNTS = {"lstm": 4, "gru": 3, "elman": 1}
+"""Number of gates of each kind of recurrent layer."""
+
+
+def flops(products: Iterable[Product]) -> int:
+    """Number of floating-point operations of some products."""
+    return sum(2 * n * k * m for n, k, m in products)
+
+
+def measure_products(
+    products: Iterable[Product],
+    clock: Callable[[], float] = time.perf_counter,
+    min_seconds: float = 0.003,
+) -> float:
+    """Measure the total time of the products in seconds, computed by ``torch.mm`` and nothing else.
+
+    A fused kernel, such as torch's LSTM, may have faster products and take less time.
+
+    Args:
+        min_seconds: minimum time for which each distinct shape is repeated.
+    """
+    total = 0.0
+    for (n, k, m), count in Counter(products).items():
+        a, b, out = torch.randn(n, k), torch.randn(k, m), torch.empty(n, m)
+        total += count * measure_call(partial(torch.mm, a, b, out=out), clock, min_seconds)
+    return total
+
+
+def measure_call(call: Callable[[], object], clock: Callable[[], float], min_seconds: float) -> float:
+    """Measure the mean seconds of a call, repeated for ``min_seconds`` after one untimed call."""
+    call()
+    count, start = 0, clock()
+    while (seconds := clock() - start) < min_seconds:
+        call()
+        count += 1
+    return seconds / count
+
+
+def median_product(products: Iterable[Product]) -> Product:
+    """Find the weighted median: products up to its size make up half of all operations."""
+    by_size = sorted(products, key=lambda product: flops([product]))
+    half, total = flops(by_size) / 2, 0
+    for product in by_size:
+        total += flops([product])
+        if total >= half:
+            break
+    return product
+
+
+def measure_gemm_rate(
+    products: Iterable[Product],
+    clock: Callable[[], float] = time.perf_counter,
+    dtype: torch.dtype = torch.float32,
+    device: str | torch.device = "cpu",
+) -> float:
+    """Measure the operations per second of the median product, with the faster of ``mm`` and ``linear``."""
+    n, k, m = median_product(products)
+    x, weight, out = (torch.randn(shape, device=device).to(dtype) for shape in ((n, k), (m, k), (n, m)))
+    synchronise = torch.cuda.synchronize if x.is_cuda else lambda: None
+    with torch.inference_mode():
+        kernels = (lambda: torch.mm(x, weight.t(), out=out), lambda: linear(x, weight))
+        seconds = [measure_call(lambda run=run: (run(), synchronise()), clock, 0.2) for run in kernels]  # type: ignore[misc]
+    return flops([(n, k, m)]) / min(seconds)
+
+
+BATCH_SENTENCES = 64
+
+
+class PlainLstm(nn.Module):
+    """One LSTM layer and a full softmax."""
+
+    def __init__(self, vocabulary_size: int, size: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, size)
+        self.lstm = nn.LSTM(size, size, batch_first=True)
+        self.decoder = nn.Linear(size, vocabulary_size)
+
+    def forward(self, words: Tensor) -> Tensor:
+        hidden, _ = self.lstm(self.embedding(words))
+        return self.decoder(hidden)  # (B, T, V)
+
+
+class PlainTransformer(nn.Module):
+    """Transformer layers of the same shape as those of ``TransformerNetwork``, and a full softmax."""
+
+    def __init__(self, vocabulary_size: int, size: int, layers: int, heads: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(vocabulary_size, size)
+        self.layers = nn.ModuleList(PlainTransformerLayer(size, heads) for _ in range(layers))
+        self.norm = nn.RMSNorm(size)
+        self.decoder = nn.Linear(size, vocabulary_size)
+
+    def forward(self, words: Tensor) -> Tensor:
+        x = self.embedding(words)
+        for layer in self.layers:
+            x = layer(x)
+        return self.decoder(self.norm(x))  # (B, T, V)
+
+
+class PlainTransformerLayer(nn.Module):
+    """Causal attention with rotary positions, and SwiGLU, both after normalisation."""
+
+    def __init__(self, size: int, heads: int) -> None:
+        super().__init__()
+        units = feedforward_size(size)
+        self.heads, self.head_size = heads, size // heads
+        self.attention_norm, self.feedforward_norm = nn.RMSNorm(size), nn.RMSNorm(size)
+        self.projection = nn.Linear(size, 3 * size, bias=False)
+        self.attention_output = nn.Linear(size, size, bias=False)
+        self.gate, self.up = nn.Linear(size, units, bias=False), nn.Linear(size, units, bias=False)
+        self.down = nn.Linear(units, size, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        projected = self.projection(self.attention_norm(x)).unflatten(2, (3, self.heads, self.head_size))
+        queries, keys, values = projected.permute(2, 0, 3, 1, 4)  # (B, heads, T, d) each
+        attended = functional.scaled_dot_product_attention(
+            self._rotate(queries), self._rotate(keys), values, is_causal=True
+        )
+        x = x + self.attention_output(attended.transpose(1, 2).flatten(2))
+        normalised = self.feedforward_norm(x)
+        return x + self.down(functional.silu(self.gate(normalised)) * self.up(normalised))
+
+    def _rotate(self, x: Tensor) -> Tensor:
+        frequencies = 10_000.0 ** (-torch.arange(0, self.head_size, 2, device=x.device) / self.head_size)
+        angles = torch.arange(x.shape[2], device=x.device).unsqueeze(1) * frequencies
+        cos, sin = angles.cos(), angles.sin()
+        even, odd = x[..., 0::2], x[..., 1::2]
+        return torch.stack([even * cos - odd * sin, even * sin + odd * cos], dim=-1).flatten(-2)
+
+
+def make_plain_model(config: NetworkConfig) -> PlainLstm | PlainTransformer:
+    """A transformer of the same shape as a transformer; for all other networks an LSTM of their hidden
+    size."""
+    if config.kind == "transformer":
+        return PlainTransformer(config.vocabulary_size, config.hidden_size, config.layers, config.heads)
+    return PlainLstm(config.vocabulary_size, config.hidden_size)
+
+
+@torch.inference_mode()
+def score_padded_batch(model: nn.Module, inputs: Tensor, targets: Tensor) -> Tensor:
+    """ln P of each sentence of a padded batch, (B,).
+
+    Args:
+        inputs, targets: (B, T) word ids; targets are -1 where padded.
+    """
+    log_probs = model(inputs).log_softmax(dim=2)
+    target_log_probs = log_probs.gather(2, targets.clamp(min=0).unsqueeze(2)).squeeze(2)
+    return (target_log_probs * (targets >= 0)).sum(dim=1)
+
+
+def measure_plain_model(
+    model: nn.Module,
+    sentences: Sequence[Words],
+    vocabulary: Vocabulary,
+    device: str | torch.device = "cpu",
+    seconds: float = 5.0,
+    clock: Callable[[], float] = time.perf_counter,
+) -> float:
+    """Measure the words per second of the plain scorer, counting ``</s>`` but not padding.
+
+    Args:
+        seconds: time after which no further batch is started.
+    """
+    model = model.to(device).eval()
+    words, start = 0, clock()
+    for first in range(0, len(sentences), BATCH_SENTENCES):
+        batch = sentences[first : first + BATCH_SENTENCES]
+        inputs = torch.full((len(batch), max(map(len, batch)) + 1), vocabulary.end)
+        targets = torch.full_like(inputs, -1)
+        for row, sentence in enumerate(batch):
+            ids = vocabulary.encode(sentence).tolist()
+            inputs[row, : len(ids) + 1] = torch.tensor([vocabulary.start, *ids])
+            targets[row, : len(ids) + 1] = torch.tensor([*ids, vocabulary.end])
+        score_padded_batch(model, inputs.to(device), targets.to(device)).tolist()
+        words += sum(len(sentence) + 1 for sentence in batch)
+        if clock() - start >= seconds:
+            break
+    return words / (clock() - start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,3 +375,71 @@ def estimate_arpa(sentences: Iterable[Words], order: int) -> str:
             back_off = f"\t{-math.log10(history_counts[n][words] + 1):.6f}" if n < order else ""
             lines.append(f"{log10_prob:.6f}\t{' '.join(words)}{back_off}")
     return "\n".join([*lines, "", "\\end\\", ""])
+
+
+@dataclass(frozen=True, slots=True)
+class NgramSpeeds:
+    """Words per second, counting ``</s>``; tries are built beforehand."""
+
+    ngram: float
+    """The bundle's n-gram on the CPU, a trie per call."""
+    on_device: float | None = None
+    """The same on the device of the models; None if it is not there, or no trie is large enough for it."""
+    kenlm_loop: float | None = None
+    """KenLM's Python binding, an edge per call."""
+    kenlm: float | None = None
+    """KenLM's Python binding, a sentence per call."""
+
+
+def measure_ngrams(
+    model: LanguageModel,
+    twin: KenlmNgram | None,
+    sentences: Sequence[Words],
+    batch_words: int,
+    clock: Callable[[], float] = time.perf_counter,
+) -> NgramSpeeds:
+    """Measure an n-gram model on the tries of some sentences, and KenLM on the same tries and sentences.
+
+    A model on a device is also measured there, if a trie is large enough for that. Its scores come back to
+    the CPU with every trie, so that no work is left to wait for when the clock is read.
+
+    Args:
+        twin: the same model, loaded by KenLM; None if there is none.
+        batch_words: number of words per trie.
+    """
+    plans = plan_batches(sentences, [()] * len(sentences), batch_words)
+    tries = [build_trie([sentences[i] for i in plan.indices]) for plan in plans]
+    n_words = sum(len(sentence) + 1 for sentence in sentences)
+    on_device = None
+    is_large = max(trie.n_edges for trie in tries) >= ngrams.MIN_DEVICE_EDGES
+    if is_large and isinstance(model, TableNgram) and model.trie_table is not model.table:
+        on_device = n_words / _time_tries(model, tries, clock)
+        model = TableNgram(model.content, model.name)
+    ngram = n_words / _time_tries(model, tries, clock)
+    if twin is None:
+        return NgramSpeeds(ngram, on_device)
+    loop = n_words / _time_tries(twin, tries, clock)
+    texts = [" ".join(sentence) for sentence in sentences]
+    score, start = twin.kenlm.score, clock()
+    for text in texts:
+        score(text)
+    return NgramSpeeds(ngram, on_device, loop, n_words / (clock() - start))
+
+
+def _time_tries(model: LanguageModel, tries: Iterable[HypothesisTrie], clock: Callable[[], float]) -> float:
+    start = clock()
+    for trie in tries:
+        model.score(trie)
+    return clock() - start
+
+
+def load_twin(bundle: Bundle) -> KenlmNgram | None:
+    """Load the bundle's first n-gram with KenLM; None if it is not installed or cannot read such a file."""
+    entry = bundle.manifest.get("models", {}).get(bundle.ngram, {"kind": "neural"})
+    if entry["kind"] != "ngram" or find_spec("kenlm") is None:
+        return None
+    with bundle.files.open(entry["path"]) as stream:
+        if is_table_file(stream):
+            return None
+        words = frozenset(read_words(bundle.files, entry["words"])) if "words" in entry else frozenset()
+        return load_kenlm(stream, words)

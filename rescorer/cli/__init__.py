@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rescorer.runtime.signals import handle_signals
+from rescorer.runtime import handle_signals
 
 if TYPE_CHECKING:
-    from rescorer.cli.ending import BROKEN_PIPE, EXIT_CODES, exit_code, run
     from rescorer.cli.program import app
+    from rescorer.terminal.program import BROKEN_PIPE, EXIT_CODES, exit_code, run
 
 __all__ = ["BROKEN_PIPE", "EXIT_CODES", "app", "exit_code", "main", "run"]
 
@@ -21,15 +21,16 @@ __all__ = ["BROKEN_PIPE", "EXIT_CODES", "app", "exit_code", "main", "run"]
 def main() -> None:
     """Run the command line."""
     with handle_signals():
-        from rescorer.cli.ending import run
         from rescorer.cli.program import app
+        from rescorer.terminal.program import run
 
         run(app, "rescorer")
 
 
 def __getattr__(name: str) -> object:
     if name in __all__:
-        from rescorer.cli import ending, program
+        from rescorer.cli.program import app
+        from rescorer.terminal import program
 
-        return program.app if name == "app" else getattr(ending, name)
+        return app if name == "app" else getattr(program, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

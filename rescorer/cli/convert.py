@@ -1,19 +1,42 @@
-"""The command ``rescorer convert``."""
+"""The commands ``rescorer convert``, ``score``, ``seal`` and ``shards …``.
+
+Rescore in shards, and the commands ``rescorer shards …`` that look at them.
+
+Options of ``rescorer rescore`` come in; a plan, runs of its shards and their states come out.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import re
+import sys
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from tqdm import tqdm
 
-from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.lists import (
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
+from rescorer.evaluation.scored_lists import TextTotals, sum_scores
+from rescorer.formats.inputs import expand_globs
+from rescorer.formats.io.folders import list_files
+from rescorer.formats.io.text_io import is_stream, read_lines_strict
+from rescorer.formats.registry import FORMATS, choose
+from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored
+from rescorer.jobs.files import RejectsFile, format_reject
+from rescorer.jobs.plan import read_plan
+from rescorer.jobs.shards import Status, clean, merge, read_status, verify
+from rescorer.jobs.store import Store, open_store
+from rescorer.models.bundle import newest_version, read_bundle, seal
+from rescorer.pipeline import Rescorer
+from rescorer.storage import as_local, is_url
+from rescorer.terminal.list_options import (
     GroupsOption,
     JoinPiecesOption,
     ListInputOptions,
@@ -21,18 +44,10 @@ from rescorer.cli.options.lists import (
     MapOption,
     StreamOption,
 )
-from rescorer.cli.output import SOME_REJECTED, Rejections, check_not_an_input
-from rescorer.cli.render.tables import make_text_grid, print_out
-from rescorer.errors import ConfigError, InputError, InvalidList, pluralise
-from rescorer.files.rejects_file import RejectsFile
-from rescorer.files.rescoring import format_reject
-from rescorer.formats.io.targets import is_stream
-from rescorer.formats.io.utterance_folder import list_files
-from rescorer.formats.parts import expand_globs
-from rescorer.formats.registry import FORMATS, choose
-from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, is_rescored
-from rescorer.storage.urls import as_local, is_url
-from rescorer.types import NBestList
+from rescorer.terminal.options import BundleOption, DeviceOption, expand_options
+from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input
+from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out
+from rescorer.types import NBestList, TextScore
 
 
 def print_formats(value: bool) -> None:
@@ -199,3 +214,261 @@ def rename_streams(lists: Lists, names: dict[str, str]) -> Lists:
                 continue
             item = replace(item, streams=streams)
         yield item
+
+
+LINES_PER_BATCH = 1_000
+
+
+def score(
+    source: Annotated[
+        str, typer.Argument(metavar="TEXT", help="One sentence per line, gzip or plain; - for a pipe.")
+    ],
+    bundle: BundleOption,
+    *,
+    context: Annotated[str, typer.Option(help="Words before each sentence.")] = "",
+    words: Annotated[bool, typer.Option("--words", help="Print the log-probability of every word.")] = False,
+    sentences: Annotated[
+        bool, typer.Option("--sentences", help="Print the log-probability of every sentence.")
+    ] = False,
+    device: DeviceOption = "cpu",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON lines; the last one holds the totals.")
+    ] = False,
+) -> None:
+    """Compute the log-probability (natural log) and perplexity of text under every model of a bundle.
+
+    Example: echo "the ship lay at anchor" | rescorer score - --bundle models/starter/1 --words
+    """
+    rescorer = Rescorer.load(bundle, device)
+    totals = TextTotals()
+    lines = (line for _, line in read_lines_strict(source))
+    while batch := list(islice(lines, LINES_PER_BATCH)):
+        scores = [text_score for text_score in rescorer.score_text(batch, context) if text_score.words]
+        totals += sum_scores(scores)
+        for text_score in scores if words or sentences else ():
+            if as_json:
+                typer.echo(json.dumps(score_to_dict(text_score, words), ensure_ascii=False))
+            else:
+                print_out(render_score(text_score, words))
+    if not totals.n_tokens:
+        raise FormatError("no words in it", file=source)
+    if as_json:
+        typer.echo(json.dumps(totals.to_dict()))
+    else:
+        counts = {"sentence": totals.n_sentences, "token": totals.n_tokens, "unknown word": totals.n_unknown}
+        parts = [f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items()]
+        print_out(", ".join(parts) + " (sentence ends count as tokens)")
+        print_out(render_totals(totals))
+
+
+def score_to_dict(score: TextScore, with_words: bool) -> dict[str, object]:
+    """Convert the scores of one sentence to JSON data."""
+    record: dict[str, object] = {
+        "text": score.text,
+        "log_prob": {name: round(math.fsum(values), 6) for name, values in score.log_probs.items()},
+    }
+    if with_words:
+        record["words"] = [*score.words, "</s>"]
+        record["word_log_probs"] = {
+            name: [round(value, 6) for value in values] for name, values in score.log_probs.items()
+        }
+        record["unknown"] = [*score.unknown, False]
+    return record
+
+
+def render_score(score: TextScore, with_words: bool) -> FoldingTable:
+    """Render the scores of one sentence: the sums and, with ``with_words``, one row per word."""
+    table = FoldingTable("ln P", *score.log_probs, title=score.text.strip())
+    if with_words:
+        for i, word in enumerate((*score.words, "</s>")):
+            mark = " (unknown)" if i < len(score.unknown) and score.unknown[i] else ""
+            table.add_row(word + mark, *(f"{values[i]:.4f}" for values in score.log_probs.values()))
+    table.add_row("sum", *(f"{math.fsum(values):.4f}" for values in score.log_probs.values()))
+    return table
+
+
+def render_totals(totals: TextTotals) -> FoldingTable:
+    """Render the totals with one row per model."""
+    table = FoldingTable("model", "ln P", "perplexity")
+    for name, value in totals.log_probs.items():
+        table.add_row(name, f"{value:,.2f}", f"{totals.perplexity(name):,.2f}")
+    return table
+
+
+def seal_bundle(
+    folder: Annotated[Path, typer.Argument(metavar="BUNDLE", help="Bundle, or folder of its versions.")],
+) -> None:
+    """List and hash files that were added to a bundle, such as weights sets and lists of phrases.
+
+    Example: rescorer seal models/starter/1
+
+    A bundle is served only if its manifest lists every file with its hash. This adds files that are not
+    listed, and takes weights sets and lists of phrases as they are now. It refuses a bundle whose models or
+    normaliser have changed.
+    """
+    folder = newest_version(folder)
+    changed = seal(folder)
+    read_bundle(folder)
+    for name in changed:
+        typer.echo(name)
+
+
+FolderArgument = Annotated[
+    str,
+    typer.Argument(metavar="FOLDER", help="Folder of `rescorer rescore --shards`, or s3://BUCKET/PREFIX."),
+]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+MAX_ROWS = 20
+"""Largest number of leftovers that are named."""
+
+shards = typer.Typer(
+    **PLAIN_HELP,
+    help="Look at shards of `rescorer rescore --shards`, and join them.\n\n"
+    "Example: rescorer shards status out",
+)
+
+
+@shards.command("status")
+def show_status(folder: FolderArgument, as_json: JsonOption = False) -> None:
+    """Show what is committed, and what killed processes left.
+
+    Example: rescorer shards status out
+    """
+    with open_store(folder) as store:
+        status = read_status(store)
+    if as_json:
+        typer.echo(json.dumps(_to_dict(status)))
+        return
+    n, total, done = len(status.plan.shards), status.summary, len(status.records)
+    table = FoldingTable("", "shards", "lists", "hypotheses", "rejected", "MB", "hours")
+    planned = [status.plan.count_lists(index) for index in range(n)]
+    table.add_row(
+        "planned", f"{n:,}", "" if None in planned else f"{sum(filter(None, planned)):,}", *[""] * 4
+    )
+    numbers = f"{total.lists:,}", f"{total.hypotheses:,}", f"{total.rejected:,}"
+    table.add_row(
+        "committed", f"{done:,}", *numbers, f"{status.n_bytes / 1e6:,.1f}", f"{status.seconds / 3600:,.3f}"
+    )
+    print_out(table)
+    rows = [("damaged", text) for text in status.damaged]
+    rows += [
+        ("attempt", f"{file.name}: {file.n_bytes:,} bytes, written {file.age_s:,.0f} s ago")
+        for file in status.leftovers[:MAX_ROWS]
+    ]
+    if more := len(status.leftovers) - MAX_ROWS:
+        rows += [("", f"{more:,} more")] if more > 0 else []
+    if rows:
+        print_out("", make_text_grid(rows))
+    if status.leftovers:
+        print_out("", "Attempts are of running processes, or left by killed ones: `rescorer shards clean`.")
+
+
+def _to_dict(status: Status) -> dict[str, Any]:
+    return {
+        "shards": len(status.plan.shards),
+        "committed": len(status.records),
+        "missing": status.missing,
+        **status.summary.to_dict(),
+        "bytes": status.n_bytes,
+        "seconds": round(status.seconds, 3),
+        "damaged": list(status.damaged),
+        "attempts": [
+            {"name": file.name, "bytes": file.n_bytes, "age_s": round(file.age_s, 1)}
+            for file in status.leftovers
+        ],
+    }
+
+
+@contextmanager
+def _progress(what: str, store: Store) -> Iterator[tqdm[Any]]:
+    """A bar of the shards of a plan, on stderr if it is a terminal."""
+    n = len(read_plan(store)[0].shards)
+    with tqdm(desc=what, total=n, unit=" shards", disable=not sys.stderr.isatty()) as bar:
+        yield bar
+
+
+@shards.command("verify")
+def show_verification(
+    folder: FolderArgument,
+    inputs: Annotated[
+        bool, typer.Option("--inputs", help="Also hash the input files again, and compare with the plan.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Read all output again and compare it with the records; exit code 1 if anything is wrong or missing.
+
+    Example: rescorer shards verify out
+    """
+    with open_store(folder) as store, _progress("verifying", store) as bar:
+        n = int(bar.total or 0)
+        problems = list(verify(store, inputs=inputs, on_shard=bar.update))
+    if as_json:
+        typer.echo(json.dumps({"shards": n, "problems": problems}))
+    else:
+        for problem in problems:
+            typer.echo(problem)
+        typer.echo(
+            f"{pluralise(n, 'shard')}, "
+            + (pluralise(len(problems), "problem") if problems else "all committed and intact")
+        )
+    if problems:
+        raise typer.Exit(SOME_REJECTED)
+
+
+@shards.command("merge")
+def merge_shards(
+    folder: FolderArgument,
+    output: Annotated[
+        str, typer.Option("-o", "--output", help="File of re-ranked lists; .gz compresses; - for a pipe.")
+    ],
+    as_json: JsonOption = False,
+) -> None:
+    """Join all shards in the order of the input, and their rejected lists into OUT.rejects.
+
+    Example: rescorer shards merge out -o out.jsonl
+
+    The result is what `rescorer rescore` writes for the undivided input. All is verified while it is copied.
+    """
+    if is_url(output := as_local(output)):
+        raise ConfigError(
+            f"--output {output}: expected a file of this machine, or - for a pipe to another tool"
+        )
+    rejects = None if is_stream(output) else Path(f"{output}.rejects")
+    for path in (output, rejects):
+        if path is not None:
+            check_not_an_input("--output", path, Path(folder).rglob("*"))
+    with open_store(folder) as store, _progress("merging", store) as bar:
+        n = int(bar.total or 0)
+        summary = merge(store, output, rejects, bar.update)
+    if as_json:
+        typer.echo(json.dumps({"shards": n, **summary.to_dict()}), err=True)
+    else:
+        see = f" (see {rejects})" if summary.rejected and rejects else ""
+        counts = f"{pluralise(n, 'shard')}, {pluralise(summary.lists, 'list')}"
+        typer.echo(f"{counts}; {summary.rejected:,} rejected{see}", err=True)
+
+
+@shards.command("clean")
+def clean_attempts(
+    folder: FolderArgument,
+    older_than: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            help="Minutes without a write after which an attempt counts as left behind; 0 only if no process "
+            "is running.",
+        ),
+    ] = 60.0,
+    as_json: JsonOption = False,
+) -> None:
+    """Delete what killed processes left: files of attempts that no record names.
+
+    Example: rescorer shards clean out
+    """
+    with open_store(folder) as store:
+        deleted = clean(store, 60 * older_than)
+    n_bytes = sum(file.n_bytes for file in deleted)
+    if as_json:
+        typer.echo(json.dumps({"deleted": [file.name for file in deleted], "bytes": n_bytes}))
+    else:
+        typer.echo(f"{pluralise(len(deleted), 'file')} deleted, {n_bytes / 1e6:,.1f} MB")

@@ -6,9 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.ending import EXIT_CODES
-from rescorer.cli.lazy_commands import LazyCommand, LazyGroup
-from rescorer.cli.output import PLAIN_HELP, version_option
+from rescorer.terminal.program import EXIT_CODES, PLAIN_HELP, LazyCommand, LazyGroup, version_option
 
 EPILOG = "Exit codes: 0 success, 1 some lists rejected or `inspect` found something wrong, " + ", ".join(
     f"{code} {meaning}" for _, code, meaning in EXIT_CODES
@@ -21,53 +19,53 @@ COMMANDS = {
         "Re-rank n-best lists, or an archive of them in shards.",
     ),
     "serve": LazyCommand(
-        "rescorer.cli.service.serve:serve",
+        "rescorer.cli.serve:serve",
         "Re-rank n-best lists over gRPC until SIGTERM or SIGINT.",
-        "rescorer.cli.options.settings:SettingsCommand",
+        "rescorer.cli.serve:SettingsCommand",
     ),
     "config": LazyCommand(
-        "rescorer.cli.service.config:config",
+        "rescorer.cli.serve:config",
         "Show the settings that `rescorer serve` would run with, and where each of them comes from.",
-        "rescorer.cli.options.settings:SettingsCommand",
+        "rescorer.cli.serve:SettingsCommand",
     ),
     "health": LazyCommand(
-        "rescorer.cli.service.health:health",
+        "rescorer.cli.serve:health",
         "Check that a server is ready, for probes: exit code 0, or 5 if this is not confirmed in time.",
     ),
     "token": LazyCommand(
-        "rescorer.cli.service.token:token",
+        "rescorer.cli.serve:token",
         "Create a token for a client of the service; the server's clients file only gets its hash.",
     ),
     "evaluate": LazyCommand(
-        "rescorer.cli.evaluation.evaluate:evaluate",
+        "rescorer.cli.evaluate:evaluate",
         "Report the word error rate of lists, the range that re-ranking could reach, and the gain of models.",
     ),
     "compare": LazyCommand(
-        "rescorer.cli.evaluation.compare:compare",
+        "rescorer.cli.compare:compare",
         "Tell differences between the error rates of systems from chance.",
     ),
     "report": LazyCommand(
-        "rescorer.cli.evaluation.report:report",
+        "rescorer.cli.compare:report",
         "Write a report: one page with tables, charts and aligned utterances, which needs no network.",
     ),
     "explain": LazyCommand(
-        "rescorer.cli.evaluation.explain:explain",
+        "rescorer.cli.inspect:explain",
         "Explain why a hypothesis won: what each score and language model contributed to its lead.",
     ),
     "tune": LazyCommand(
-        "rescorer.cli.evaluation.tune:tune",
+        "rescorer.cli.tune:tune",
         "Find the weights with the fewest errors, and keep the old ones if that may be chance.",
     ),
     "calibrate": LazyCommand(
-        "rescorer.cli.evaluation.calibrate:calibrate",
+        "rescorer.cli.tune:calibrate",
         "Learn from lists with references how sure to be of the best hypothesis and of its words.",
     ),
     "candidates": LazyCommand(
-        "rescorer.cli.evaluation.candidates:candidates",
+        "rescorer.cli.tune:candidates",
         "Learn from lists with phrases and references when generated hypotheses may win.",
     ),
     "combine": LazyCommand(
-        "rescorer.cli.evaluation.combine:combine",
+        "rescorer.cli.combine:combine",
         "Combine the lists of several recognisers into one text per utterance, "
         "by voting word by word (ROVER).",
     ),
@@ -76,27 +74,27 @@ COMMANDS = {
         "Convert n-best lists from one format to another.",
     ),
     "score": LazyCommand(
-        "rescorer.cli.score:score",
+        "rescorer.cli.convert:score",
         "Compute the log-probability (natural log) and perplexity of text under every model of a bundle.",
     ),
     "seal": LazyCommand(
-        "rescorer.cli.seal:seal_bundle",
+        "rescorer.cli.convert:seal_bundle",
         "List and hash files that were added to a bundle, such as weights sets and lists of phrases.",
     ),
     "inspect": LazyCommand(
-        "rescorer.cli.evaluation.inspect:inspect",
+        "rescorer.cli.inspect:inspect",
         "Report what lists contain and what looks wrong with them, before they are used.",
     ),
     "bench": LazyCommand(
-        "rescorer.cli.bench:bench",
+        "rescorer.cli.measure:bench",
         "Compare each phase of scoring with the machine's matrix products, plain PyTorch and KenLM.",
     ),
     "load": LazyCommand(
-        "rescorer.cli.service.load:load",
+        "rescorer.cli.measure:load",
         "Start a server, put it under load over loopback, and compare it with the library.",
     ),
     "shards": LazyCommand(
-        "rescorer.cli.shards.commands:shards",
+        "rescorer.cli.convert:shards",
         "Look at shards of `rescorer rescore --shards`, and join them.",
     ),
 }

@@ -1,43 +1,701 @@
-"""The command ``rescorer rescore``."""
+"""The command ``rescorer rescore``: files, archives in shards, and forecasts of their cost.
+
+Options of ``rescorer rescore``: the decision rule, conversations, plans, shards and engines.
+
+Text from the command line comes in; rules, rescorers of conversations, and runs of shards come out.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import math
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
 
 import typer
+from tqdm import tqdm
 
-from rescorer.bundle import read_bundle
-from rescorer.cli.options.dataclass_options import expand_options
-from rescorer.cli.options.models import BundleOption
-from rescorer.cli.options.rescoring.loading import AnswerOptions, MachineOptions, RescorerLoader
-from rescorer.cli.options.rescoring.plan import PlanOptions
-from rescorer.cli.options.rescoring.shards import ShardOptions, check_unsharded_options
-from rescorer.cli.options.selection import warn_if_tuned_otherwise
-from rescorer.cli.options.weights import check_first_lists
-from rescorer.cli.output import SOME_REJECTED, check_not_an_input
-from rescorer.cli.plan import print_plan, read_sample
-from rescorer.cli.render.progress import show_rescoring
-from rescorer.cli.shards.rescoring import ShardRun
-from rescorer.errors import ConfigError, pluralise
-from rescorer.extensions import make_ranker
-from rescorer.files.parallel import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
-from rescorer.files.parallel import open_rescorer
-from rescorer.files.rejects_file import RejectsFile
-from rescorer.files.rescoring import FileSummary, rescore_lists
-from rescorer.formats.io.targets import is_stream
-from rescorer.formats.io.utterance_folder import list_files
-from rescorer.formats.parts import expand_globs
+from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError, pluralise
+from rescorer.extensions import make_ranker, used_rerankers
+from rescorer.formats.inputs import expand_globs
+from rescorer.formats.io.folders import list_files
+from rescorer.formats.io.text_io import is_stream
+from rescorer.formats.registry import is_pipe
 from rescorer.formats.rescored import get_renderer, rescored_writer
-from rescorer.options import RescoreOptions
-from rescorer.runtime.cpu_count import count_cpus
-from rescorer.shards.object_store import open_store
-from rescorer.storage.urls import as_local, is_url
+from rescorer.jobs.files import (
+    BatchRescorer,
+    FileSummary,
+    LocalRescorer,
+    RejectsFile,
+    SessionRescorer,
+    SessionText,
+    rescore_lists,
+)
+from rescorer.jobs.forecast import N_PASSES, Estimate, Forecast, Sample, draw_sample, forecast, measure_sample
+from rescorer.jobs.plan import (
+    Division,
+    Extract,
+    ListSource,
+    Plan,
+    check_answers,
+    check_files,
+    draw_extract,
+    find_files,
+    make_plan,
+    measure_all,
+    read_plan,
+)
+from rescorer.jobs.pools import Cluster, check_address, check_reachable, run_on_cluster, run_shards
+from rescorer.jobs.processes import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
+from rescorer.jobs.processes import open_rescorer
+from rescorer.jobs.shards import (
+    Committed,
+    Finished,
+    Job,
+    OnBatch,
+    add_summaries,
+    describe_bundle,
+    read_committed,
+)
+from rescorer.jobs.store import PLAN, RECORDS, Record, Store, is_own_file, open_store, shard_of_record
+from rescorer.models.bundle import Bundle, read_bundle
+from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
+from rescorer.runtime import count_cpus
+from rescorer.scoring.combination import weights_to_dict
+from rescorer.scoring.options import RescoreOptions
+from rescorer.scoring.ranker import ListRanker
+from rescorer.storage import as_local, is_url
+from rescorer.terminal.list_options import ListInputOptions
+from rescorer.terminal.options import (
+    BundleOption,
+    CandidateOptions,
+    DeviceOption,
+    DtypeOption,
+    PhraseOptions,
+    SelectionOptions,
+    TextOptions,
+    WeightOptions,
+    check_first_lists,
+    expand_options,
+    warn_if_tuned_otherwise,
+)
+from rescorer.terminal.program import SOME_REJECTED, check_not_an_input
+from rescorer.terminal.tables import show_rescoring
+from rescorer.types import DecisionKind, DecisionRule, ErrorUnit, Weights
+
+KINDS: dict[str, DecisionKind] = {
+    "maximum": "maximum",
+    "mbr": "minimum_bayes_risk",
+    "confusion-network": "confusion_network",
+}
+"""Kinds of rules, by their name on the command line."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionOptions:
+    """How the totals decide, where it differs from the rule of the weights."""
+
+    decision: Annotated[
+        Literal["maximum", "mbr", "confusion-network"] | None,
+        typer.Option(
+            help="Decision rule. maximum: the largest total; mbr: the fewest expected errors under the "
+            "posteriors of the list (minimum Bayes risk); confusion-network: also write the consensus, which "
+            "may be new text. Default: the rule of the weights, usually maximum."
+        ),
+    ] = None
+    decision_unit: Annotated[
+        ErrorUnit | None,
+        typer.Option(help="Errors that mbr minimises; see --unit of `rescorer evaluate`. Default: word."),
+    ] = None
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            help="Temperature of the posteriors of mbr and confusion-network, softmax(total / temperature), "
+            "above 0; high values let all hypotheses count alike. Default: that of the weights, or 1."
+        ),
+    ] = None
+
+    def resolve(self, weights: Weights) -> DecisionRule:
+        """Apply the options to the rule of the weights.
+
+        Raises:
+            ConfigError: the options are invalid or contradict each other.
+        """
+        rule = weights.decision
+        kind = KINDS[self.decision] if self.decision else rule.kind
+        has_words_only = self.decision is not None and kind == "confusion_network"
+        return DecisionRule(
+            kind,
+            self.decision_unit or ("word" if has_words_only else rule.unit),
+            rule.temperature if self.temperature is None else self.temperature,
+        )
+
+
+MIN_GPU_SHARE = 0.0001
+"""Smallest share of a GPU that Ray knows."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """What runs the shards."""
+
+    engine: Annotated[
+        Literal["local", "ray"],
+        typer.Option(
+            help="What runs shards: local for processes of this machine; ray for workers on a cluster, each "
+            "with --threads CPUs (0: one) and its own copy of the models. Needs the extra ray. --workers 0: "
+            "as many as the cluster has room for.",
+        ),
+    ] = "local"
+    address: Annotated[
+        str,
+        typer.Option(
+            metavar="ADDRESS",
+            help="Ray cluster of --engine ray: auto for the one of this machine, HOST:PORT of its "
+            "head, or ray://HOST:PORT from a machine outside. Default: a Ray on this machine, for this "
+            "command only.",
+        ),
+    ] = ""
+    gpus_per_worker: Annotated[
+        float,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Share of a GPU for each worker of --engine ray, with --device cuda: 0.25 for four per GPU.",
+        ),
+    ] = 0.0
+    wait_s: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Seconds for which --engine ray waits until the cluster has room for a worker."
+        ),
+    ] = 60.0
+
+    def check(self, device: str, *, is_sharded: bool) -> None:
+        """Raise ConfigError if options contradict each other."""
+        if self.engine != "ray":
+            for option, is_given in (
+                ("--address", self.address),
+                ("--gpus-per-worker", self.gpus_per_worker),
+            ):
+                if is_given:
+                    raise ConfigError(f"{option} is for a cluster; give --engine ray too")
+            return
+        check_address(self.address)
+        if not is_sharded:
+            raise ConfigError("--engine ray runs shards; give --shards N and -o FOLDER too")
+        if 0 < self.gpus_per_worker < MIN_GPU_SHARE:
+            raise ConfigError(
+                f"--gpus-per-worker {self.gpus_per_worker:g}: Ray counts shares of at least {MIN_GPU_SHARE}"
+            )
+        if self.gpus_per_worker and device != "cuda":
+            raise ConfigError(
+                f"--gpus-per-worker gives each worker a GPU as its device cuda, but --device is {device}"
+            )
+        if device != "cpu" and not self.gpus_per_worker:
+            raise ConfigError(
+                f"--device {device} with --engine ray: give --gpus-per-worker too, such as 1, or 0.25 for "
+                "four workers on each GPU"
+            )
+
+    def check_reachable(self) -> None:
+        """Raise ConfigError if there can be no cluster, before anything is done for it."""
+        if self.engine == "ray":
+            check_reachable(self.address)
+
+    def run_shards(
+        self, store: Store, due: Sequence[int], job: Job, workers: int, threads: int, on_batch: OnBatch
+    ) -> Iterator[Finished]:
+        """Run shards by the engine that was chosen; see ``pool.run_shards`` and ``run_on_cluster``."""
+        if self.engine == "local":
+            count = min(workers or count_cpus(), max(1, len(due)))
+            return run_shards(store, due, job, count, threads, on_batch)
+        cluster = Cluster(self.address, workers, threads or 1, self.gpus_per_worker, self.wait_s)
+        return run_on_cluster(store, due, job, cluster, on_batch)
+
+
+@dataclass(frozen=True, slots=True)
+class PlanOptions:
+    """Whether to forecast the cost, and from which sample."""
+
+    plan: Annotated[
+        bool,
+        typer.Option(
+            "--plan",
+            help="Write nothing, but score a sample of the lists on this machine, and print how many core "
+            "hours all of them will take; with --json, as one JSON object.",
+        ),
+    ] = False
+    plan_lists: Annotated[
+        int, typer.Option(min=2, help="Number of lists that --plan scores, three times.")
+    ] = 400
+    plan_seed: Annotated[int, typer.Option(help="Random seed by which --plan chooses them.")] = 0
+    plan_mb: Annotated[
+        float,
+        typer.Option(
+            min=1,
+            help="Largest number of megabytes that --plan reads, in places all over plain JSON lines, or in "
+            "whole files. A pipe, and files of different kinds, are read to the end.",
+        ),
+    ] = 256.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionOptions:
+    """Which lists belong to one conversation, and what later ones are read after."""
+
+    session: Annotated[
+        str,
+        typer.Option(
+            metavar="FIELD",
+            help="Field of lists that names their conversation, or 'group'. Lists of one conversation are "
+            "rescored in order, each after the texts before it: networks with carried state or topics read "
+            "these, and so do caches (-w cache=0.1, -w neural_cache=0.1).",
+        ),
+    ] = ""
+    session_text: Annotated[
+        SessionText,
+        typer.Option(
+            help="What later lists of a conversation are read after: the texts that were chosen, or the "
+            "references, which shows what perfect decisions would be worth."
+        ),
+    ] = "chosen"
+
+    def keep_order(self, rescorer: BatchRescorer) -> BatchRescorer:
+        """Rescore in the order of conversations if a field names them."""
+        return SessionRescorer(rescorer, self.session, self.session_text) if self.session else rescorer
+
+    def forbid(self, option: str) -> None:
+        """Raise ConfigError if conversations are named, which an option cannot keep together."""
+        if self.session:
+            raise ConfigError(f"{option} samples lists and so cannot follow conversations; omit --session")
+
+    def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
+        """Warn on stderr if conversations are named, but nothing reads what was said before."""
+        is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
+        if self.session and not (is_read or weights.cache or weights.neural_cache):
+            typer.echo(
+                f"warning: --session {self.session} changes nothing, because no model of "
+                f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
+                "network with --carried or --topics",
+                err=True,
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerOptions:
+    """How lists are read, and what decides their answers besides the models."""
+
+    text: TextOptions
+    lists: ListInputOptions
+    weights: WeightOptions
+    selection: SelectionOptions
+    decision: DecisionOptions
+    session: SessionOptions
+    phrases: PhraseOptions
+    candidates: CandidateOptions
+
+    def apply(self, ranker: ListRanker) -> None:
+        """Let a ranker compare texts, expect phrases and generate hypotheses; see the ``apply`` of each."""
+        self.text.apply(ranker)
+        self.phrases.apply(ranker)
+        self.candidates.apply(ranker)
+
+
+@dataclass(frozen=True, slots=True)
+class MachineOptions:
+    """Where the models run, how much they get at a time, and in how many processes."""
+
+    device: DeviceOption = "cpu"
+    dtype: DtypeOption = "float32"
+    batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS
+    processes: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Number of scoring processes, each with its own copy of the models; 0: one per core. Pays "
+            "off for long files only, since a process takes seconds to start.",
+        ),
+    ] = 1
+    threads: Annotated[
+        int, typer.Option(min=0, help="CPU threads of each process; 0: divide the cores among them.")
+    ] = 0
+
+
+@dataclass(frozen=True)
+class RescorerLoader:
+    """Loads the models in a scoring process."""
+
+    bundle: Path
+    machine: MachineOptions
+    options: RescoreOptions
+    applied: AnswerOptions | None = None
+    """Options with the words by which texts are compared, phrases and a dictionary; None for the defaults."""
+    to: str = "jsonl"
+
+    def __call__(self) -> LocalRescorer:
+        """Load the models; raises BundleError and ConfigError like ``Rescorer.load``."""
+        machine = self.machine
+        rescorer = Rescorer.load(self.bundle, machine.device, machine.batch_words, machine.dtype)
+        if self.applied is not None:
+            self.applied.apply(rescorer.ranker)
+        return LocalRescorer(rescorer, self.options, get_renderer(self.to))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShardOptions:
+    """Into how many shards the input is divided, which of them this command runs, and what runs them."""
+
+    shards: Annotated[
+        int | None,
+        typer.Option(min=1, help="Divide the input into this many shards of about equal size, in a folder."),
+    ] = None
+    shard_lists: Annotated[
+        int | None, typer.Option(min=1, help="Divide the input into shards of about this many lists instead.")
+    ] = None
+    shard: Annotated[
+        int | None,
+        typer.Option(
+            min=0,
+            help="Run only this shard, counted from 0, as the tasks of array jobs do; the first task makes "
+            "the plan if there is none.",
+        ),
+    ] = None
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Run the shards of an existing plan that are not committed.")
+    ] = False
+    plan_only: Annotated[bool, typer.Option("--plan-only", help="Make the plan, and run no shard.")] = False
+    workers: Annotated[
+        int,
+        typer.Option(min=0, help="Number of processes that run shards on this machine; 0: one per core."),
+    ] = 1
+    engine: EngineOptions
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the input is rescored in shards."""
+        return bool(self.shards or self.shard_lists or self.shard is not None or self.resume)
+
+    @property
+    def has_size(self) -> bool:
+        """Whether the options say how to divide the input."""
+        return self.shards is not None or self.shard_lists is not None
+
+    def check(self) -> None:
+        """Raise ConfigError if options contradict each other."""
+        if self.shards is not None and self.shard_lists is not None:
+            raise ConfigError("--shards and --shard-lists both say how to divide the input; give one of them")
+        if self.resume and self.shard is not None:
+            raise ConfigError(
+                "--resume runs all shards that are not committed, --shard one; give one of them"
+            )
+        if self.plan_only and not self.has_size:
+            raise ConfigError("--plan-only makes a plan; give --shards N or --shard-lists K too")
+        if self.plan_only and (self.resume or self.shard is not None):
+            raise ConfigError("--plan-only runs no shard; leave out --resume and --shard")
+
+    def check_unset(self) -> None:
+        """Raise ConfigError if an option needs shards, and there are none."""
+        if self.workers != 1 or self.plan_only:
+            option = "--plan-only" if self.plan_only else "--workers"
+            raise ConfigError(
+                f"{option} is for shards; give --shards N too, or --processes for a single file"
+            )
+
+
+def check_unsharded_options(output: str, rejects: Path | None, processes: int) -> None:
+    """Raise ConfigError for options of ``rescorer rescore`` that mean nothing with shards."""
+    if output == "-":
+        raise ConfigError("shards are written into a folder; give -o FOLDER")
+    if Path(output).is_file():
+        raise ConfigError(f"--output {output}: is a file; shards are written into a folder")
+    if rejects is not None:
+        raise ConfigError(
+            "--rejects is for one file; each shard has its rejects, and `shards merge` joins them"
+        )
+    if processes != 1:
+        raise ConfigError("--processes is for one file; give --workers for shards")
+
+
+def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
+    """Yield the lines of a forecast, at most 80 columns wide."""
+    sample = forecast.sample
+    about = "" if sample.read_share == 1 else "about "
+    hypotheses = pluralise(sample.hypotheses, "hypothesis", "hypotheses")
+    words = pluralise(round(sample.words.value), "word")
+    yield f"{about}{pluralise(sample.n_lists, 'list')}, {hypotheses}, {words}"
+    if about:
+        yield f"{100 * sample.read_share:.2g} % of the bytes read"
+    if sample.unreadable:
+        yield f"{about}{pluralise(sample.unreadable, 'list')} cannot be read"
+    sampled = f"{pluralise(len(sample.lists), 'list')} scored, drawn with seed {seed}"
+    yield f"{sampled}; {forecast.rejected:,} of them rejected" if forecast.rejected else sampled
+    rows = {
+        "distinct prefixes per word": f"{forecast.prefix_share:.3f}",
+        "words per core second": _with_interval(forecast.words_per_core_s, ",.0f"),
+        "core hours": _with_interval(forecast.core_s.times(1 / 3600), ",.3g"),
+        "core hours of reading": f"{sample.read_s / 3600:,.3g}",
+        "core seconds to start, per process": f"{forecast.start_s:,.1f}",
+    }
+    if forecast.gpu_s is not None:
+        rows["GPU hours, of one process"] = _with_interval(forecast.gpu_s.times(1 / 3600), ",.3g")
+    width = max(map(len, rows))
+    for name, value in rows.items():
+        yield f"{name:<{width}}  {value}"
+    yield f"95 % intervals, from the lists drawn and {N_PASSES} passes over them on this machine"
+
+
+def _with_interval(estimate: Estimate, spec: str) -> str:
+    if math.isinf(estimate.high):
+        return f"{estimate.value:{spec}} (one batch: no interval)"
+    return f"{estimate.value:{spec}} ({estimate.low:{spec}} to {estimate.high:{spec}})"
+
+
+def read_sample(
+    options: PlanOptions, sources: Sequence[str], list_options: ListInputOptions, weights: Weights, to: str
+) -> Sample:
+    """Read parts of the input, or a pipe to its end.
+
+    Raises:
+        ConfigError: the first lists do not fit the weights or the output format.
+        InputError: an input cannot be read, or has no lists.
+    """
+    if len(sources) == 1 and is_pipe(sources[0]):
+        lists = check_first_lists(
+            list_options.read(sources[0], warn=False), weights, list_options, sources[0], to
+        )
+        extract = Extract(1, iter([(1, lists)]))
+    else:
+        source = list_options.as_source()
+        names = find_files(sources, source)
+        if names:
+            check_first_lists(source.read_file(names[0]), weights, list_options, names[0], to)
+        extract = draw_extract(names, source, int(options.plan_mb * 1e6), options.plan_seed)
+    return draw_sample(extract.parts, max(1, extract.n_bytes), options.plan_lists, options.plan_seed)
+
+
+def print_plan(
+    options: PlanOptions, sample: Sample, load: RescorerLoader, output: str, *, as_json: bool
+) -> None:
+    """Score a sample in this process, and print the forecast.
+
+    What it takes to write answers is measured in a file that is removed, compressed if the output would be.
+    One thread is the default, since the forecast is of processor time.
+    """
+    machine = load.machine
+    read_s = sample.read_s * sample.read_share
+    with ExitStack() as stack:
+        rescorer = stack.enter_context(open_rescorer(load, 1, machine.threads or 1, machine.batch_words))
+        start_s = time.process_time() - read_s
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        name = "out.gz" if output.endswith(".gz") else "out"
+        write = stack.enter_context(rescored_writer(load.to, str(folder / name)))
+        assert isinstance(rescorer, LocalRescorer)  # as with one process
+        costs, summary = measure_sample(rescorer, sample, write)
+    result = forecast(sample, costs, summary.rejected, start_s, on_gpu=machine.device != "cpu")
+    if as_json:
+        typer.echo(json.dumps({**result.to_dict(), "seed": options.plan_seed}))
+        return
+    for line in render_plan(result, options.plan_seed):
+        typer.echo(line)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRun:
+    """A run of ``rescorer rescore`` on shards of a folder or prefix."""
+
+    sources: Sequence[str]
+    store: Store
+    options: ShardOptions
+    answers: AnswerOptions
+    load: RescorerLoader
+    bundle: Bundle
+    weights: Weights
+
+    def rescore(self) -> FileSummary | None:
+        """Run shards and return what was done; None if there should only be a plan.
+
+        Raises:
+            ConfigError: options contradict each other or the plan.
+            InputError: an input cannot be read, or is not what was planned.
+        """
+        store, options = self.store, self.options
+        options.check()
+        if not options.plan_only:
+            options.engine.check_reachable()
+        source = self.answers.lists.as_source(may_divide=not self.answers.session.session)
+        names = [name for name in find_files(self.sources, source) if not is_own_file(store, name)]
+        answers = self.describe()
+        is_new = not store.exists(PLAN)
+        if is_new:
+            self._make_plan(names, source, answers)
+        elif options.has_size and options.shard is None and not options.resume:
+            raise ConfigError(
+                f"{store.place} has a plan already: --resume goes on with it; or choose another folder"
+            )
+        plan, fingerprint = read_plan(store)
+        self._check_text(plan, answers)
+        check_answers(plan, answers, f"{store.place}/{PLAN}")
+        check_files(plan, tuple(zip(names, measure_all(names), strict=True)))
+        if options.plan_only:
+            shards = pluralise(len(plan.shards), "shard")
+            message = f"{store.place}/{PLAN}: {shards}; run them with --resume, or each with --shard"
+            typer.echo(message, err=True)
+            return None
+        try:
+            return self._run(plan, fingerprint, source)
+        except (ConfigError, ScoringError) as error:
+            if not is_new:
+                raise
+            message = f"{error}; the plan in {store.place} is made: go on with --resume"
+            raise type(error)(message) from error
+
+    def describe(self) -> dict[str, Any]:
+        """All besides the lists that answers depend on, as data of a plan."""
+        machine, given = self.load.machine, self.answers
+        lists, phrases, candidates = given.lists, given.phrases, given.candidates
+        options = {
+            "to": self.load.to,
+            "device": machine.device.split(":")[0],
+            "dtype": machine.dtype,
+            "batch_words": machine.batch_words,
+            "decision": asdict(given.decision.resolve(self.weights)),
+            **asdict(given.selection),
+            **asdict(given.session),
+            "format": lists.format_,
+            "map": lists.maps,
+            "stream": lists.streams,
+            "join_pieces": lists.join_pieces or None,  # as in the plans of versions without this option
+            "groups": _hash_if_file(lists.groups),
+            "phrases": _hash_if_file(phrases.phrases),
+            "phrase_list": phrases.phrase_list,
+            "generate": candidates.generate,
+            "dictionary": _hash_if_file(candidates.dictionary),
+            **self._describe_text(),
+        }
+        weights = weights_to_dict(self.weights)
+        return {"bundle": describe_bundle(self.bundle), "weights": weights, "options": options}
+
+    def _describe_text(self) -> dict[str, Any]:
+        """The normaliser by which answers compare texts, where they do; nothing if it is that of the models,
+        as it always was in plans of versions before 0.2."""
+        given = self.answers
+        compares = (
+            given.selection != SelectionOptions()
+            or given.decision.resolve(self.weights).kind != "maximum"
+            or self.weights.calibration is not None
+        )
+        settings = given.text.make_normaliser(self.bundle).settings
+        if not compares or settings == self.bundle.normaliser.settings:
+            return {}
+        return {"text": settings.to_dict()}
+
+    def _check_text(self, plan: Plan, answers: dict[str, Any]) -> None:
+        """Say how to go on with a plan whose texts were compared as models read them."""
+        before, now = plan.answers.get("options"), answers["options"]
+        if now.get("text") and isinstance(before, dict) and "text" not in before:
+            place = f"{self.store.place}/{PLAN}"
+            check_answers(plan, answers | {"options": now | {"text": None}}, place)
+            raise ConfigError(
+                f"{place} compares texts by the bundle's own rules, as earlier versions did: go on with "
+                f"--normaliser {self.bundle.folder}/text.json, or plan into another folder"
+            )
+
+    def _make_plan(self, names: list[str], source: ListSource, answers: dict[str, Any]) -> None:
+        """Make the plan of a folder, unless another process makes one at the same time."""
+        store, options, lists, load = self.store, self.options, self.answers.lists, self.load
+        if not options.has_size:
+            raise ConfigError(f"{store.place} has no plan yet; give --shards N or --shard-lists K too")
+        if names:
+            check_first_lists(lists.read(names[0]), self.weights, lists, names[0], load.to)
+        store.prepare()
+        unit: Any = "shards" if options.shards else "lists"
+        size = options.shards or options.shard_lists or 1
+        exact = set(self.bundle.model_kinds.values()) == {"ngram"}  # scores do not depend on the batch at all
+        division = Division(size, unit, None if exact else load.machine.batch_words)
+        with _progress("planning", sum(measure_all(names)), "B", scale=True) as bar:
+            plan = make_plan(names, source, answers, division, bar.update)
+        store.create(PLAN, plan.encode())
+        empty = sum(not shard for shard in plan.shards)
+        if empty:
+            shards = pluralise(len(plan.shards), "shard")
+            typer.echo(
+                f"warning: of {shards}, {empty:,} got no lists: only plain files of JSON lines can be "
+                "divided, with networks only where batches end (--batch-words); others are one shard each",
+                err=True,
+            )
+
+    def _run(self, plan: Plan, fingerprint: str, source: ListSource) -> FileSummary:
+        """Run the shards that are due, and raise the first error of one that failed."""
+        shard = self.options.shard
+        if shard is not None and shard >= len(plan.shards):
+            raise ConfigError(f"--shard {shard}: the plan has shards 0 to {len(plan.shards) - 1:,}")
+        planned = range(len(plan.shards)) if shard is None else [shard]
+        found = _read_committed(self.store, fingerprint, planned)
+        due = [index for index in planned if index not in found.records and index not in found.damaged]
+        counts = [plan.count_lists(index) for index in due]
+        total, errors = FileSummary(), list[tuple[int, RescorerError]](found.damaged.items())
+        n_lists = None if None in counts else sum(filter(None, counts))
+        job = Job(self.load, source, self.load.to, self.answers.session.keep_order)
+        workers, threads = self.options.workers, self.load.machine.threads
+        with _progress("rescoring", n_lists, " lists") as bar:
+
+            def update(n_items: int, _: FileSummary) -> None:
+                bar.update(n_items)
+
+            run_shards = self.options.engine.run_shards
+            for index, result in run_shards(self.store, due, job, workers, threads, update):
+                if isinstance(result, Record):
+                    total = add_summaries(total, result.summary)
+                else:
+                    errors.append((index, result))
+                    bar.write(f"shard {index} failed: {result}", file=sys.stderr)
+        if errors:
+            _raise_first(errors, len(due) + len(found.damaged))
+        if done := len(found.records):
+            typer.echo(f"{done:,} of {pluralise(len(planned), 'shard')} committed before", err=True)
+        return total
+
+
+def _read_committed(store: Store, fingerprint: str, planned: Sequence[int]) -> Committed:
+    """Read the records of shards, and warn of those that are damaged before the others are run."""
+    recorded = {shard_of_record(file.name) for file in store.list_files(RECORDS)}
+    found = read_committed(store, fingerprint, [index for index in planned if index in recorded])
+    for shard, error in found.damaged.items():
+        typer.echo(f"warning: shard {shard} cannot be committed: {error}", err=True)
+    return found
+
+
+def _raise_first(errors: list[tuple[int, RescorerError]], n_due: int) -> None:
+    """Raise an error of the type of the first one, which says how many shards failed."""
+    shard, error = errors[0]
+    others = f"; {len(errors) - 1:,} more failed" if errors[1:] else ""
+    message = f"{len(errors):,} of {pluralise(n_due, 'shard')} failed: shard {shard}: {error}{others}"
+    if isinstance(error, InputError):
+        raise InputError(message)
+    raise ScoringError(message)
+
+
+@contextmanager
+def _progress(what: str, total: int | None, unit: str, *, scale: bool = False) -> Iterator[tqdm[Any]]:
+    """A bar on stderr if it is a terminal."""
+    with tqdm(desc=what, total=total, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty()) as bar:
+        yield bar
+
+
+def _hash_if_file(value: str | Path | None) -> str | None:
+    """The hash of a file; other text, such as a pattern, as it is."""
+    if value is None or not Path(value).is_file():
+        return None if value is None else str(value)
+    return "sha256 " + hashlib.sha256(Path(value).read_bytes()).hexdigest()
+
 
 MIN_LISTS_TO_JUDGE = 10
 """Number of lists from which the choices of the weights are judged."""

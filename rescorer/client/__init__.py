@@ -10,9 +10,7 @@ Requires neither torch nor kenlm. ``rescore`` raises the first error of a list; 
 are raised by all: ``Overloaded``, ``Unavailable``, ``DeadlineExceeded``, ``ConfigError``, ….
 """
 
-from rescorer.client.asynchronous import AsyncClient
-from rescorer.client.blocking import Client
-from rescorer.client.connection import NO_RETRY, ConnectionOptions, Retry
-from rescorer.client.identity import Tls
+from rescorer.client.clients import AsyncClient, Client
+from rescorer.client.connection import NO_RETRY, ConnectionOptions, Retry, Tls
 
 __all__ = ["NO_RETRY", "AsyncClient", "Client", "ConnectionOptions", "Retry", "Tls"]

@@ -1,29 +1,295 @@
-"""Read responses and errors of calls, for both the blocking and the asyncio client."""
+"""Build request messages, and read responses and errors, for both clients."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+import math
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from numbers import Real
+from types import MappingProxyType
 from typing import Any
 
 import grpc
 from google.rpc.status_pb2 import Status
 from grpc_status import rpc_status
 
-from rescorer.client.connection import short_reason
-from rescorer.client.diagnosis import Diagnosis
-from rescorer.client.requests import Item
-from rescorer.errors import DeadlineExceeded, InputError, RescorerError
+from rescorer.client.connection import Diagnosis, short_reason
+from rescorer.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    InputError,
+    LimitExceeded,
+    Overloaded,
+    RescorerError,
+)
 from rescorer.protocol.messages import (
     decision_from_proto,
+    decision_to_proto,
+    error_from_status,
+    list_to_proto,
+    phrases_to_proto,
     rescored_from_proto,
     text_score_from_proto,
     weights_from_proto,
+    weights_to_proto,
 )
-from rescorer.protocol.status import error_from_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.types import RescoredList, TextScore
+from rescorer.scoring.options import Fallback, RescoreOptions, Weighting, as_texts, read_items
+from rescorer.types import NBestList, RescoredList, TextScore
+
+Item = NBestList | InputError
+"""A list, or the error that a file reader yields in place of an invalid list."""
+FALLBACKS: Mapping[str, pb.Fallback] = MappingProxyType(
+    {
+        "": pb.FALLBACK_UNSPECIFIED,
+        "ngram": pb.FALLBACK_NGRAM,
+        "first_pass": pb.FALLBACK_FIRST_PASS,
+    }
+)
+
+MAX_BULK_LISTS = 32
+"""Maximum number of lists per call of ``rescore_stream``."""
+MAX_BULK_BYTES = 1024 * 1024
+"""Approximate size at which a call of ``rescore_stream`` is sent even if it has fewer lists."""
+MAX_BULK_RESPONSE_BYTES = 4 * 1024 * 1024
+"""Estimated size of the answer at which a call of ``rescore_stream`` is sent even if it is small itself: a
+quarter of the server's default ``max_response_bytes``."""
+HYPOTHESIS_RESPONSE_BYTES, STREAM_RESPONSE_BYTES = 320, 24
+"""Estimated size of a hypothesis in an answer, with the scores of about eight language models, and of each of
+its score streams in addition to the stream's name."""
+DEFAULT_RETRY_DELAY_S = 0.1
+"""Delay before a full server is asked again if it does not say how long to wait."""
+
+
+@dataclass(slots=True)
+class BulkCall:
+    """One call of ``rescore_stream``, from its creation until its answers are read."""
+
+    items: Sequence[Item]
+    """Lists of the call, and errors in place of invalid lists."""
+    request: pb.RescoreRequest
+    deadline_s: float
+    """Deadline on the clock of ``time.monotonic``; infinity for no deadline."""
+    call: Any = field(default=None)
+    """Future or awaitable of the current attempt."""
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Remaining time; None for no deadline."""
+        return None if math.isinf(self.deadline_s) else max(0.0, self.deadline_s - time.monotonic())
+
+    def retry_delay_s(self, error: Overloaded) -> float:
+        """Delay before the next attempt after the server was full.
+
+        Raises:
+            DeadlineExceeded: If the deadline is earlier than the next attempt.
+        """
+        delay_s = error.retry_after_s or DEFAULT_RETRY_DELAY_S
+        if time.monotonic() + delay_s > self.deadline_s:
+            raise DeadlineExceeded(f"the server was full until the deadline: {error}")
+        return delay_s
+
+
+class RequestBuilder:
+    """Builds request messages; an item that cannot be sent is replaced by its error.
+
+    Args:
+        model: Model to request unless the options of a call name another.
+        max_message_bytes: Maximum size of a request.
+    """
+
+    def __init__(self, model: str, max_message_bytes: int) -> None:
+        if not isinstance(model, str):
+            raise TypeError(f"model is of type {type(model).__name__}; expected its name")
+        self._model = model
+        self._max_message_bytes = max_message_bytes
+
+    def rescore(
+        self, lists: Item | Iterable[Item], options: RescoreOptions, fallback: Fallback
+    ) -> tuple[list[Item], pb.RescoreRequest]:
+        """Build one request for all lists; return the items (including errors) and the request.
+
+        Raises:
+            ConfigError: If the fallback is unknown.
+            InputError: If the options cannot be encoded, or the request is too large.
+            TypeError: If something else than lists was given.
+        """
+        items, request = [], self._new_request(options, fallback)
+        for item, messages in self._encode_items(read_items(lists, (NBestList, InputError))):
+            items.append(item)
+            request.lists.extend(messages)
+        return items, self._check_size(request)
+
+    def bulk(
+        self,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions,
+        fallback: Fallback,
+        timeout_s: float | None,
+    ) -> Iterator[BulkCall]:
+        """Build requests of limited size; the timeout of each starts when it is built.
+
+        Raises the errors of ``rescore`` at once, except those about a single list or request.
+        """
+        items = self._encode_items(read_items(lists, (NBestList, InputError)))
+        return self._build_calls(items, self._new_request(options, fallback), check_timeout(timeout_s))
+
+    def _build_calls(
+        self,
+        encoded_items: Iterable[tuple[Item, list[pb.NBestList]]],
+        empty_request: pb.RescoreRequest,
+        timeout_s: float | None,
+    ) -> Iterator[BulkCall]:
+        def new_request() -> pb.RescoreRequest:
+            request = pb.RescoreRequest()
+            request.CopyFrom(empty_request)
+            return request
+
+        def new_call() -> BulkCall:
+            deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
+            return BulkCall(items, self._check_size(request), deadline_s)
+
+        items: list[Item] = []
+        request, request_bytes, response_bytes = new_request(), 0, 0
+        for item, messages in encoded_items:
+            request_bytes += (item_bytes := sum(message.ByteSize() for message in messages))
+            response_bytes += (item_response_bytes := sum(map(estimate_response_bytes, messages)))
+            if items and (
+                len(items) == MAX_BULK_LISTS
+                or request_bytes > MAX_BULK_BYTES
+                or response_bytes > MAX_BULK_RESPONSE_BYTES
+            ):
+                yield new_call()
+                items, request = [], new_request()
+                request_bytes, response_bytes = item_bytes, item_response_bytes
+            items.append(item)
+            request.lists.extend(messages)
+        if items:
+            yield new_call()
+
+    def score_text(
+        self, texts: str | Sequence[str], context: str, options: RescoreOptions
+    ) -> pb.ScoreTextRequest:
+        """Build a request.
+
+        Raises:
+            InputError: If a text cannot be encoded, or the request is too large.
+            TypeError: If something else than texts was given.
+        """
+        if not isinstance(context, str):
+            raise TypeError(f"context is of type {type(context).__name__}; expected a string")
+        try:
+            request = pb.ScoreTextRequest(
+                texts=as_texts(texts),
+                context=context,
+                model=options.model or self._model,
+                **weights_fields(options.weights),
+            )
+        except ValueError as error:
+            raise InputError(f"texts cannot be sent: {error}") from None
+        return self._check_size(request)
+
+    def _new_request(self, options: RescoreOptions, fallback: Fallback) -> pb.RescoreRequest:
+        """Build a request without lists."""
+        fields = request_fields(options, fallback)
+        try:
+            return pb.RescoreRequest(**fields | {"model": options.model or self._model})
+        except ValueError as error:
+            raise InputError(f"the options cannot be sent: {error}") from None
+
+    def _encode_items(self, items: Iterable[Item]) -> Iterator[tuple[Item, list[pb.NBestList]]]:
+        """Yield each list with its message, and each error without one."""
+        for item in items:
+            messages: list[pb.NBestList] = []
+            if isinstance(item, NBestList):
+                try:
+                    messages = [self._check_size(list_to_proto(item))]
+                except InputError as error:
+                    item = error
+            yield item, messages
+
+    def _check_size(self, message: Any) -> Any:
+        size_bytes = message.ByteSize()
+        if size_bytes > self._max_message_bytes:
+            raise LimitExceeded(
+                f"the message has {size_bytes} bytes; expected at most {self._max_message_bytes} "
+                "(this client's max_message_bytes)",
+                field="lists",
+            )
+        return message
+
+
+def request_fields(options: RescoreOptions, fallback: Fallback) -> dict[str, Any]:
+    """Convert options to fields of a rescoring request.
+
+    Raises:
+        ConfigError: If the fallback is unknown.
+        InputError: If a phrase cannot be encoded.
+    """
+    if not isinstance(fallback, str) or fallback not in FALLBACKS:
+        raise ConfigError(f"fallback: expected one of {', '.join(map(repr, FALLBACKS))}, got {fallback!r}")
+    try:
+        phrases = phrases_to_proto(options.phrases)
+    except ValueError as error:
+        raise InputError(f"phrases cannot be sent: {error}") from None
+    return {
+        **weights_fields(options.weights),
+        "model": options.model,
+        "decision": None if options.decision is None else decision_to_proto(options.decision),
+        "merge": options.merge,
+        "drop_empty": options.drop_empty,
+        "generate": options.generate,
+        "phrases": phrases,
+        "phrase_lists": options.phrase_lists,
+        "fallback": FALLBACKS[fallback],
+    }
+
+
+def weights_fields(weights: Weighting) -> dict[str, Any]:
+    """Fields of a request that select the weights."""
+    if weights is None:
+        return {}
+    if isinstance(weights, str):
+        return {"weights_name": weights}
+    try:
+        return {"weights": weights_to_proto(weights)}
+    except (AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise InputError(f"weights cannot be sent: {error}") from None
+
+
+def check_timeout(timeout_s: float | None) -> float | None:
+    """Return a timeout in seconds; None, which waits forever, for infinity.
+
+    Raises:
+        TypeError: If it is not a number.
+        ConfigError: If it is not a duration.
+    """
+    if timeout_s is None:
+        return None
+    if isinstance(timeout_s, bool) or not isinstance(timeout_s, Real):
+        raise TypeError(f"timeout_s is of type {type(timeout_s).__name__}; expected a number or None")
+    if math.isnan(timeout_s):
+        raise ConfigError(f"timeout_s is {timeout_s}; expected a number of seconds or None")
+    return None if timeout_s == math.inf else float(timeout_s)
+
+
+def estimate_response_bytes(message: pb.NBestList) -> int:
+    """Estimate the size of the answer to a list, which repeats the names of its streams per hypothesis."""
+    streams = sum(STREAM_RESPONSE_BYTES + len(stream.name) for stream in message.streams)
+    return len(message.hypotheses) * (HYPOTHESIS_RESPONSE_BYTES + streams)
+
+
+def iterate_until_error(calls: Iterator[BulkCall], errors: list[Exception]) -> Iterator[BulkCall]:
+    """Yield calls; store an error raised by the iterator in ``errors``, to be raised after the answers to
+    these calls."""
+    try:
+        yield from calls
+    except Exception as error:
+        errors.append(error)
+
 
 Answer = RescoredList | RescorerError
 """A rescored list, or the error that takes its place."""

@@ -2,5 +2,5 @@
 
 ``error_rate`` counts errors, ``statistics`` tells them from chance, ``inspection`` reports what lists contain
 and what looks wrong, ``tuning`` searches for weights, ``comparison`` and ``combination`` judge systems. They
-return plain dataclasses, which ``rescorer.cli.render`` prints and ``report`` makes into a page.
+return plain dataclasses, which ``rescorer.terminal.tables`` prints and ``report`` makes into a page.
 """

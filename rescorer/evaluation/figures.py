@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from rescorer.evaluation.error_rate.report import PERCENT_DECIMALS, to_percent
-from rescorer.evaluation.statistics.bootstrap import MIN_UNITS_FOR_INTERVAL, Gain, Interval
+from rescorer.evaluation.list_errors import PERCENT_DECIMALS, to_percent
+from rescorer.evaluation.statistics import MIN_UNITS_FOR_INTERVAL, Gain, Interval
 
 UNKNOWN = "-"
 MAX_NUMBER_CHARS = 12

@@ -35,7 +35,7 @@ from itertools import chain, pairwise
 from typing import Any
 
 from rescorer.errors import InputError, RescorerError
-from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD, is_finite_number
+from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, is_finite_number
 from rescorer.types import Hypothesis, NBestList
 
 UNKNOWN_PIECE = "⁇"

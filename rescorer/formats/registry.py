@@ -1,4 +1,6 @@
-"""Choose a list format by name, or detect it from a file.
+"""All list formats: the reader and writer of each, chosen by name or detected from a file.
+
+Choose a list format by name, or detect it from a file.
 
 A choice is written ``NAME`` or ``NAME:OPTION=VALUE,…``. Without a choice, the beginning of the file is read;
 ambiguous and unknown files are rejected.
@@ -7,22 +9,579 @@ ambiguous and unknown files are rejected.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import replace
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
-from rescorer.formats.base import Format, FormatChoice
-from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.io.sniff import Sample, read_sample
+from rescorer.formats import (
+    decoder_text,
+    delimited,
+    espnet,
+    json_documents,
+    jsonlines,
+    kaldi,
+    lattices,
+    nemo,
+    nist,
+    parquet,
+    plain_text,
+    speech_services,
+    srilm,
+)
+from rescorer.formats.common import Write, parse_finite
+from rescorer.formats.fields import NUMBER_KEYS, TIME_KEYS, WORDS_FIELD, suggest_map, suggest_table
+from rescorer.formats.io.folders import Sample, name_entries, read_sample
 from rescorer.formats.io.text_io import read_lines_strict
-from rescorer.formats.io.utterance_folder import name_entries
-from rescorer.formats.nbest.known_fields import suggest_map, suggest_table
-from rescorer.formats.nbest.plain_text import KALDI_TEXT, begins_with_ids, choose_reading, suggest_ways
-from rescorer.formats.nist.references import read_references
-from rescorer.formats.nist.stm import find_damaged
+from rescorer.formats.nist import find_damaged, read_references
+from rescorer.formats.plain_text import KALDI_TEXT, begins_with_ids, choose_reading, suggest_ways
+from rescorer.formats.srilm import parse_score_folders
+from rescorer.storage import is_url
 from rescorer.types import NBestList
+
+Options = Mapping[str, Callable[[str], Any]]
+"""Parsers of option values, by option name; a parser raises ValueError for an invalid value."""
+ALL_PARTS = frozenset({"context", "previous", "phrases", "reference", "group", "fields", "streams"})
+"""Parts of a list besides ids and texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A file format for n-best lists."""
+
+    name: str
+    description: str
+    units: str
+    """Log base and sign of the scores, and whether the format fixes them."""
+    read: Callable[..., Iterator[NBestList | InputError]]
+    looks_like: Callable[[Sample], str]
+    """Function that returns the evidence that a file has this format, or an empty string."""
+    writer: Callable[..., AbstractContextManager[Write]]
+    suffix: str | tuple[str, ...] = ()
+    """Ends of file names by which the format is detected if no content matches."""
+    is_loose: bool = False
+    """Whether files of other formats can look like this one, so that any other that matches is meant."""
+    read_options: Options = field(default_factory=dict)
+    write_options: Options = field(default_factory=dict)
+    is_binary: bool = False
+    """Whether files are not text, so that they are neither read from a pipe nor compressed as a whole."""
+    is_folder: bool = False
+    """Whether the format is written as a folder."""
+    reads_folders: bool = False
+    """Whether the reader takes a folder of files, though the format is written as a file."""
+    is_numbered: bool = False
+    """Whether the format has no ids, so that a list's position in the file becomes its id."""
+    parts: frozenset[str] = frozenset()
+    """Parts of a list that the format stores without restrictions: a subset of ``ALL_PARTS``."""
+    streams: frozenset[str] = frozenset()
+    """Names of the streams that the format can store, if it cannot store arbitrary streams."""
+    stream_prefix: str = ""
+    """Prefix of the names of further streams that the format can store, if any."""
+    list_fields: frozenset[str] = frozenset()
+    """Fields of lists that the format can store, if it cannot store arbitrary fields."""
+    hypothesis_fields: frozenset[str] = frozenset()
+    """Fields of hypotheses that the format can store, if it cannot store arbitrary fields."""
+    word_fields: frozenset[str] = frozenset()
+    """Keys that the format can store in each object of the hypothesis field ``words``."""
+    find_changes: Callable[..., set[str]] | None = None
+    """Function that takes a list and the write options, and returns what is lost even from supported
+    parts."""
+    stream_option: str = ""
+    """Write option that adds streams to the output; its value maps the names of these streams."""
+    one_best: bool = False
+    """Whether the format stores only the first hypothesis of a list."""
+
+    @property
+    def takes_folders(self) -> bool:
+        """Whether the reader takes a folder as one source."""
+        return self.is_folder or self.reads_folders
+
+    def find_losses(self, nbest: NBestList) -> set[str]:
+        """Return descriptions of the parts of a list that the format cannot hold."""
+        present = {
+            "context": nbest.context,
+            "previous": nbest.previous,
+            "phrases": nbest.phrases,
+            "reference": nbest.reference is not None,
+            "group": nbest.group,
+            "fields": nbest.fields.keys() - self.list_fields,
+        }
+        losses = {part for part, is_present in present.items() if is_present and part not in self.parts}
+        if self.one_best and len(nbest.hypotheses) > 1:
+            losses.add("hypotheses after the first")
+        losses |= {"id"} if self.is_numbered else set()
+        if "streams" not in self.parts:
+            losses |= {f"stream {name}" for name in nbest.streams if not self._holds_stream(name)}
+        if "fields" not in self.parts:
+            names = {name for hypothesis in nbest.hypotheses for name in hypothesis.fields}
+            losses |= {f"hypothesis field {name}" for name in names - self.hypothesis_fields}
+            if WORDS_FIELD in self.hypothesis_fields:
+                losses |= {f"word field {name}" for name in _collect_word_fields(nbest) - self.word_fields}
+        return losses
+
+    def _holds_stream(self, name: str) -> bool:
+        return name in self.streams or bool(self.stream_prefix and name.startswith(self.stream_prefix))
+
+    def describe_contents(self) -> str:
+        """Describe which parts of a list the format can hold, for the table of formats."""
+        if self.parts == ALL_PARTS:
+            return "everything"
+        ids = [] if self.is_numbered else ["ids"]
+        texts = "the first text" if self.one_best else "texts"
+        streams = "any stream" if "streams" in self.parts else ", ".join(sorted(self.streams))
+        streams += f", {self.stream_prefix}*" if self.stream_prefix else ""
+        fields = [f"hypothesis field {name}" for name in sorted(self.hypothesis_fields - {WORDS_FIELD})]
+        times = ["word times"] if WORDS_FIELD in self.hypothesis_fields else []
+        parts = [*sorted(self.parts - {"streams"}), *sorted(self.list_fields)]
+        return ", ".join(filter(None, [*ids, texts, streams, *fields, *times, *parts]))
+
+
+def _collect_word_fields(nbest: NBestList) -> set[str]:
+    """Return all keys of the objects in the hypothesis field ``words``."""
+    values = (hypothesis.fields.get(WORDS_FIELD) for hypothesis in nbest.hypotheses)
+    words = (word for value in values if isinstance(value, list) for word in value if isinstance(word, dict))
+    return {name for word in words for name in word}
+
+
+@dataclass(frozen=True, slots=True)
+class FormatChoice:
+    """A format with the values of its options, as text."""
+
+    format: Format
+    options: Mapping[str, str]
+
+    def read(self, source: str | Path, **further: Any) -> Iterator[NBestList | InputError]:
+        """Read lists.
+
+        Args:
+            further: arguments of the reader that are no text.
+
+        Raises:
+            ConfigError: If an option is unknown or its value is invalid.
+            FormatError: If an object of a storage cannot be read in this format.
+        """
+        if self.format.is_folder and is_url(source):
+            message = f"{self.format.name} is read from folders of this machine; copy it to one first"
+            raise FormatError(message, file=str(source))
+        return self.format.read(source, **self._parse_options(self.format.read_options, "reading"), **further)
+
+    def writer(self, target: str | Path) -> AbstractContextManager[Write]:
+        """Open an output for lists.
+
+        Raises:
+            ConfigError: As for ``read``; or if the format is a folder and the target is a pipe.
+        """
+        if self.format.is_folder and str(target) == "-":
+            raise ConfigError(f"format {self.format.name} is written as a folder and cannot go to a pipe")
+        return self.format.writer(target, **self._parse_options(self.format.write_options, "writing"))
+
+    def find_losses(self, nbest: NBestList) -> set[str]:
+        """Return descriptions of what a list loses in a file written with these options.
+
+        Raises:
+            ConfigError: As for ``writer``.
+        """
+        options = self._parse_options(self.format.write_options, "writing")
+        further_streams = options.get(self.format.stream_option, ())
+        changes = self.format.find_changes(nbest, **options) if self.format.find_changes else set()
+        return self.format.find_losses(nbest) - {f"stream {name}" for name in further_streams} | changes
+
+    def _parse_options(self, parsers: Options, purpose: str) -> dict[str, Any]:
+        values = {}
+        for name, text in self.options.items():
+            if name not in parsers:
+                known = ", ".join(parsers) or "none"
+                raise ConfigError(
+                    f"{self.format.name}: unknown option {name!r} for {purpose}; known: {known}"
+                )
+            try:
+                values[name] = parsers[name](text)
+            except ValueError as error:
+                raise ConfigError(f"{self.format.name}: {name}={text!r}: {error}") from None
+        return values
+
+
+def _parse_positive_int(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ValueError("expected a positive integer")
+    return int(text)
+
+
+_FORMATS = (
+    Format(
+        "jsonl",
+        "JSON lines of this project: one list per line",
+        "natural log-probabilities, unless the header line declares other units",
+        jsonlines.read_lists,
+        jsonlines.looks_like,
+        jsonlines.writer,
+        suffix=".jsonl",
+        parts=ALL_PARTS,
+    ),
+    Format(
+        "json",
+        "JSON with the fields of JSON lines: arrays of lists, or lists on several lines each",
+        "as in JSON lines",
+        jsonlines.read_lists,
+        jsonlines.looks_like_documents,
+        jsonlines.array_writer,
+        parts=ALL_PARTS,
+    ),
+    Format(
+        "parquet",
+        "Parquet: one list per row, with the columns of JSON lines, or arrays of texts and of scores",
+        "natural log-probabilities, unless --stream declares other units",
+        parquet.read_lists,
+        parquet.looks_like,
+        parquet.writer,
+        is_binary=True,
+        reads_folders=True,
+        parts=ALL_PARTS - {"fields"},
+    ),
+    Format(
+        "table",
+        "Tables, csv and tsv: one hypothesis per row, with columns by name or number",
+        "natural log-probabilities, unless base, sign or the name of a column such as confidence says so",
+        delimited.read_lists,
+        delimited.looks_like,
+        delimited.writer,
+        suffix=(".csv", ".tsv"),
+        is_loose=True,
+        read_options=delimited.READ_OPTIONS,
+        write_options=delimited.WRITE_OPTIONS,
+        parts=frozenset({"reference", "group", "streams"}),
+        find_changes=delimited.find_losses,
+    ),
+    Format(
+        "srilm",
+        "SRILM: one file per utterance; columns: acoustic score, LM score, number of words, words",
+        "fixed: log10",
+        srilm.read_srilm,
+        srilm.looks_like_columns,
+        srilm.srilm_writer,
+        read_options={"scores": parse_score_folders},
+        write_options={"missing": parse_finite, "scores": parse_score_folders},
+        stream_option="scores",
+        is_folder=True,
+        streams=frozenset(srilm.COLUMN_STREAMS),
+        hypothesis_fields=frozenset({"nwords"}),
+    ),
+    Format(
+        "nbestlist1",
+        "SRILM NBestList1.0: one file per utterance, one score per hypothesis",
+        "fixed: bytelogs",
+        srilm.read_srilm,
+        srilm.looks_like_nbestlist1,
+        srilm.nbestlist1_writer,
+        read_options={"scores": parse_score_folders},
+        write_options={"scores": parse_score_folders},
+        stream_option="scores",
+        is_folder=True,
+        streams=frozenset({"first_pass"}),
+    ),
+    Format(
+        "nbestlist2",
+        "SRILM NBestList2.0: one file per utterance, words with times and scores",
+        "fixed: bytelogs",
+        srilm.read_srilm,
+        srilm.looks_like_nbestlist2,
+        srilm.nbestlist2_writer,
+        read_options={"scores": parse_score_folders},
+        write_options={"missing": parse_finite, "scores": parse_score_folders},
+        stream_option="scores",
+        is_folder=True,
+        streams=frozenset(srilm.BYTELOG_STREAMS),
+        hypothesis_fields=frozenset({WORDS_FIELD}),
+        word_fields=frozenset({"word", *TIME_KEYS, "acoustic", "lm"}),
+    ),
+    Format(
+        "srinterp",
+        "SRILM SRInterp: one file per utterance, features NAME=VALUE before the words",
+        "base required, sign optional: base=10, sign=log_prob",
+        srilm.read_srinterp,
+        srilm.looks_like_srinterp,
+        srilm.srinterp_writer,
+        read_options=dict.fromkeys(("base", "sign"), str),
+        write_options=dict.fromkeys(("base", "sign"), str),
+        is_folder=True,
+        parts=frozenset({"streams"}),
+    ),
+    Format(
+        "kaldi",
+        "Kaldi: folder with the text archives words_text, acwt, lmwt, lmwt.*",
+        "fixed: natural-log costs",
+        kaldi.read_kaldi,
+        kaldi.looks_like_kaldi,
+        kaldi.kaldi_writer,
+        is_folder=True,
+        streams=frozenset(kaldi.NBEST_STREAMS.values()),
+        stream_prefix=kaldi.EXTRA_ARCHIVE_PREFIX,
+    ),
+    Format(
+        "mlm",
+        "mlm-scoring: one JSON object of utterances with hyp_1, hyp_2, …, ref",
+        "fixed: natural log-probabilities",
+        json_documents.read_mlm,
+        json_documents.looks_like_mlm,
+        json_documents.mlm_writer,
+        parts=frozenset({"reference", "fields"}),
+        streams=frozenset({json_documents.STREAM}),
+    ),
+    Format(
+        "espnet1",
+        "ESPnet 1: data.json with recognition results",
+        "fixed: natural log-probabilities",
+        espnet.read_espnet1,
+        espnet.looks_like_espnet1,
+        espnet.espnet1_writer,
+        parts=frozenset({"reference", "group", "fields"}),
+        streams=frozenset({espnet.STREAM}),
+    ),
+    Format(
+        "espnet2",
+        "ESPnet 2: folder with 1best_recog, 2best_recog, …",
+        "fixed: natural log-probabilities",
+        espnet.read_espnet2,
+        espnet.looks_like_espnet2,
+        espnet.espnet2_writer,
+        is_folder=True,
+        streams=frozenset({espnet.STREAM}),
+    ),
+    Format(
+        speech_services.FORMAT,
+        "JSON responses of speech services, in a file or folder: arrays named alternatives, NBest, …",
+        "no scores unless declared: score=FIELD, base=e, sign=log_prob",
+        speech_services.read_speech_services,
+        speech_services.looks_like_speech_services,
+        speech_services.speech_services_writer,
+        read_options=dict.fromkeys(("text", "score", "base", "sign"), str),
+        reads_folders=True,
+        parts=frozenset({"reference", "fields"}),
+        streams=frozenset({speech_services.STREAM}),
+    ),
+    Format(
+        "whisper",
+        "JSON of Whisper, faster-whisper and whisper.cpp, in a file or folder: one list per segment",
+        "natural log-probabilities: avg_logprob times the number of tokens and 1, or as it is without tokens;"
+        " or of score=FIELD, base=e, sign=log_prob",
+        speech_services.read_whisper,
+        speech_services.looks_like_whisper,
+        speech_services.whisper_writer,
+        reads_folders=True,
+        read_options=dict.fromkeys(("score", "base", "sign"), str),
+        parts=frozenset({"fields"}),
+        streams=frozenset({speech_services.STREAM}),
+    ),
+    Format(
+        "request",
+        "JSON requests of this service: an object with lists",
+        "declared by each stream: base and sign, as in the protocol",
+        json_documents.read_service_request,
+        json_documents.looks_like_service_request,
+        json_documents.service_request_writer,
+        parts=frozenset({"context", "previous", "phrases", "fields", "streams"}),
+    ),
+    Format(
+        "nemo",
+        "NeMo: text, tab, score; no ids; the same number of lines per utterance",
+        "fixed: natural log-probabilities",
+        nemo.read_nemo,
+        nemo.looks_like_nemo,
+        nemo.nemo_writer,
+        read_options={"beam": _parse_positive_int},
+        write_options={"beam": _parse_positive_int},
+        is_numbered=True,
+        streams=frozenset({nemo.STREAM}),
+    ),
+    Format(
+        nemo.FORMAT,
+        "NeMo manifests that a model has transcribed: beams, or pred_text; ids from the names of audio files",
+        "fixed: natural log-probabilities",
+        nemo.read_manifest,
+        nemo.looks_like_manifest,
+        nemo.filled_manifest_writer,
+        write_options={"manifest": str, "by": nemo.parse_by},
+        parts=frozenset({"reference", "group", "fields"}),
+        streams=frozenset({nemo.STREAM}),
+    ),
+    Format(
+        "cued",
+        "CUED-RNNLM -nbest: id, acoustic score, LM score, number of words, words",
+        "log-probabilities; base required: base=e or base=10",
+        decoder_text.read_cued,
+        decoder_text.looks_like_cued,
+        decoder_text.cued_writer,
+        read_options={"base": str},
+        write_options={"base": str, "missing": parse_finite},
+        streams=frozenset(decoder_text.STREAMS),
+        hypothesis_fields=frozenset({"nwords"}),
+    ),
+    Format(
+        "mikolov",
+        "Mikolov's rnnlm -nbest: id and words; never detected automatically",
+        "no scores",
+        decoder_text.read_mikolov,
+        decoder_text.looks_like_mikolov,
+        decoder_text.mikolov_writer,
+    ),
+    Format(
+        "icefall",
+        "icefall: recogs-*.txt with lines ID:<TAB>ref=[…] and ID:<TAB>hyp=[…]",
+        "no scores",
+        decoder_text.read_icefall,
+        decoder_text.looks_like_icefall,
+        decoder_text.icefall_writer,
+        parts=frozenset({"reference"}),
+        one_best=True,
+    ),
+    Format(
+        "fairseq",
+        "fairseq: output of fairseq-generate with lines T-N, H-N, D-N, P-N",
+        "log-probabilities; base 2, or base=e for versions of 2019 and before",
+        decoder_text.read_fairseq,
+        decoder_text.looks_like_fairseq,
+        decoder_text.fairseq_writer,
+        read_options={"base": str},
+        write_options={"base": str},
+        parts=frozenset({"reference"}),
+        streams=frozenset({decoder_text.STREAM}),
+    ),
+    Format(
+        "wenet",
+        "wenet: n-best lists of decoder_main with lines `wav ID` and `candidate SCORE TEXT`",
+        "fixed: natural log-probabilities",
+        decoder_text.read_wenet,
+        decoder_text.looks_like_wenet,
+        decoder_text.wenet_writer,
+        streams=frozenset({decoder_text.STREAM}),
+    ),
+    Format(
+        "aps",
+        "aps: n-best lists of decode.py, an id and lines of score, number of tokens, text",
+        "fixed: natural log-probabilities",
+        decoder_text.read_aps,
+        decoder_text.looks_like_aps,
+        decoder_text.aps_writer,
+        streams=frozenset({decoder_text.STREAM}),
+        hypothesis_fields=frozenset({decoder_text.TOKENS_FIELD}),
+    ),
+    Format(
+        plain_text.KALDI_TEXT,
+        "Kaldi's text: id and words; one hypothesis per list",
+        "no scores",
+        plain_text.read_kaldi_text,
+        plain_text.looks_like_kaldi_text,
+        plain_text.kaldi_text_writer,
+        is_loose=True,
+        one_best=True,
+    ),
+    Format(
+        plain_text.LINES,
+        "Plain text: one sentence per line; detected only next to references that are plain text, too",
+        "no scores",
+        plain_text.read_sentences,
+        plain_text.looks_like_other_text,
+        plain_text.sentences_writer,
+        is_numbered=True,
+        one_best=True,
+    ),
+    Format(
+        plain_text.PARAGRAPHS,
+        "Plain text: one hypothesis per line, blank lines between lists; never detected automatically",
+        "no scores",
+        plain_text.read_paragraphs,
+        plain_text.looks_like_other_text,
+        plain_text.paragraphs_writer,
+        is_numbered=True,
+    ),
+    Format(
+        "htk",
+        "HTK lattices (SLF): one file per utterance, expanded to its best word sequences",
+        "log-probabilities; base e, unless the file declares another with base=",
+        lattices.read_with_options,
+        lattices.looks_like,
+        lattices.writer,
+        read_options={
+            "depth": _parse_positive_int,
+            "max_paths": _parse_positive_int,
+            **dict.fromkeys(lattices.OPTIONS, parse_finite),
+        },
+        write_options=dict.fromkeys(lattices.OPTIONS, parse_finite),
+        is_folder=True,
+        streams=frozenset(lattices.STREAMS.values()),
+        list_fields=frozenset({lattices.NAME_FIELD}),
+        hypothesis_fields=frozenset({WORDS_FIELD}),
+        word_fields=frozenset({"word", *TIME_KEYS}),
+        find_changes=lattices.find_losses,
+    ),
+    Format(
+        "kaldi-lattice",
+        "Kaldi compact lattices in text form, expanded to their best word sequences",
+        "fixed: natural-log costs",
+        kaldi.read_kaldi_lattice,
+        kaldi.looks_like_kaldi_lattice,
+        kaldi.kaldi_lattice_writer,
+        read_options={
+            "words": str,
+            "depth": _parse_positive_int,
+            "max_paths": _parse_positive_int,
+            **dict.fromkeys(("acscale", "lmscale", "wdpenalty"), parse_finite),
+        },
+        write_options={"words": str, "missing": parse_finite},
+        streams=frozenset(kaldi.LATTICE_STREAMS),
+        find_changes=kaldi.find_losses,
+    ),
+    Format(
+        "trn",
+        "NIST transcripts: words (id), or PocketSphinx's words (id score); one hypothesis per list",
+        "no scores, or PocketSphinx's integers, converted to natural log-probabilities",
+        nist.read_trn_lists,
+        nist.looks_like_trn,
+        nist.trn_writer,
+        suffix=".trn",
+        one_best=True,
+    ),
+    Format(
+        "ctm",
+        "NIST words with times: one list per file and channel, one hypothesis per list",
+        "no scores",
+        nist.read_ctm_lists,
+        nist.looks_like_ctm,
+        nist.ctm_writer,
+        suffix=".ctm",
+        hypothesis_fields=frozenset({WORDS_FIELD}),
+        word_fields=frozenset({"word", *NUMBER_KEYS}),
+        one_best=True,
+    ),
+    Format(
+        "stm",
+        "NIST segments with times and speakers: one list per segment, one hypothesis per list",
+        "no scores",
+        nist.read_lists,
+        nist.looks_like,
+        nist.writer,
+        is_numbered=True,
+        parts=frozenset({"group"}),
+        list_fields=nist.FIELDS,
+        one_best=True,
+    ),
+    Format(
+        "seglst",
+        "SegLST of meeteval: a JSON array of segments with session, speaker, times and words; one text each",
+        "no scores",
+        json_documents.read_seglst,
+        json_documents.looks_like_seglst,
+        json_documents.seglst_writer,
+        parts=frozenset({"group", "fields"}),
+        one_best=True,
+    ),
+)
+FORMATS: Mapping[str, Format] = MappingProxyType({format_.name: format_ for format_ in _FORMATS})
+"""All formats by name, in the order of the documentation."""
+
 
 MAX_SAMPLED_FILES = 10
 """Number of files of a folder among which one that tells the format is looked for."""

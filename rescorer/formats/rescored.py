@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, InvalidList
+from rescorer.formats import nemo
 from rescorer.formats.common import Write
+from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD
 from rescorer.formats.io.text_io import open_output
-from rescorer.formats.nbest import manifest
-from rescorer.formats.nbest.jsonlines_output import CONFIDENCE_DECIMALS, encode_ranking
+from rescorer.formats.jsonlines import CONFIDENCE_DECIMALS, encode_ranking
 from rescorer.formats.registry import FORMATS, choose
-from rescorer.formats.word_times import TIME_DECIMALS, WORDS_FIELD
-from rescorer.ranking import Ranking
+from rescorer.scoring.ranking import Ranking
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList, Weights
 
 JSON_LINES = "jsonl"
 ONE_BEST = tuple(name for name, format_ in FORMATS.items() if format_.one_best)
-FILLED_MANIFEST = f"{manifest.FORMAT}:manifest="
+FILLED_MANIFEST = f"{nemo.FORMAT}:manifest="
 """Beginning of the choice of a NeMo manifest to which the best hypotheses are added."""
 RESCORED_LIST_FIELDS = frozenset({"model", "weights"})
 RESCORED_HYPOTHESIS_FIELDS = frozenset({"total", "components"})

@@ -12,15 +12,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from rescorer.lm.base import LanguageModel
-from rescorer.lm.features.tags import TagFilter
-from rescorer.lm.features.topics import CONTEXT_BLOCK
-from rescorer.lm.networks import RecurrentNetwork
-from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngrams import LN_10, NgramModel
-from rescorer.lm.ngrams.table import END_ID, START_ID, NgramTable
-from rescorer.lm.ngrams.table_model import TableNgram
-from rescorer.preparation.previous import last_sentence
+from rescorer.models.contexts import CONTEXT_BLOCK, TagFilter
+from rescorer.models.language_model import LanguageModel
+from rescorer.models.networks import RecurrentNetwork
+from rescorer.models.neural import NeuralLanguageModel
+from rescorer.models.ngrams import END_ID, LN_10, START_ID, NgramModel, NgramTable, TableNgram
+from rescorer.scoring.list_checks import last_sentence
 from rescorer.trie import SENTENCE_END, Words
 
 

@@ -1,4 +1,16 @@
-"""Convert lists, weights, rankings and text scores to protocol messages and back, for client and server.
+"""Convert lists, weights, rankings, scores and errors to protocol messages and back, for client and server.
+
+Metadata of health checks: the models that a server serves from memory although its disk lacks them.
+
+The message of a health check has no field for details, so they come as trailing metadata of ``Check``.
+
+Convert errors to gRPC statuses and back, using a single table for both directions.
+
+A status carries a ``google.rpc.ErrorInfo`` with the error's reason, so that a client raises an error of the
+same class; a ``google.rpc.BadRequest`` if a field of the request is invalid; and a ``google.rpc.RetryInfo``
+if trying again later may help.
+
+Convert lists, weights, rankings and text scores to protocol messages and back, for client and server.
 
 Errors that only messages can have, such as an undeclared logarithm base, are detected here. User-defined
 fields are not unpacked: the server copies the message's own ``Struct`` to the response, and the Python client
@@ -7,18 +19,41 @@ does not send them at all.
 
 from __future__ import annotations
 
+import ipaddress
+import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from urllib import parse
 
+import grpc
 from google.protobuf.struct_pb2 import Struct
+from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
+from google.rpc.status_pb2 import Status
 
-from rescorer.conversation import Generated, Phrase, Utterance
-from rescorer.errors import InvalidList, quote
-from rescorer.formats.score_units import Base, Sign, Units, stream_to_nats
-from rescorer.preparation.list_checks import check_types
+from rescorer.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    InputError,
+    InvalidList,
+    LimitExceeded,
+    ModelError,
+    ModelNotFound,
+    Overloaded,
+    PermissionDenied,
+    RescorerError,
+    ScoringError,
+    ServiceError,
+    Unauthenticated,
+    Unavailable,
+    quote,
+    shorten,
+)
+from rescorer.formats.common import Base, Sign, Units, stream_to_nats
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.scoring.list_checks import check_types
 from rescorer.types import (
     MAXIMUM,
     Calibration,
@@ -27,17 +62,212 @@ from rescorer.types import (
     DecisionKind,
     DecisionRule,
     ErrorUnit,
+    Generated,
     Hypothesis,
     NBestList,
+    Phrase,
     RescoredHypothesis,
     RescoredList,
     TextScore,
+    Utterance,
     Weights,
     WordConfidence,
 )
 
 if TYPE_CHECKING:
-    from rescorer.ranking import Ranking
+    from rescorer.scoring.ranking import Ranking
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host name or IP address is a loopback address of this machine."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def format_address(host: str, port: int) -> str:
+    """Join host and port as in gRPC targets and URLs.
+
+    >>> format_address("::1", 50051)
+    '[::1]:50051'
+    """
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def is_local_target(target: str) -> bool:
+    """Whether a gRPC target can only be on this machine.
+
+    >>> is_local_target("ipv4:127.0.0.1:1,127.0.0.1:2"), is_local_target("dns:///example.org:1")
+    (True, False)
+    """
+    if target.startswith(("unix:", "unix-abstract:")):
+        return True
+    addresses = re.sub(r"^(dns:(//[^/]*/)?|ipv4:|ipv6:)", "", target).split(",")
+    return all(is_loopback(re.sub(r":\d+$", "", address).strip("[]")) for address in addresses)
+
+
+MISSING_MODELS = "rescorer-models-missing"
+"""Key of the metadata; absent if no model is missing."""
+MAX_VALUE_CHARS = 500
+"""Longest value; names that do not fit are replaced by ``MORE``."""
+MORE = "..."
+
+
+def encode_missing_models(labels: Iterable[str]) -> str:
+    """Encode labels, such as ``name/version``, as printable ASCII: percent-encoded, separated by commas."""
+    value = ""
+    for label in labels:
+        longer = f"{value}, {parse.quote(label)}" if value else parse.quote(label)
+        if len(longer) + len(f", {MORE}") > MAX_VALUE_CHARS:
+            return f"{value}, {MORE}" if value else MORE
+        value = longer
+    return value
+
+
+def decode_missing_models(metadata: Iterable[tuple[str, str | bytes]] | None) -> tuple[str, ...]:
+    """Return the labels in the trailing metadata of a health check; ``MORE`` at the end if some were cut."""
+    values = [str(value) for key, value in metadata or () if key == MISSING_MODELS]
+    return tuple(parse.unquote(label) for value in values for label in value.split(", "))
+
+
+DOMAIN = "rescorer"
+MAX_TEXT_CHARS = 500
+"""Longest text in a list's status."""
+MESSAGE_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (\d+)\)")
+"""Status message of gRPC's own refusal of a request above ``max_message_bytes``."""
+
+
+class ErrorKind(NamedTuple):
+    """How one class of errors is represented in a status."""
+
+    error_type: type[RescorerError]
+    code: grpc.StatusCode
+    reason: str
+    hidden: bool = False
+    """Whether the message is withheld from clients, because it may reveal internals."""
+
+
+KINDS = (  # the first match counts, so subclasses come before their base classes
+    ErrorKind(LimitExceeded, grpc.StatusCode.INVALID_ARGUMENT, "LIMIT_EXCEEDED"),
+    ErrorKind(InvalidList, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_LIST"),
+    ErrorKind(InputError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT"),
+    ErrorKind(ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"),
+    ErrorKind(ModelNotFound, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
+    ErrorKind(ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
+    ErrorKind(Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
+    ErrorKind(Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
+    ErrorKind(Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    ErrorKind(PermissionDenied, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
+    ErrorKind(DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
+    ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "SCORING_FAILED", hidden=True),
+    ErrorKind(ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
+)
+BUG = ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
+"""Kind of all exceptions that are not in the table."""
+
+ERROR_BY_REASON = {kind.reason: kind.error_type for kind in (*KINDS, BUG)}
+ERROR_BY_CODE = {kind.code.value[0]: kind.error_type for kind in reversed((*KINDS, BUG))} | {
+    grpc.StatusCode.CANCELLED.value[
+        0
+    ]: Unavailable,  # the server stops; a client that cancels its call does not see this
+    grpc.StatusCode.INVALID_ARGUMENT.value[0]: InputError,
+    grpc.StatusCode.INTERNAL.value[0]: ScoringError,
+}
+"""Error class by status code, for a status without a known reason, such as one created by gRPC itself or by a
+proxy."""
+
+
+def error_kind(error: Exception) -> ErrorKind:
+    """Return the kind of an error; ``BUG`` if it is not in the table."""
+    return next((kind for kind in KINDS if isinstance(error, kind.error_type)), BUG)
+
+
+def status_from_error(
+    error: Exception, request_id: str = "", path: str = "", max_text_chars: int = MAX_TEXT_CHARS
+) -> Status:
+    """Return the status that reports an error to the client.
+
+    Args:
+        request_id: id under which the server's log has the details.
+        path: path in the request of the list that caused the error, such as ``lists[2]``.
+        max_text_chars: maximum length of each text in the status, since error messages may quote the request.
+    """
+    kind = error_kind(error)
+    message = (
+        f"internal error; look for request {request_id} in the server's log"
+        if kind.hidden
+        else shorten(str(error), max_text_chars)
+    )
+    info = ErrorInfo(reason=kind.reason, domain=DOMAIN)
+    if request_id:
+        info.metadata["request_id"] = request_id
+    for name in ("message", "list_id", "hypothesis", "field"):
+        value = getattr(error, name, None)
+        if value not in (None, "") and not kind.hidden:
+            info.metadata[name] = shorten(str(value), max_text_chars)
+    status = Status(code=kind.code.value[0], message=message)
+    status.details.add().Pack(info)
+    if retry_ms := retry_after_ms(error):
+        delay = RetryInfo()
+        delay.retry_delay.FromMilliseconds(retry_ms)
+        status.details.add().Pack(delay)
+    if not kind.hidden and (field := field_path(error, path)):
+        description = getattr(error, "message", message)
+        violation = BadRequest.FieldViolation(
+            field=shorten(field, max_text_chars), description=shorten(description, max_text_chars)
+        )
+        status.details.add().Pack(BadRequest(field_violations=[violation]))
+    return status
+
+
+def retry_after_ms(error: Exception) -> int:
+    """Milliseconds to wait before trying again; 0 if unknown."""
+    return math.ceil(getattr(error, "retry_after_s", 0.0) * 1e3)
+
+
+def field_path(error: Exception, path: str) -> str:
+    """Return the path of the invalid field in the request; empty if there is none.
+
+    >>> field_path(InvalidList("nan", hypothesis=3, field='streams["acoustic"]'), "lists[2]")
+    'lists[2].streams["acoustic"].values[3]'
+    """
+    field = getattr(error, "field", "")
+    hypothesis = getattr(error, "hypothesis", None)
+    if hypothesis is not None:
+        if re.fullmatch(r'streams\[".*"\]', field):
+            field = f"{field}.values[{hypothesis}]"
+        else:
+            field = f"hypotheses[{hypothesis}].{field}".rstrip(".")
+    return ".".join(part for part in (path, field) if part)
+
+
+def error_from_status(status: Status) -> RescorerError:
+    """Return the error that a status reports, as an instance of its class in ``rescorer.errors``."""
+    if too_large := MESSAGE_TOO_LARGE.search(status.message):
+        sent, limit = too_large.groups()
+        return LimitExceeded(f"message of {sent} bytes; expected at most {limit} (max_message_bytes)")
+    info = ErrorInfo()
+    if not any(detail.Unpack(info) for detail in status.details if detail.Is(ErrorInfo.DESCRIPTOR)):
+        info = ErrorInfo()
+    is_known = info.domain == DOMAIN and info.reason in ERROR_BY_REASON
+    error_type = ERROR_BY_REASON[info.reason] if is_known else ERROR_BY_CODE.get(status.code, ServiceError)
+    metadata = info.metadata
+    message = metadata.get("message", status.message)
+    if error_type is InvalidList:
+        hypothesis = int(metadata["hypothesis"]) if "hypothesis" in metadata else None
+        list_id, field = metadata.get("list_id", ""), metadata.get("field", "")
+        return InvalidList(message, list_id=list_id, hypothesis=hypothesis, field=field)
+    if error_type is LimitExceeded:
+        return LimitExceeded(message, field=metadata.get("field", ""))
+    if error_type is Overloaded:
+        delay = RetryInfo()
+        any(detail.Unpack(delay) for detail in status.details if detail.Is(RetryInfo.DESCRIPTOR))
+        return Overloaded(message, retry_after_s=delay.retry_delay.ToMilliseconds() / 1e3)
+    return error_type(message)
+
 
 DECISION_KINDS: Mapping[int, DecisionKind] = MappingProxyType(
     {
@@ -72,7 +302,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
         "components": message.components,
         "tuned_on": message.tuned_on,
     }
-    from rescorer.score_combination import OPTIONAL_NUMBERS, parse_weights  # imports numpy
+    from rescorer.scoring.combination import OPTIONAL_NUMBERS, parse_weights  # imports numpy
 
     present = {name: value for name, value in fields.items() if value}
     if message.HasField("decision"):
@@ -392,7 +622,7 @@ def _fields_as_sent(message: pb.RescoredHypothesis, sent: NBestList) -> Mapping[
     if made is None:
         return sent.hypotheses[message.original_rank - 1].fields
     source = sent.hypotheses[made.source]
-    from rescorer.candidates.replacement import replace_spans  # imports numpy
+    from rescorer.candidates import replace_spans  # imports numpy
 
     return replace_spans(source.text, source.fields, made)[1]
 

@@ -1,4 +1,13 @@
-"""Features of hypotheses, from which a reranker computes its scores.
+"""Features of hypotheses, computed from the whole list, from which a reranker computes its scores.
+
+Posteriors of words in their places: each hypothesis is aligned with the best one.
+
+A slot is a word of the best hypothesis, or the k-th word that others insert before one or at the end. The
+posterior of a word in its slot is the sum of those of the hypotheses with the same word there: an
+approximation of a confusion network whose alignments take microseconds, because no hypothesis moves the
+slots of others.
+
+Features of hypotheses, from which a reranker computes its scores.
 
 A feature is named ``kind`` or ``kind:argument``, such as ``score:acoustic`` or ``distance:2``. All features
 of one kind are computed together, so that their common part, such as the distances between all hypotheses,
@@ -7,19 +16,224 @@ is computed once.
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain, count, pairwise
 from typing import Literal
 
 import numpy as np
+from rapidfuzz.distance import Levenshtein
 
-from rescorer.decision.bayes_risk import expected_distances
-from rescorer.decision.distances import code_texts
-from rescorer.errors import ConfigError, did_you_mean, quote
-from rescorer.reranking.list_view import ListView
-from rescorer.reranking.slots import index_slots
-from rescorer.score_combination import OOV, WORDS
+from rescorer.errors import ConfigError, LimitExceeded, did_you_mean, quote
+from rescorer.scoring.combination import OOV, WORDS
+from rescorer.scoring.decision import MAX_STEPS, code_texts, expected_distances
+from rescorer.scoring.ranking import best_first, posteriors
+from rescorer.trie import Words
+
+MAX_VIEW_CELLS = 1 << 24
+"""Largest table of hypotheses and words, in bytes; beyond, pairs are sorted."""
+UNKNOWN_CODE = -1
+"""Code of the words of a context that no hypothesis has."""
+
+
+@dataclass(frozen=True)
+class ListView:
+    """H hypotheses of N words in total, of which V are distinct."""
+
+    components: Mapping[str, np.ndarray]
+    """(H,) float64 by name: streams and language models in nats, and the counts ``words`` and ``oov``."""
+    words: Sequence[Words]
+    """Canonical words of each hypothesis."""
+    context: Words
+    """Canonical words of what was said before."""
+    totals: np.ndarray
+    """(H,) float64, totals in nats under the reranker's base weights."""
+    _remembered: dict[str, np.ndarray] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def n_words(self) -> np.ndarray:
+        """Number of words, but at least 1, (H,) float64."""
+        return np.maximum(self.components[WORDS], 1.0)
+
+    @cached_property
+    def lengths(self) -> np.ndarray:
+        """Number of words of each hypothesis, (H,) int64."""
+        return np.fromiter(map(len, self.words), np.int64, len(self.words))
+
+    @cached_property
+    def _coded(self) -> tuple[dict[str, int], np.ndarray]:
+        """``vocabulary`` and ``codes``, in one pass: a word that is looked up first gets the next code."""
+        vocabulary: defaultdict[str, int] = defaultdict(count().__next__)
+        words = map(vocabulary.__getitem__, chain.from_iterable(self.words))
+        codes = np.fromiter(words, np.int64, int(self.lengths.sum()))
+        vocabulary.default_factory = None
+        return vocabulary, codes
+
+    @property
+    def vocabulary(self) -> dict[str, int]:
+        """Code of each distinct word, from 0."""
+        return self._coded[0]
+
+    @property
+    def codes(self) -> np.ndarray:
+        """Codes of the words of all hypotheses, one after another, (N,) int64."""
+        return self._coded[1]
+
+    @cached_property
+    def texts(self) -> list[str]:
+        """Each hypothesis with one character per word, whose number is the code of the word.
+
+        Raises:
+            LimitExceeded: there are more distinct words than characters.
+        """
+        if len(self.vocabulary) > sys.maxunicode:
+            raise LimitExceeded(
+                f"{len(self.vocabulary):,} distinct words; expected at most {sys.maxunicode:,}; send fewer "
+                "hypotheses",
+                field="hypotheses",
+            )
+        text = self.codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
+        return [text[begin:end] for begin, end in pairwise(self.offsets.tolist())]
+
+    @cached_property
+    def context_codes(self) -> np.ndarray:
+        """Codes of the words of the context, (C,) int64; those that no hypothesis has are below 0."""
+        codes = (self.vocabulary.get(word, UNKNOWN_CODE) for word in self.context)
+        return np.fromiter(codes, np.int64, len(self.context))
+
+    @cached_property
+    def rows(self) -> np.ndarray:
+        """Index of the hypothesis of each of ``codes``, (N,) int64."""
+        return np.repeat(np.arange(len(self.words)), self.lengths)
+
+    @cached_property
+    def offsets(self) -> np.ndarray:
+        """Where each hypothesis begins in ``codes``, and the end of the last, (H + 1,) int64."""
+        return np.concatenate(([0], np.cumsum(self.lengths)))
+
+    def posteriors(self, temperatures: Sequence[str]) -> np.ndarray:
+        """Softmax of the base totals at each temperature, (H, T)."""
+
+        def compute(text: str) -> np.ndarray:
+            return self.remember(text, lambda view: posteriors(view.totals, float(text)))
+
+        return np.stack([compute(text) for text in temperatures], axis=1)
+
+    def remember(self, key: str, compute: Callable[[ListView], np.ndarray]) -> np.ndarray:
+        """Compute an array only once, for several features that need it."""
+        if key not in self._remembered:
+            self._remembered[key] = compute(self)
+        return self._remembered[key]
+
+    def sum_rows(self, values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
+        """Sum values over hypotheses, (H,) float64.
+
+        Args:
+            values: (K,) one per word, or per index of ``rows``.
+            rows: (K,) index of the hypothesis of each value; None for that of each word.
+        """
+        where = self.rows if rows is None else rows
+        return np.bincount(where, weights=values, minlength=len(self.words))
+
+    def mean_per_row(self, values: np.ndarray) -> np.ndarray:
+        """Mean of the (N,) values of each hypothesis's words, (H,); 0 without words."""
+        return self.sum_rows(values) / np.maximum(self.lengths, 1)
+
+    def least_per_row(self, values: np.ndarray) -> np.ndarray:
+        """Least of the (N,) values of each hypothesis's words, (H,); 0 without words."""
+        least = np.zeros(len(self.words))
+        if len(values):
+            filled = self.lengths > 0
+            least[filled] = np.minimum.reduceat(values, self.offsets[:-1][filled])
+        return least
+
+    @cached_property
+    def word_keys(self) -> tuple[np.ndarray, np.ndarray]:
+        """Each pair of a hypothesis and a word that it has, once: rows and codes, (P,) int64 each."""
+        n = max(len(self.vocabulary), 1)
+        keys = self.rows * n + self.codes
+        if len(self.words) * n > MAX_VIEW_CELLS:
+            return np.divmod(np.unique(keys), n)
+        has_word = np.zeros((len(self.words), n), dtype=bool)
+        has_word.ravel()[keys] = True
+        rows, codes = np.nonzero(has_word)
+        return rows, codes
+
+
+MOVES = {"delete": 1, "insert": -1, "replace": 0}
+"""By how many places an edit of the best hypothesis moves the words after it."""
+MAX_SLOT_CELLS = 1 << 20
+"""Largest table by which numbers are counted; beyond, they are sorted."""
+
+
+def find_slots(view: ListView) -> np.ndarray:
+    """Return the slot of every word of a list, (N,) int64.
+
+    A slot is S times the place of a word in the best hypothesis, plus k for the k-th word inserted there,
+    where S is greater than the length of any hypothesis.
+
+    Raises:
+        LimitExceeded: the list is too long to be aligned.
+    """
+    _check_work(view.lengths)
+    pivot, step = view.texts[int(best_first(view.totals)[0])], int(view.lengths.max()) + 1
+    found = {text: Levenshtein.editops(pivot, text).as_list() for text in dict.fromkeys(view.texts)}
+    edits = [found[text] for text in view.texts]
+    edit_rows = np.repeat(np.arange(len(edits)), np.fromiter(map(len, edits), np.int64, len(edits)))
+    tags, sources, targets = zip(("equal", 0, 0), *chain.from_iterable(edits), strict=True)
+    moves = np.fromiter(map(MOVES.__getitem__, tags[1:]), np.int64, len(edit_rows))
+    from_place, to_word = np.array(sources[1:], dtype=np.int64), np.array(targets[1:], dtype=np.int64)
+    # A word deleted from the best hypothesis moves the places of the words after it by 1, an inserted one by
+    # −1. All moves of a hypothesis sum to its difference in length, so one sum runs over all hypotheses, of
+    # which each has a cell more than words.
+    cells = view.offsets[edit_rows] + edit_rows + to_word + (moves < 0)
+    moved = np.cumsum(np.bincount(cells, moves, len(view.codes) + len(edits))).astype(np.int64)
+    words = np.arange(len(view.codes))
+    slots: np.ndarray = (words + moved[words + view.rows] - view.rows * len(pivot)) * step
+    inserted = moves < 0
+    places = edit_rows[inserted] * step + from_place[inserted]  # ascending
+    n_th = np.arange(len(places)) - np.searchsorted(places, places) + 1
+    slots[view.offsets[edit_rows[inserted]] + to_word[inserted]] = from_place[inserted] * step + n_th
+    return slots
+
+
+def index_slots(view: ListView) -> np.ndarray:
+    """Number the pairs of a slot and a word in it, and return that of every word of a list, (N,) int64.
+
+    Raises:
+        LimitExceeded: the list is too long to be aligned.
+    """
+    index = number_values(find_slots(view)) * len(view.vocabulary) + view.codes
+    return index if index.max(initial=0) < MAX_SLOT_CELLS else number_values(index)
+
+
+def number_values(values: np.ndarray) -> np.ndarray:
+    """Number the distinct ones of (N,) integers, at least 0, in ascending order: (N,) int64."""
+    if values.max(initial=0) >= MAX_SLOT_CELLS:
+        return np.unique(values, return_inverse=True)[1]
+    occurs = np.zeros(int(values.max(initial=0)) + 1, dtype=np.int64)
+    occurs[values] = 1
+    numbers: np.ndarray = np.cumsum(occurs)[values] - 1
+    return numbers
+
+
+def count_slot_steps(lengths: np.ndarray) -> int:
+    """Bound the work of aligning all hypotheses with one, in units of ``distances.count_steps``."""
+    return 2 * int(lengths.sum()) * (int(lengths.max(initial=0)) // 64 + 1)
+
+
+def _check_work(lengths: np.ndarray) -> None:
+    """Raise LimitExceeded if aligning hypotheses of some lengths would take too long."""
+    if (steps := count_slot_steps(lengths)) > MAX_STEPS:
+        raise LimitExceeded(
+            f"aligning {len(lengths):,} hypotheses of up to {int(lengths.max()):,} words takes {steps:,} "
+            f"steps; expected at most {MAX_STEPS:,}; send fewer hypotheses",
+            field="hypotheses",
+        )
+
 
 MAX_FEATURES = 256
 MAX_TEMPERATURE = 1e6

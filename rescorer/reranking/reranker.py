@@ -1,34 +1,77 @@
-"""A reranker: its features, the weights of their total, and the networks that score them.
+"""A reranker: its features, the weights of their total, the networks that score them, and its files.
+
+A reranker: its features, the weights of their total, and the networks that score them.
 
 The networks are linear ones or multilayer perceptrons, which score each hypothesis by its own features, or
 transformers over all hypotheses of a list. All of them may also have an encoding of the words.
+
+Write and read a reranker as ``config.json`` and ``parameters.safetensors``.
+
+The configuration says which sizes the parameters have; they are compared with the header of the parameters
+before anything is built. Nothing here needs torch.
 """
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
-from rescorer.decision.distances import count_steps
-from rescorer.errors import ConfigError, LimitExceeded, quote
-from rescorer.ranking import MAX_TOTAL
-from rescorer.reranking.ensemble import Ensemble
+from rescorer.errors import (
+    MAX_QUOTED_CHARS,
+    BundleError,
+    ConfigError,
+    LimitExceeded,
+    did_you_mean,
+    quote,
+    shorten,
+)
 from rescorer.reranking.features import (
     FEATURE_KINDS,
+    MAX_FEATURES,
+    ListView,
     centre_features,
     check_feature,
+    count_slot_steps,
     feature_matrix,
     needed_components,
 )
-from rescorer.reranking.list_view import ListView
-from rescorer.reranking.slots import count_slot_steps
-from rescorer.reranking.transformer import TransformerEnsemble, TransformerSizes
-from rescorer.score_combination import OOV, RERANKER, totals
+from rescorer.reranking.networks import (
+    ENCODING,
+    MAX_ENCODING_SIZE,
+    MAX_HEADS,
+    MAX_HIDDEN,
+    MAX_LAYERS,
+    MAX_MEMBERS,
+    MAX_PARAMETERS,
+    MAX_UNITS,
+    MAX_VECTOR_SIZE,
+    MAX_WIDTH,
+    Ensemble,
+    TransformerEnsemble,
+    TransformerSizes,
+    WordEncoder,
+)
+from rescorer.safe_input import (
+    MAX_HEADER_BYTES,
+    MAX_JSON_BYTES,
+    Folder,
+    TensorInfo,
+    format_shape,
+    read_tensor_header,
+)
+from rescorer.scoring.combination import OOV, RERANKER, parse_weights, totals, weights_to_dict
+from rescorer.scoring.decision import count_steps
+from rescorer.scoring.ranking import MAX_TOTAL
 from rescorer.trie import Words
-from rescorer.types import Weights
-from rescorer.word_encoder import ENCODING, WordEncoder
+from rescorer.types import MAX_NUMBER, Weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,3 +319,281 @@ def _count_transformer_steps(sizes: TransformerSizes, n_rows: int) -> int:
     products += n_rows * width * (sizes.features + sizes.encoding)
     activations = sizes.layers * n_rows * (STEPS_PER_WEIGHT * n_rows * sizes.heads + STEPS_PER_UNIT * units)
     return sizes.layers * STEPS_PER_LAYER + activations + products // PRODUCTS_OF_MATRICES_PER_STEP
+
+
+SCHEMA = 1
+KEYS = ("schema", "features", "base", "members", "hidden_units", "models", "tuned_on", "held_out")
+TRANSFORMER, ENCODER = "transformer", "encoder"
+"""Keys that only transformers, and only networks with an encoding of the words have."""
+
+Config = Mapping[str, Any]
+Limits = Mapping[str, tuple[int, int]]
+PERCEPTRON_LIMITS: Limits = {"members": (1, MAX_MEMBERS), "hidden_units": (0, MAX_HIDDEN)}
+TRANSFORMER_LIMITS: Limits = {
+    "layers": (1, MAX_LAYERS),
+    "width": (1, MAX_WIDTH),
+    "heads": (1, MAX_HEADS),
+}
+ENCODER_LIMITS: Limits = {"vector_size": (1, MAX_VECTOR_SIZE), "size": (1, MAX_ENCODING_SIZE)}
+
+
+def describe_reranker(reranker: Reranker) -> dict[str, Any]:
+    """The configuration of a reranker, which ``check_config`` accepts."""
+    ensemble = reranker.ensemble
+    config: dict[str, Any] = {
+        "schema": SCHEMA,
+        "features": list(reranker.features),
+        "base": weights_to_dict(reranker.base),
+        "members": ensemble.members,
+        "hidden_units": ensemble.hidden_units,
+        "models": dict(reranker.models),
+        "tuned_on": list(reranker.tuned_on),
+        "held_out": dict(reranker.held_out),
+    }
+    if not isinstance(ensemble, Ensemble):
+        config[TRANSFORMER] = {name: getattr(ensemble.sizes, name) for name in TRANSFORMER_LIMITS}
+    if reranker.encoder is not None:
+        vector_size, size = reranker.encoder.projection.shape
+        config[ENCODER] = {"model": reranker.encoder.model, "vector_size": vector_size, "size": size}
+    return config
+
+
+def check_config(config: Config) -> None:
+    """Check types and sizes; features and weights are checked where they are built.
+
+    Raises:
+        ConfigError: a key is missing or unknown, or a value is not one of those permitted.
+    """
+    if config.get("schema") != SCHEMA:
+        found = shorten(repr(config.get("schema")), MAX_QUOTED_CHARS)
+        raise ConfigError(f"'schema' is {found}; expected {SCHEMA}, or a newer version of this program")
+    _check_keys(config, KEYS, (TRANSFORMER, ENCODER))
+    _check_integers(config, PERCEPTRON_LIMITS)
+    for key in ("features", "tuned_on"):
+        if not isinstance(config[key], list) or not all(isinstance(value, str) for value in config[key]):
+            raise ConfigError(f"{key!r} is not a list of strings")
+    if not 1 <= len(config["features"]) <= MAX_FEATURES:
+        raise ConfigError(f"{len(config['features']):,} features; expected 1 to {MAX_FEATURES}")
+    for key in ("base", "models", "held_out", TRANSFORMER, ENCODER):
+        if not isinstance(config.get(key, {}), dict):
+            raise ConfigError(f"{key!r} is not an object")
+    if not all(isinstance(digest, str) for digest in config["models"].values()):
+        raise ConfigError("'models' is not an object of SHA-256 hashes by the name of the model")
+    for value in config["held_out"].values():
+        if type(value) not in (int, float) or not abs(value) <= MAX_NUMBER:
+            raise ConfigError("'held_out' is not an object of finite numbers by name")
+    _check_encoder(config)
+    _check_transformer(config)
+    n_parameters = sum(math.prod(shape) for shape in parameter_shapes(config).values())
+    if n_parameters > MAX_PARAMETERS:
+        raise ConfigError(f"{n_parameters:,} parameters; expected at most {MAX_PARAMETERS:,}")
+
+
+def transformer_sizes(config: Config) -> TransformerSizes | None:
+    """Sizes of the transformers that a configuration describes; None if it describes other networks.
+
+    Raises:
+        ConfigError: a size is not one of those permitted.
+    """
+    if TRANSFORMER not in config:
+        return None
+    sizes = config[TRANSFORMER]
+    return TransformerSizes(
+        len(config["features"]),
+        encoding_size(config),
+        sizes["layers"],
+        sizes["width"],
+        sizes["heads"],
+        config["hidden_units"],
+    )
+
+
+def encoding_size(config: Config) -> int:
+    """Length of the encoding of the words; 0 without one."""
+    size: int = config[ENCODER]["size"] if ENCODER in config else 0
+    return size
+
+
+def parameter_shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """Shape of each tensor that a checked configuration describes, by name; linear ones have two tensors."""
+    members, features, units = config["members"], len(config["features"]), config["hidden_units"]
+    shapes: dict[str, tuple[int, ...]] = {"scales": (features,)}
+    if ENCODER in config:
+        shapes["projection"] = (config[ENCODER]["vector_size"], config[ENCODER]["size"])
+    if (sizes := transformer_sizes(config)) is not None:
+        return shapes | sizes.parameter_shapes(members)
+    inputs = features + encoding_size(config)
+    shapes["linear"] = (members, inputs)
+    if units:
+        shapes |= {"hidden": (members, inputs, units), "bias": (members, units), "output": (members, units)}
+    return shapes
+
+
+def _check_encoder(config: Config) -> None:
+    """Check the part of a configuration that only networks with an encoding of the words have."""
+    if ENCODER in config:
+        _check_keys(config[ENCODER], ("model", *ENCODER_LIMITS), (), f"{ENCODER}.")
+        _check_integers(config[ENCODER], ENCODER_LIMITS, f"{ENCODER}.")
+        if not isinstance(config[ENCODER]["model"], str):
+            raise ConfigError(f"'{ENCODER}.model' is not a string")
+
+
+def _check_transformer(config: Config) -> None:
+    """Check the part of a configuration that only transformers have."""
+    if TRANSFORMER in config:
+        _check_keys(config[TRANSFORMER], tuple(TRANSFORMER_LIMITS), (), f"{TRANSFORMER}.")
+        _check_integers(config[TRANSFORMER], TRANSFORMER_LIMITS, f"{TRANSFORMER}.")
+        _check_integers(config, {"hidden_units": (1, MAX_UNITS)})
+
+
+def _check_keys(
+    config: Config, required: tuple[str, ...], optional: tuple[str, ...], place: str = ""
+) -> None:
+    for key in required:
+        if key not in config:
+            raise ConfigError(f"'{place}{key}' is missing")
+    known = (*required, *optional)
+    for key in config:
+        if key not in known:
+            raise ConfigError(
+                f"unknown key {quote(place + key)}; expected {', '.join(known)}{did_you_mean(key, known)}"
+            )
+
+
+def _check_integers(config: Config, limits: Limits, place: str = "") -> None:
+    for key, (least, most) in limits.items():
+        if type(config[key]) is not int or not least <= config[key] <= most:
+            found = shorten(repr(config[key]), MAX_QUOTED_CHARS)
+            raise ConfigError(f"'{place}{key}' is {found}; expected an integer from {least} to {most:,}")
+
+
+RERANKER_CONFIG_FILE, PARAMETERS_FILE = "config.json", "parameters.safetensors"
+RERANKER_FILES = (RERANKER_CONFIG_FILE, PARAMETERS_FILE)
+FLOAT_BYTES = 8
+
+Tensors = Mapping[str, np.ndarray]
+
+
+def write_reranker(reranker: Reranker, folder: Path) -> None:
+    """Write the two files of a reranker into a folder, which is made if need be.
+
+    Args:
+        folder: ``reranker/NAME`` of a bundle; the name of the reranker is that of its folder.
+
+    Raises:
+        ConfigError: the configuration would be too large to be read.
+    """
+    text = json.dumps(describe_reranker(reranker), indent=2, ensure_ascii=False) + "\n"
+    if len(text.encode()) > MAX_JSON_BYTES:
+        raise ConfigError(
+            f"the configuration of reranker {quote(reranker.name)} has {len(text.encode()):,} bytes; "
+            f"expected at most {MAX_JSON_BYTES:,}: shorten tuned_on"
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / PARAMETERS_FILE).write_bytes(
+        save(
+            {
+                name: np.ascontiguousarray(values, dtype=np.float64)
+                for name, values in _collect_tensors(reranker).items()
+            }
+        )
+    )
+    (folder / RERANKER_CONFIG_FILE).write_text(text, encoding="utf-8")
+
+
+def read_reranker(folder: Folder, name: str) -> Reranker:
+    """Read a reranker.
+
+    Args:
+        folder: the folder of its two files.
+        name: name of the reranker.
+
+    Raises:
+        BundleError: a file cannot be read, a value is not one of those permitted, or the two files do not fit
+            together.
+    """
+    place = folder.path / RERANKER_CONFIG_FILE
+    config = folder.read_json(RERANKER_CONFIG_FILE)
+    try:
+        check_config(config)
+        base = parse_weights(config["base"])
+    except ConfigError as error:
+        raise BundleError(f"{place}: {shorten(str(error), 5 * MAX_QUOTED_CHARS)}") from None
+    tensors = _read_parameters(folder, config)
+    try:
+        encoder = WordEncoder(config[ENCODER]["model"], tensors["projection"]) if ENCODER in config else None
+        return Reranker(
+            name,
+            tuple(config["features"]),
+            tensors["scales"],
+            base,
+            _build_ensemble(config, tensors),
+            config["models"],
+            tuple(config["tuned_on"]),
+            config["held_out"],
+            encoder,
+        )
+    except ConfigError as error:
+        raise BundleError(f"{folder.path}: {shorten(str(error), 5 * MAX_QUOTED_CHARS)}") from None
+
+
+def _collect_tensors(reranker: Reranker) -> Tensors:
+    """The tensors of a reranker by name; their shapes are those of ``parameter_shapes``."""
+    tensors = {"scales": reranker.scales}
+    ensemble, encoder = reranker.ensemble, reranker.encoder
+    if encoder is not None:
+        tensors["projection"] = encoder.projection
+    if isinstance(ensemble, TransformerEnsemble):
+        return {**tensors, **ensemble.parameters}
+    tensors["linear"] = ensemble.linear
+    if not ensemble.is_linear:
+        tensors |= {"hidden": ensemble.hidden, "bias": ensemble.bias, "output": ensemble.output}
+    return tensors
+
+
+def _build_ensemble(config: Config, tensors: Tensors) -> Ensemble | TransformerEnsemble:
+    if (sizes := transformer_sizes(config)) is not None:
+        names = sizes.parameter_shapes(config["members"])
+        return TransformerEnsemble(sizes, {name: tensors[name] for name in names})
+    members, inputs = tensors["linear"].shape
+    none = np.zeros((members, 0))
+    return Ensemble(
+        tensors["linear"],
+        tensors.get("hidden", np.zeros((members, inputs, 0))),
+        tensors.get("bias", none),
+        tensors.get("output", none),
+        encoding_size(config),
+    )
+
+
+def _read_parameters(folder: Folder, config: Config) -> dict[str, np.ndarray]:
+    """Read the tensors after comparing their types and shapes with those of the configuration."""
+    shapes = parameter_shapes(config)
+    path = folder.path / PARAMETERS_FILE
+    with folder.open(PARAMETERS_FILE) as stream:
+        found = read_tensor_header(stream)
+        for name in sorted({*shapes, *found}):
+            _check_tensor(f"{path}: {name[:MAX_QUOTED_CHARS]!a}", found.get(name), shapes.get(name))
+        n_bytes = sum(math.prod(shape) for shape in shapes.values()) * FLOAT_BYTES
+        try:
+            tensors: dict[str, np.ndarray] = load(stream.read(8 + MAX_HEADER_BYTES + n_bytes))
+        except (ValueError, SafetensorError):
+            raise BundleError(f"{path}: cannot be read as a safetensors file") from None
+    for name, values in tensors.items():
+        if not np.isfinite(values).all():
+            raise BundleError(f"{path}: {name} has values that are not finite")
+    return tensors
+
+
+def _check_tensor(place: str, found: TensorInfo | None, shape: tuple[int, ...] | None) -> None:
+    if shape is None:
+        raise BundleError(f"{place} is not a parameter of the reranker that {RERANKER_CONFIG_FILE} describes")
+    if found is None:
+        raise BundleError(
+            f"{place} is missing; {RERANKER_CONFIG_FILE} needs it, of shape {format_shape(shape)}"
+        )
+    if found != TensorInfo("F64", shape):
+        raise BundleError(
+            f"{place} has the type {found.dtype} and the shape {format_shape(found.shape)}; "
+            f"{RERANKER_CONFIG_FILE} needs F64 and {format_shape(shape)}"
+        )

@@ -22,15 +22,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from rescorer.lm.mixture import mix_scores
-from rescorer.runtime.profiling import Phase, phase
-from rescorer.score_combination import MIXTURE
+from rescorer.models.language_model import mix_scores
+from rescorer.runtime import Phase, phase
+from rescorer.scoring.combination import MIXTURE
 from rescorer.scoring.components import Asked, Component, EdgeScoresByModel, PreparedList, find_by_name
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import TextScore
 
 if TYPE_CHECKING:
-    from rescorer.word_encoder import WordEncoder
+    from rescorer.reranking.networks import WordEncoder
 
 WORD_UNITS = "words"
 """The units of models that read whole words."""

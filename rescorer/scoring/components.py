@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
-from rescorer.bundle import Bundle
-from rescorer.lm.base import EdgeScores
-from rescorer.lm.mixture import mix_scores
-from rescorer.options import RescoreOptions
-from rescorer.preparation.previous import SpokenWords
-from rescorer.score_combination import EMPTY, MIXTURE, OOV, WORDS
+from rescorer.models.bundle import Bundle
+from rescorer.models.language_model import EdgeScores, mix_scores
+from rescorer.scoring.combination import EMPTY, MIXTURE, OOV, WORDS
+from rescorer.scoring.list_checks import SpokenWords
+from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import Words
 from rescorer.types import DecisionRule, NBestList, Weights
 
 if TYPE_CHECKING:
+    from rescorer.reranking.networks import WordEncoder
     from rescorer.scoring.batch import Batch, ScoredPart, ScoreRequest
-    from rescorer.word_encoder import WordEncoder
 
 Columns = dict[str, np.ndarray]
 """Numbers of the hypotheses of a list by name, (H,) float64 each."""

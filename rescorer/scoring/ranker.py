@@ -13,17 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from rescorer.bundle import Bundle, check_weights
-from rescorer.decision.confidence import estimate_confidence
-from rescorer.decision.rules import apply_rule
 from rescorer.errors import ConfigError, did_you_mean, quote
-from rescorer.options import RescoreOptions, Weighting
-from rescorer.preparation.list_checks import check_lengths, check_list, find_wrong_hypothesis
-from rescorer.preparation.previous import SpokenWords, join_history, normalise_previous
-from rescorer.ranking import Ranking, find_empty, ranking
-from rescorer.runtime.profiling import Phase, phase
-from rescorer.score_combination import totals
+from rescorer.models.bundle import Bundle, check_weights
+from rescorer.runtime import Phase, phase
 from rescorer.scoring.batch import ScoredPart
+from rescorer.scoring.combination import totals
 from rescorer.scoring.components import (
     BoundOptions,
     Columns,
@@ -33,6 +27,17 @@ from rescorer.scoring.components import (
     reserved_names,
     weighted_columns,
 )
+from rescorer.scoring.decision import apply_rule, estimate_confidence
+from rescorer.scoring.list_checks import (
+    SpokenWords,
+    check_lengths,
+    check_list,
+    find_wrong_hypothesis,
+    join_history,
+    normalise_previous,
+)
+from rescorer.scoring.options import RescoreOptions, Weighting
+from rescorer.scoring.ranking import Ranking, find_empty, ranking
 from rescorer.trie import Words
 from rescorer.types import Calibration, NBestList, Weights, WordConfidence
 

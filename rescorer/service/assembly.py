@@ -1,35 +1,203 @@
-"""Create the parts of a server from its settings."""
+"""Create the parts of a server from its settings, and the gRPC server that every call enters.
+
+Create the gRPC server, and what every call passes before its method: slow clients, authentication, limits
+and errors.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import os
 import socket
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import grpc
 import structlog
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import Gauge
 
-from rescorer.errors import BundleError, ConfigError
-from rescorer.runtime.cpu_count import count_cpus
-from rescorer.service.api.shadow import Shadow
-from rescorer.service.engine.batcher import Batcher
-from rescorer.service.engine.quota import Quota
-from rescorer.service.limits.call_memory import CallMemory
-from rescorer.service.limits.stream_slots import StreamSlots
-from rescorer.service.models.discovery import find_versions, select_versions
-from rescorer.service.models.repository import ModelRepository
-from rescorer.service.observability.metrics import Metrics
-from rescorer.service.observability.tracing import Tracing
-from rescorer.service.observability.tracing import create_tracing as create_otlp_tracing
+from rescorer.errors import BundleError, ConfigError, FormatError
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.runtime import count_cpus
+from rescorer.service.api.calls import Authenticator, AuthInterceptor, Drain, ErrorInterceptor, Telemetry
+from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE
+from rescorer.service.api.rescoring import Shadow
+from rescorer.service.engine.admission import Quota
+from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, SlowClientInterceptor, StreamSlots
+from rescorer.service.engine.engine import Batcher, ScoringEngine
+from rescorer.service.logs import Tracing
+from rescorer.service.logs import create_tracing as create_otlp_tracing
+from rescorer.service.metrics import READ_TIMEOUT_S, Metrics, resident_bytes
+from rescorer.service.models import ModelRepository, find_versions, select_versions
+from rescorer.service.net import Role, connection_options, create_grpc_server
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
-from rescorer.service.workers.worker import MachineSettings, ProcessWorker, Worker
-from rescorer.service.workers.worker_group import WorkerGroup
+from rescorer.service.workers.worker import MachineSettings, ProcessWorker, Worker, WorkerGroup
+from rescorer.sounds import load_pronouncer
 
 if TYPE_CHECKING:
-    from rescorer.service.workers.model_host import LoadScorer
+    from rescorer.service.workers.host import LoadScorer
+
+
+log = structlog.get_logger()
+
+
+def read_sounds(path: Path) -> None:
+    """Read a dictionary, and learn the rules for words that it lacks; rankers then find it in memory.
+
+    Raises:
+        ConfigError: the file is not a dictionary.
+    """
+    began = time.perf_counter()
+    try:
+        load_pronouncer(path).learn_letters()
+    except FormatError as error:
+        raise ConfigError(f"dictionary {error}") from None
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    load_ms = round((time.perf_counter() - began) * 1e3)
+    log.info("dictionary read", file=str(path), sha256=digest, load_ms=load_ms)
+
+
+class Gauges:
+    """Read the state of a server into its gauges; must be created in the server's event loop.
+
+    Args:
+        streams: the places of open streams.
+    """
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        pool: WorkerPool,
+        engine: ScoringEngine,
+        streams: StreamSlots,
+        memory: CallMemory,
+        models: ModelRepository,
+    ) -> None:
+        self._metrics = metrics
+        self._pool, self._engine = pool, engine
+        self._streams, self._memory, self._models = streams, memory, models
+        self._loop = asyncio.get_running_loop()
+        self._labels_set: dict[Gauge, set[tuple[str, ...]]] = {}
+
+    def read(self) -> None:
+        """Set all gauges; called from any thread but the event loop's, which owns the state."""
+        asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_TIMEOUT_S)
+
+    async def _read(self) -> None:
+        metrics, workers = self._metrics, list(enumerate(self._pool.workers))
+        admission = self._engine.admission
+        metrics.queue_pieces.set(self._engine.batcher.n_waiting)
+        metrics.in_flight_lists.set(admission.lists.held)
+        metrics.in_flight_tokens.set(admission.tokens.held)
+        metrics.streams.set(self._streams.held)
+        metrics.workers_alive.set(self._pool.n_alive)
+        metrics.in_flight_bytes.set(self._memory.quota.held)
+        metrics.unread_bytes.set(self._memory.unread_bytes)
+        metrics.models_refused.set(len(self._models.refused))
+        metrics.versions_missing.set(len(self._models.missing))
+        self._set_labelled(
+            metrics.model_bytes, {(version.label,): version.memory_bytes for version in self._models.versions}
+        )
+        self._set_labelled(
+            metrics.worker_bytes,
+            {(str(i),): sum(map(resident_bytes, worker.pids)) for i, worker in workers if worker.pids},
+        )
+        self._set_labelled(
+            metrics.device_bytes,
+            {(str(i), kind): size for i, worker in workers for kind, size in worker.device_bytes.items()},
+        )
+
+    def _set_labelled(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
+        """Set a gauge's values by labels, and remove the labels that no longer exist."""
+        for labels in self._labels_set.get(gauge, set()) - values.keys():
+            gauge.remove(*labels)
+        for labels, value in values.items():
+            gauge.labels(*labels).set(value)
+        self._labels_set[gauge] = set(values)
+
+
+SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
+ROLES: Mapping[str, Role] = MappingProxyType(
+    {
+        SERVICE: "score",
+        MODEL_SERVICE: "score",
+        reflection.SERVICE_NAME: "score",
+        ADMIN_SERVICE: "admin",
+    }
+)
+"""The role that callers of each service need. The health service is open to all, because probes have no
+identity."""
+OWN_SERVICES = (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)
+"""Services whose errors we turn into statuses; health and reflection create their own statuses."""
+
+MAX_ARRIVING_BYTES = 256 * 1024 * 1024
+"""Bound on the memory of requests that are still arriving, those of streams aside."""
+MIN_ARRIVING = 8
+"""Number of requests that may arrive at the same time, however large they may be."""
+
+
+def create_listener(
+    settings: ServiceSettings,
+    authenticator: Authenticator,
+    telemetry: Telemetry,
+    drain: Drain,
+    memory: CallMemory,
+) -> grpc.aio.Server:
+    """Create the gRPC server with its interceptors and limits, without services and ports."""
+    return create_grpc_server(
+        create_interceptors(settings, authenticator, telemetry, drain, memory),
+        settings.max_calls_per_connection,
+        [
+            ("grpc.max_receive_message_length", settings.max_message_bytes),
+            # Otherwise two servers would share a port without any error.
+            ("grpc.so_reuseport", int(settings.front_ends > 1)),
+            *connection_options(
+                settings.max_connection_age_s,
+                settings.max_connection_age_grace_s,
+                settings.max_idle_connection_s,
+                settings.max_handshake_s,
+            ),
+        ],
+    )
+
+
+def create_interceptors(
+    settings: ServiceSettings,
+    authenticator: Authenticator,
+    telemetry: Telemetry,
+    drain: Drain,
+    memory: CallMemory,
+) -> list[grpc.aio.ServerInterceptor]:
+    """Create the interceptors of a server, in the order in which calls pass them."""
+    pacer = RefusalPacer()
+    return [
+        SlowClientInterceptor(
+            settings.max_wait_s,
+            settings.max_idle_s,
+            max(MIN_ARRIVING, MAX_ARRIVING_BYTES // settings.max_message_bytes),
+            [reflection.SERVICE_NAME],
+        ),
+        AuthInterceptor(authenticator, ROLES, telemetry),
+        *(
+            ErrorInterceptor(
+                service,
+                drain,
+                telemetry,
+                memory,
+                pacer,
+                settings.max_response_bytes if service == SERVICE else 0,
+            )
+            for service in OWN_SERVICES
+        ),
+    ]
+
 
 NICENESS = 5
 """Niceness of workers that use all cores. At niceness 0 the front end waits for the processor: refusals took
@@ -37,8 +205,6 @@ NICENESS = 5
 SHADOW_NICENESS = 15
 """Niceness of the shadow's worker, which leaves it a tenth of a contended core; with less the shadow would
 not load in time and would be restarted."""
-
-log = structlog.get_logger()
 
 
 def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[Worker]:
@@ -51,8 +217,8 @@ def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[W
         create = partial(create_process_worker, settings, niceness_of(settings))
         return [WorkerGroup(create) for _ in range(settings.workers)]
     # Only this branch needs KenLM and torch in the server's own process.
-    from rescorer.service.workers.thread_worker import ThreadWorker
-    from rescorer.trie_scorer import TrieScorer
+    from rescorer.pipeline import TrieScorer
+    from rescorer.service.workers.host import ThreadWorker
 
     load = partial(
         load or TrieScorer.load, dtype=settings.dtype, context_cache_bytes=settings.context_cache_bytes

@@ -4,54 +4,189 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
+import signal
+import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
 
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
+from prometheus_client import Gauge
 
-from rescorer.bundle import newest_version, read_manifest
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, ScoringError
+from rescorer.models.bundle import newest_version, read_manifest
 from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
-from rescorer.service.api.auth import Authenticator
-from rescorer.service.api.call_telemetry import Telemetry
-from rescorer.service.api.drain import Drain
-from rescorer.service.api.health import Health
-from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, AdminService, ModelService
-from rescorer.service.api.reload import Reloader
-from rescorer.service.api.rescorer_service import RescorerService
+from rescorer.runtime import keep_freed_memory, share_freed_memory
+from rescorer.service.api.calls import Authenticator, Drain, Telemetry
+from rescorer.service.api.management import (
+    ADMIN_SERVICE,
+    MODEL_SERVICE,
+    NOT_SERVING,
+    SERVING,
+    AdminService,
+    Health,
+    ModelService,
+    Reloader,
+)
+from rescorer.service.api.rescoring import RescorerService
 from rescorer.service.assembly import (
+    SERVICE,
+    Gauges,
     create_call_memory,
+    create_listener,
     create_pool,
     create_repository,
     create_shadow,
     create_tracing,
     create_watches,
     create_workers,
+    read_sounds,
 )
-from rescorer.service.engine.scoring_engine import ScoringEngine
-from rescorer.service.gauges import Gauges
-from rescorer.service.interception import SERVICE, create_listener
-from rescorer.service.models.versions import Changes
-from rescorer.service.net.addresses import check_free
-from rescorer.service.net.grpc_listener import watch_listening
-from rescorer.service.net.port_file import remove_port, write_port
-from rescorer.service.net.tls import Certificates
-from rescorer.service.observability.endpoint import MetricsEndpoint
-from rescorer.service.observability.metrics import Metrics
-from rescorer.service.observability.tracing import Tracing
-from rescorer.service.serving_state import ServingState
-from rescorer.service.settings import ServiceSettings
-from rescorer.service.sounds import read_sounds
+from rescorer.service.engine.engine import ScoringEngine
+from rescorer.service.logs import Tracing, log_to_stderr, protect_stderr
+from rescorer.service.metrics import Metrics, MetricsEndpoint
+from rescorer.service.models import Changes, ModelRepository
+from rescorer.service.net import Certificates, check_free, remove_port, watch_listening, write_port
+from rescorer.service.settings import ServiceSettings, unknown_variables
+from rescorer.service.workers.pool import WorkerPool
 from rescorer.service.workers.worker import Worker
 
 if TYPE_CHECKING:
-    from rescorer.service.workers.model_host import LoadScorer
+    from rescorer.service.workers.host import LoadScorer
+
+
+EXIT_S = 4.0
+"""Time that a stopping server may take beyond the grace time. The service managers in deploy/ allow 5 s."""
+
+
+def end_process_within(seconds: float) -> None:
+    """End this process with exit code 0 if it still runs after this time, even if its threads are busy.
+
+    Python itself waits at its exit for the threads of executors, one of which may score or convert a long
+    list.
+    """
+    timer = threading.Timer(seconds, os._exit, (0,))
+    timer.daemon = True
+    timer.start()
+
+
+@contextmanager
+def answer_signals(
+    stop_requested: asyncio.Event, reload: Callable[[], object], grace_s: float
+) -> Iterator[None]:
+    """Let SIGTERM and SIGINT request a stop and SIGHUP a reload while a block of a coroutine runs.
+
+    Afterwards the former handlers apply again, so that SIGHUP does not kill a server that has nearly ended.
+
+    Args:
+        grace_s: time for calls in progress; the process ends at most ``EXIT_S`` later.
+    """
+
+    def request_stop() -> None:
+        end_process_within(grace_s + EXIT_S)
+        stop_requested.set()
+
+    loop = asyncio.get_running_loop()
+    handlers = {signal.SIGTERM: request_stop, signal.SIGINT: request_stop, signal.SIGHUP: reload}
+    former = {number: signal.getsignal(number) for number in handlers}
+    for number, handler in handlers.items():
+        loop.add_signal_handler(number, handler)
+    try:
+        yield
+    finally:
+        for number in handlers:
+            loop.remove_signal_handler(number)
+            signal.signal(number, former[number])
+
+
+UPDATE_INTERVAL_S = 0.5
+
+log = structlog.get_logger()
+
+
+def explain_not_serving(
+    *, is_started: bool, is_stopping: bool, n_models: int, n_workers_alive: int, failure: str = ""
+) -> str:
+    """Explain why a server cannot answer requests; empty: it can.
+
+    Args:
+        is_started: whether the first models have been loaded.
+        n_models: number of models in service, including those that are missing on disk.
+        n_workers_alive: number of workers that can score.
+        failure: why scoring is no longer possible; empty: it is.
+    """
+    if failure:
+        return failure
+    if is_stopping:
+        return "the server is stopping"
+    if not is_started:
+        return "the models are being loaded"
+    if not n_models:
+        return "there is no model to serve"
+    return "" if n_workers_alive else "no worker is able to score"
+
+
+class ServingState:
+    """Report to health checks and in a metric whether the server can answer requests.
+
+    Args:
+        ready: set to 1 while health reports SERVING, otherwise to 0.
+    """
+
+    def __init__(self, health: Health, ready: Gauge, models: ModelRepository, pool: WorkerPool) -> None:
+        self._health, self._ready = health, ready
+        self._models, self._pool = models, pool
+        self._is_started = self._is_stopping = False
+        self._failure = ""
+        self._last_reason = ""
+        self._updating: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Report the current state from now on, until ``stop``."""
+        self._is_started = True
+        self.update()
+        self._updating = asyncio.create_task(self._keep_updating())
+
+    def stop(self) -> None:
+        """Report NOT_SERVING from now on."""
+        self._is_stopping = True
+        if self._updating is not None:
+            self._updating.cancel()
+        self.update()
+        self._health.begin_shutdown()
+
+    def fail(self, reason: str) -> None:
+        """Report that scoring is no longer possible."""
+        self._failure = reason
+        self.update()
+
+    def update(self) -> None:
+        reason = explain_not_serving(
+            is_started=self._is_started,
+            is_stopping=self._is_stopping,
+            n_models=self._models.n_serving,
+            n_workers_alive=self._pool.n_alive,
+            failure=self._failure,
+        )
+        self._ready.set(not reason)
+        self._health.missing_models = tuple(self._models.missing)
+        self._health.set(NOT_SERVING if reason else SERVING)
+        if self._is_started and reason != self._last_reason:
+            write = log.warning if reason and not self._is_stopping else log.info
+            write("health has changed", serving=not reason, reason=reason)
+        self._last_reason = reason
+
+    async def _keep_updating(self) -> None:
+        while True:
+            await asyncio.sleep(UPDATE_INTERVAL_S)
+            self.update()
+
 
 HEALTH_NAMES = ("", SERVICE)
 """Names that health checks may ask for: the server as a whole, and the service."""
@@ -68,8 +203,6 @@ GC_THRESHOLDS = (10_000, 5, 3)
 """Thresholds of Python's garbage collector. The default of 700 new objects corresponds to three lists, and a
 tenth of the time was spent on scanning waiting lists. A full collection runs every 150,000 objects: gRPC
 leaves 60 objects (20 KB) in reference cycles for each call that it aborts."""
-
-log = structlog.get_logger()
 
 
 class Server:
@@ -237,3 +370,50 @@ class Server:
         if not self.broken.done():
             self.broken.set_result(reason)
             self._serving_state.fail(reason)
+
+
+def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None = None) -> None:
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads settings and models.
+
+    Args:
+        read_again: see ``Server``.
+
+    Raises:
+        ScoringError: If the device is broken, or workers keep dying.
+        ConfigError: If the address, the port file or the device is not available.
+        BundleError: If the models cannot be loaded.
+    """
+    protect_stderr()
+    log_to_stderr(settings.log_format)
+    for variable, message in unknown_variables(type(settings)):
+        log.warning("unknown variable", variable=variable, message=message)
+    share_freed_memory()
+    if not settings.workers:
+        keep_freed_memory()  # this process scores, like a worker
+    asyncio.run(_serve(settings, read_again))
+
+
+async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None) -> None:
+    stop_requested = asyncio.Event()
+    server = Server(settings, read_again=read_again)
+    with answer_signals(stop_requested, server.reloader.request_reload, settings.grace_s):
+        await server.start()
+        await serve_until(stop_requested, server, server.load())
+
+
+async def serve_until(
+    stop_requested: asyncio.Event, server: Server, begin: Coroutine[Any, Any, None]
+) -> None:
+    """Start the server with ``begin`` and serve until a stop is requested; raises like ``serve``."""
+    stop, begun = asyncio.create_task(stop_requested.wait()), asyncio.create_task(begin)
+    try:
+        await asyncio.wait((stop, begun, server.broken), return_when=asyncio.FIRST_COMPLETED)
+        if begun.done():
+            begun.result()
+        await asyncio.wait((stop, server.broken), return_when=asyncio.FIRST_COMPLETED)
+        if server.broken.done():
+            raise ScoringError(server.broken.result())
+    finally:
+        for task in (stop, begun):
+            task.cancel()
+        await server.stop()

@@ -1,18 +1,186 @@
-"""The settings of the service: flat, typed, explained, and checked before anything starts."""
+"""The settings of the service: flat, typed, explained, and checked before anything starts.
+
+Collect settings from options, environment variables and a TOML file, in this order of precedence.
+
+The source of each value is kept for error messages. Misspelt environment variables are errors, because
+starting without an intended limit is worse than not starting. Variables that resemble no setting are only
+reported, because other programs may use them.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, field_validator
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+from rapidfuzz.distance import OSA
 
-from rescorer.lm import CONTEXT_CACHE_BYTES
+from rescorer.errors import BundleError, ConfigError, find_similar
+from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
+from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.protocol import MAX_MESSAGE_BYTES
-from rescorer.protocol.addresses import format_address
-from rescorer.service.config_sources import PREFIX
-from rescorer.service.observability.logs import LogFormat
+from rescorer.protocol.messages import format_address, is_loopback
+from rescorer.service import logs
+from rescorer.service.logs import LogFormat
+from rescorer.service.net import check_certificates, read_clients
+from rescorer.text import LANGUAGE_TAG
+
+PREFIX = "RESCORER_"
+CONFIG_VARIABLE = "RESCORER_CONFIG"
+"""Environment variable that names the settings file, unless an option does."""
+OTHER_VARIABLES = frozenset({CONFIG_VARIABLE, MAX_LINE_VARIABLE, "RESCORER_CACHE", "RESCORER_DATA"})
+"""Variables with our prefix that are not settings of the service: the last two are of other commands, and of
+tests."""
+SERVICE_LINK = re.compile(
+    r"\w+_(SERVICE_(HOST|PORT(_\w+)?)=.*|PORT(_\d+_\w+)?=(tcp|udp|sctp)://.*"
+    r"|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR)=.*)"
+)
+"""Variables that Kubernetes sets for each Service: for one called rescorer,
+RESCORER_PORT=tcp://10.0.0.1:80."""
+RENAMED = {"scorers": "workers", "scorer_timeout_s": "worker_timeout_s"}
+"""Settings by their former names, which are errors like misspelt ones."""
+OTHER_SERVERS = {
+    "listen": ("host", "port"),
+    "bind": ("host", "port"),
+    "address": ("host", "port"),
+    "addr": ("host", "port"),
+    "cert": ("tls_certificate",),
+    "key": ("tls_key",),
+}
+"""Settings by the names that other servers have for them."""
+LETTERS_PER_TYPO = 5
+"""Number of letters per tolerated typo when a name is compared with the known names; one typo is always
+tolerated."""
+
+
+class Given(NamedTuple):
+    """A value for a setting, and the source it comes from."""
+
+    value: Any
+    origin: str
+    """For example ``option --port``, ``environment RESCORER_PORT`` or ``file service.toml``."""
+
+
+def gather(
+    settings: type[BaseSettings], config: Path | str | None, options: Mapping[str, Any]
+) -> dict[str, list[Given]]:
+    """Collect the values of every source, by setting; the first value of a setting is the effective one.
+
+    Args:
+        options: values by setting, or by flag (``--prot``) if the flag is unknown; None counts as not given.
+
+    Raises:
+        ConfigError: If the settings file cannot be read.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    sources = [(name, Given(value, origin(name))) for name, value in given.items()]
+    for name, value, variable in variables(settings):
+        sources.append((name, Given(value, f"environment {variable}")))
+    path = config or os.environ.get(CONFIG_VARIABLE)
+    if path:
+        for name, value in read_file(settings, Path(path)).items():
+            sources.append((name, Given(value, f"file {path}")))
+    values: dict[str, list[Given]] = {}
+    for name, value_given in sources:
+        values.setdefault(name, []).append(value_given)
+    return values
+
+
+def effective(values: Mapping[str, list[Given]]) -> dict[str, Any]:
+    """Return the effective value of each setting."""
+    return {name: given[0].value for name, given in values.items()}
+
+
+def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
+    """Read a TOML file of settings; paths in it are relative to the working directory of the server.
+
+    Raises:
+        ConfigError: If the file cannot be read.
+    """
+    if not path.is_file():
+        raise ConfigError(f"{path}: no such settings file")
+    try:
+        return TomlConfigSettingsSource(settings, path)()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"{path}: cannot be read as TOML: {error}") from None
+
+
+def unknown_setting(name: str, known: list[str]) -> str:
+    """Return the error message for an unknown setting or flag, with its new name or the nearest known one."""
+    plain_name = name.removeprefix("--").replace("-", "_")
+    is_flag = name.startswith("--")
+    kind, spell = ("option", flag_of) if is_flag else ("setting", str)
+    if plain_name in RENAMED:
+        return f"no such {kind}; it is now called {spell(RENAMED[plain_name])!r}"
+    if plain_name in OTHER_SERVERS:
+        settings = " and ".join(repr(spell(setting)) for setting in OTHER_SERVERS[plain_name])
+        return f"no such {kind}; use {settings}"
+    # Without dashes, which would make all flags similar.
+    near = find_similar(plain_name, [*known, "config"] if is_flag else known)
+    return f"no such {kind}" + (f"; did you mean {spell(near)!r}?" if near else "")
+
+
+def origin(name: str) -> str:
+    return "command line" if name.startswith("--") else f"option {flag_of(name)}"
+
+
+def flag_of(name: str) -> str:
+    """Return the command-line option of a setting."""
+    return "--" + name.replace("_", "-")
+
+
+def variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
+    """Yield setting, value and variable for each variable that is a setting, a renamed or a misspelt one."""
+    for name, value in EnvSettingsSource(settings)().items():
+        if not is_service_link(variable := PREFIX + name.upper(), value):
+            yield name, value, variable
+    for name, value, variable in _unknown(settings):
+        if name in RENAMED or is_misspelt(name, settings.model_fields):
+            yield name, value, variable
+
+
+def unknown_variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str]]:
+    """Yield variables with our prefix that resemble no setting, such as RESCORER_IMAGE, with a message
+    each."""
+    for name, _, variable in _unknown(settings):
+        if name not in RENAMED and not is_misspelt(name, settings.model_fields):
+            yield variable, unknown_setting(name, list(settings.model_fields))
+
+
+def is_service_link(variable: str, value: str) -> bool:
+    return SERVICE_LINK.fullmatch(f"{variable}={value}") is not None
+
+
+def is_misspelt(name: str, known: Iterable[str]) -> bool:
+    """Whether a name is a known one with typos: letters added, left out, changed or exchanged."""
+    max_typos = max(1, len(name) // LETTERS_PER_TYPO)
+    return any(OSA.distance(name, known_name) <= max_typos for known_name in known)
+
+
+def _unknown(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
+    """Yield the same as ``variables`` for variables that match no setting; case is ignored, as by
+    pydantic."""
+    for key, value in os.environ.items():
+        variable = key.upper()
+        name = variable.removeprefix(PREFIX).lower()
+        known = name in settings.model_fields or variable in OTHER_VARIABLES
+        if variable.startswith(PREFIX) and not known and not is_service_link(variable, value):
+            yield name, value, variable
+
 
 BYTES_PER_TOKEN = 8
 """Assumed size of a request per word, scores included. The cost of a request is estimated from its size in
@@ -241,3 +409,207 @@ class ServiceSettings(BaseSettings):
     def max_calls_per_connection(self) -> int:
         """Calls that a connection may have open, including reset calls that are not cleaned up yet."""
         return self.max_client_lists + self.max_client_streams + OTHER_CALLS_PER_CONNECTION
+
+
+def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
+    """Yield a message for each contradiction."""
+    if (settings.bundle is None) == (settings.repository is None):
+        yield "bundle: expected either the bundle or the repository to serve" + (
+            ", not both" if settings.bundle else ""
+        )
+    if settings.models and settings.repository is None:
+        yield f"models: {', '.join(settings.models)} given, but there is no repository to choose from"
+    if settings.shadow and settings.repository is not None and not settings.models:
+        yield "shadow: expected models as well; the shadow is compared with the first one"
+    if settings.max_in_flight_lists < settings.max_lists:
+        yield (
+            f"max_in_flight_lists is {settings.max_in_flight_lists}, less than the {settings.max_lists} of "
+            "max_lists: a full request would never be accepted"
+        )
+    if settings.max_batch_tokens < 2 * settings.max_words + 1:
+        yield (
+            f"max_batch_tokens is {settings.max_batch_tokens}; expected at least "
+            f"{2 * settings.max_words + 1}, a hypothesis and a context of max_words"
+        )
+    if settings.max_in_flight_tokens * BYTES_PER_TOKEN < settings.max_message_bytes:
+        yield (
+            f"max_in_flight_tokens is {settings.max_in_flight_tokens}; expected at least "
+            f"{-(-settings.max_message_bytes // BYTES_PER_TOKEN)}, as many as max_message_bytes may hold"
+        )
+    full_call = settings.max_message_bytes + settings.max_response_bytes
+    for name in ("max_in_flight_bytes", "max_client_bytes"):
+        if (limit := getattr(settings, name)) < full_call:
+            yield (
+                f"{name} is {limit}; expected at least {full_call}, the sum of max_message_bytes and "
+                "max_response_bytes"
+            )
+    if settings.front_ends > 1:
+        yield from _front_end_contradictions(settings)
+    if settings.dtype == "int8" and settings.device != "cpu":
+        yield f"dtype is int8, which is for CPUs; expected bfloat16 or float32 on {settings.device}"
+    if not (is_loopback(settings.host) or settings.allow_insecure or settings.tls_certificate):
+        yield (
+            f"host is {settings.host!r}: the service would listen beyond this machine in plain text; "
+            "expected 127.0.0.1, ::1 or localhost, or tls_certificate, or allow_insecure"
+        )
+    if settings.port_file is not None and not settings.port_file.absolute().parent.is_dir():
+        yield f"port_file: {settings.port_file}: expected an existing folder to write it to"
+    if settings.language and not LANGUAGE_TAG.fullmatch(settings.language):
+        yield f"language: expected a tag such as tr or pt-BR, got {settings.language!r}"
+    if settings.dictionary is not None and not settings.dictionary.is_file():
+        yield f"dictionary: {settings.dictionary}: expected a file of words and their phones"
+    if settings.trace_endpoint is not None and not logs.is_installed():
+        yield "trace_endpoint: expected the packages of rescorer[tracing]; install them"
+    yield from _security_contradictions(settings)
+
+
+def _front_end_contradictions(settings: ServiceSettings) -> Iterator[str]:
+    several = f"front_ends is {settings.front_ends}"
+    if not sys.platform.startswith("linux"):
+        yield f"{several}; expected 1: only Linux distributes the connections of a port over processes"
+    if not settings.workers:
+        yield f"{several} and workers is 0: front ends cannot share a thread; expected 1 worker or more"
+    if settings.shadow:
+        yield f"{several}: each front end would have its own shadow; expected 1 together with a shadow"
+
+
+def _security_contradictions(settings: ServiceSettings) -> Iterator[str]:
+    if (settings.tls_certificate is None) != (settings.tls_key is None):
+        yield "tls_certificate and tls_key: expected both or neither"
+    elif settings.tls_certificate is not None and settings.tls_key is not None:
+        yield from _error_of(
+            check_certificates, settings.tls_certificate, settings.tls_key, settings.tls_client_ca
+        )
+    if settings.tls_client_ca is not None and settings.tls_certificate is None:
+        yield "tls_client_ca: expected tls_certificate as well; clients send certificates over TLS only"
+    if settings.access is not None:
+        yield from _error_of(_check_access, settings, settings.access)
+    elif settings.admin:
+        yield "admin: expected access as well, a file that says which clients have the role admin"
+
+
+def _check_access(settings: ServiceSettings, access: Path) -> None:
+    clients = read_clients(access)
+    if settings.tls_client_ca is None and any(client.certificates for client in clients):
+        raise ConfigError(f"clients file {access}: client certificates need tls_client_ca")
+    if settings.admin and not any("admin" in client.roles for client in clients):
+        raise ConfigError(
+            f"clients file {access}: no client has the role admin, which the setting admin needs"
+        )
+
+
+def _error_of(check: Callable[..., None], *arguments: Any) -> Iterator[str]:
+    """Yield the message of the ConfigError that ``check`` raises, if it raises one."""
+    try:
+        check(*arguments)
+    except ConfigError as error:
+        yield str(error)
+
+
+EXPECTED = {
+    "int": "an integer",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "bool": "true or false",
+    "path": "a path, as text",
+    "string": "text",
+    "tuple": "names, with commas between them or as an array",
+    "greater_than_equal": "{ge:g} or more",
+    "greater_than": "more than {gt:g}",
+    "less_than_equal": "{le:g} or less",
+    "literal_error": "{expected}",
+    "string_pattern_mismatch": "text that begins with http:// or https://",
+}
+"""Expected values, by prefix of pydantic's error type; the longest matching prefix is used."""
+
+
+def describe_expected(error: Mapping[str, Any]) -> str:
+    """Describe the expected value, using our own message if there is one and pydantic's otherwise."""
+    kinds = [kind for kind in EXPECTED if error["type"].startswith(kind)]
+    if not kinds:
+        return str(error["msg"])
+    return "expected " + EXPECTED[max(kinds, key=len)].format(**error.get("ctx", {}))
+
+
+def load_settings(config: Path | str | None = None, **arguments: Any) -> ServiceSettings:
+    """Load settings from arguments, the environment, a TOML file and defaults, in this order of precedence.
+
+    Args:
+        config: the TOML file; None: the one that RESCORER_CONFIG names, if any.
+        arguments: settings by name; None counts as not given.
+
+    Raises:
+        ConfigError: If settings are unknown, wrong or contradict each other; the message lists all of them.
+    """
+    return check_settings(gather(ServiceSettings, config, arguments))
+
+
+def check_settings(values: dict[str, list[Given]], check_machine: bool = False) -> ServiceSettings:
+    """Build settings from values by name, each list with the effective value first.
+
+    Args:
+        check_machine: also require the bundles and the device to be available on this machine. They are
+            always checked if something else is wrong, so that all errors are reported at once.
+
+    Raises:
+        ConfigError: see ``load_settings``.
+        BundleError: If bundles are missing and nothing else is wrong.
+    """
+    chosen = effective(values)
+    errors = []
+    try:
+        settings = ServiceSettings(**chosen)
+    except ValidationError as invalid:
+        for error in invalid.errors():
+            name, message = str(error["loc"][0]), f"{error['input']!r}; {describe_expected(error)}"
+            if error["type"] == "extra_forbidden":
+                message = unknown_setting(name, list(ServiceSettings.model_fields))
+            errors.append(f"{name} ({values[name][0].origin}): {message}")
+            chosen.pop(name, None)
+        settings = ServiceSettings(**chosen)
+    errors += find_contradictions(settings)
+    if errors or check_machine:
+        errors += missing_device(settings)
+        missing = list(missing_bundles(settings))
+        if errors:
+            raise ConfigError(format_errors("service settings", errors + missing))
+        if missing:
+            raise BundleError(format_errors("bundles", missing))
+    return settings
+
+
+def format_errors(subject: str, errors: Sequence[str]) -> str:
+    """Format a single error on the same line as the subject, several errors on one line each."""
+    return f"{subject}: {errors[0]}" if len(errors) == 1 else "\n  ".join([f"{subject}:", *errors])
+
+
+def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
+    """Yield what is missing in the folder of models; the bundles themselves are checked when they are
+    loaded."""
+    # Imported only if the settings are otherwise right, because it imports numpy, which is slow.
+    from rescorer.service.models import NO_BUNDLES, find_versions, select_versions
+
+    folder = settings.repository or settings.bundle
+    if folder is None:
+        return
+    try:
+        found, unreadable = find_versions(folder, single=settings.repository is None)
+    except BundleError as error:
+        yield str(error)
+        return
+    if not found:
+        yield from unreadable.values() or [f"{folder}: {NO_BUNDLES}"]
+    elif settings.repository is not None:
+        for model, versions in select_versions(found, settings.models).items():
+            if not versions:
+                yield unreadable.get(model.split("/")[0]) or f"{folder}: has no bundle {model}"
+
+
+def missing_device(settings: ServiceSettings) -> Iterator[str]:
+    """Yield an error if the device is not available; a separate process checks this, so that the server need
+    not import torch."""
+    if settings.device != "cpu":
+        command = [sys.executable, "-m", "rescorer.models.kernels", settings.device]
+        error = subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
+        if error:
+            yield error

@@ -1,18 +1,680 @@
 """Normalise text into canonical words, in the same way for n-best lists, references and training text.
 
+Settings of a normaliser, which a bundle stores as ``text.json``, and the named sets that they can use.
+
+``rules`` says which code reads the other settings. A file without it was written before there were second
+rules: it means the first rules and their defaults, so that a model goes on reading the same words.
+
+The first rules: what models of bundles read whose ``text.json`` does not name its rules.
+
+They are kept as they were, to the byte, because a model is right only for the words that it was trained on.
+For counting errors they are not right in every script: they remove all symbols, join words between which
+other scripts' punctuation stands, and take every comma between digits for a separator of thousands.
+
+The second rules: which tokens are equal, in every script.
+
+Two texts have equal words only by rules that have a name here; no other two words become equal, and no words
+are joined or lost.
+
+- **case**: ``Sea`` and ``sea``; ``I`` and ``i`` unless the language tells them apart.
+- **sentence marks**: Unicode's Terminal_Punctuation and a few others separate words, in every script, and are
+  removed: ``yes,no``, ``نعم،لا``. The dots of ``U.S.`` are removed without separating its letters. A comma or
+  point before or between digits is part of the number: ``3,5`` is not ``35``.
+- **quotes and brackets** separate words and are removed, except apostrophes within a word; a slash separates
+  two words, but not two numbers.
+- **hyphens** and dashes separate words and are removed, except the minus sign of a number.
+- **joining marks** such as ``_`` in ``we_did`` separate words.
+- **thousands**: separators that cannot be decimal marks are removed: ``1,234,567``.
+- **compatibility**: full-width forms, Arabic presentation forms and ligatures are the ordinary letters.
+- **invisible characters** (format characters, controls, variation selectors of emoji) are removed, for they
+  change the layout, not the word. Those that can change the word stay (Unicode Standard Annex 31, A1, A2 and
+  B): joiners next to a virama or within an emoji, the non-joiner between Arabic letters, tags of flags, and
+  signs that are visible. The zero-width space separates words, which is its purpose in Thai and Khmer.
+- **pronunciation variants**: ``to(2)`` is ``to``; **events** such as ``[NOISE]`` are no words.
+
+All other symbols are part of the word: ``c++``, ``5%``, ``€5``, tone letters, vowel signs, harakat.
+
+Tokens are untrusted input, and matching blocks the whole process: all patterns take linear time.
+
+Normalise text into canonical words, in the same way for n-best lists, references and training text.
+
 Every token is normalised independently of its neighbours, so results can be cached per token.
 """
 
 from __future__ import annotations
 
+import json
+import re
 import sys
-from collections.abc import Mapping
+import unicodedata
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
 from itertools import chain
 from math import ceil
+from types import MappingProxyType
+from typing import Any, Final, Literal, get_args
 
-from rescorer.text.first_rules import FirstRules
-from rescorer.text.second_rules import VARIANT, SecondRules
-from rescorer.text.settings import NormaliserSettings
+from rescorer.errors import ConfigError, did_you_mean, quote
+from rescorer.safe_input import check_patterns, compile_patterns, matches
+from rescorer.text.unicode_classes import DASHES, FORMAT_CHARACTERS, QUOTES_AND_BRACKETS, TERMINAL_PUNCTUATION
+from rescorer.text.units import find_clusters
+
+FIRST_DROP_PATTERNS = (
+    r"</?s>",  # sentence marks
+    r"<(sil|eps|noise|spoken_noise|unintelligible)>",
+    r"!(NULL|ENTER|EXIT|SENT_START|SENT_END)",  # HTK
+    r"\[(NOISE|SPEECH|COUGH|SMACK|UH|UM|LAUGHTER|BREATH|SILENCE|VOCALIZED-NOISE|INAUDIBLE)\]",
+    r"\+\+[A-Za-z_]+\+\+",  # Sphinx fillers
+    r"-pau-|sil",
+)
+"""Tokens that the first rules drop by default; among them are English fillers and the word "sil"."""
+EVENT_PATTERNS = (
+    r"</?s>",  # sentence marks
+    r"<(sil|silence|eps|noise|spoken_noise|unintelligible|laughter|laugh|breath|cough|music)>",
+    r"!(NULL|ENTER|EXIT|SENT_START|SENT_END|SIL)",  # HTK
+    r"\[(NOISE|SPEECH|COUGH|SMACK|LAUGHTER|BREATH|SILENCE|SIL|VOCALIZED-NOISE|INAUDIBLE|MUSIC)\]",
+    r"\+\+[A-Za-z_]+\+\+",  # Sphinx's noise words
+    r"-pau-",
+)
+"""Tokens of recognisers that stand for events, not for words, and are dropped by default, in any case."""
+FIRST_KEEP_PATTERNS = (r"%\w+", r"<\w+>", r"\[(oov|unk)\]")
+KEEP_PATTERNS = (r"%\w+", r"<[^<>\s]+>", r"\[(oov|unk)\]", "\u2047")
+"""Tokens that are words as they are; ``\u2047`` is how SentencePiece writes an unknown word."""
+
+FILLERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "english": (r"\[(UH|UM|ER|AH|HM|MM)\]", r"uhm?|uhh|umm?|erm?|ah|ahh|eh|hmm?|mmm?|mhm"),
+        # the words that NIST's English GLM files of the Hub-5 and RT evaluations map to %hesitation
+        "switchboard": (
+            r"%hesitation|\[hesitation\]",
+            r"uh|um|eh|mm|hm|ah|huh|ha|er|oof|hee|ach|eee|ew",
+        ),
+    }
+)
+"""Fillers of a language or corpus by name, as patterns of tokens; ``fillers`` of the settings names them."""
+
+LETTERS: Mapping[str, str] = MappingProxyType(
+    {
+        # Buckwalter, Arabic transliteration: punctuation outside this set is punctuation there too
+        "buckwalter": "'|>&<}{`~*$_",
+        # X-SAMPA (Wells 1995) uses every printable sign of ASCII
+        "x-sampa": "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~",
+    }
+)
+"""Signs that are letters in an alphabet, by its name; ``letters`` of the settings names one. These alphabets
+also tell upper case from lower case."""
+
+DOTLESS_LANGUAGES = frozenset({"tr", "az", "crh", "gag", "kaa"})
+"""Languages in which the lower case of I is ı and the upper case of i is İ."""
+LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,3}(-[A-Za-z0-9]{1,8})*")
+
+MAX_REPLACEMENT_CHARACTERS = 100
+"""Longest replacement of a word. A text of many such words must not grow beyond all bounds."""
+
+Rules = Literal[1, 2]
+SECOND_RULES_SETTINGS = ("compatibility", "language", "fillers", "letters", "decimal_mark")
+"""Settings that the first rules lack."""
+
+
+def _are_strings(values: Iterable[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, tuple) and _are_strings(value)
+
+
+_TYPES: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "rules": ("1 or 2", lambda value: type(value) is int),
+    "drop": ("a list of strings", _is_list),
+    "keep": ("a list of strings", _is_list),
+    "fillers": ("a list of strings", _is_list),
+    "variants": ("true or false", lambda value: isinstance(value, bool)),
+    "replace": (
+        "an object of strings",
+        lambda value: isinstance(value, dict) and _are_strings(value.values()),
+    ),
+}
+"""Types of the settings that are not strings."""
+_CHOICES: Mapping[str, tuple[Any, ...]] = MappingProxyType(
+    {
+        "rules": get_args(Rules),
+        "unicode_form": ("NFC", "NFKC"),
+        "compatibility": ("fold", "keep"),
+        "case": ("lower", "upper", "keep"),
+        "hyphens": ("split", "keep"),
+        "punctuation": ("strip", "keep"),
+        "decimal_mark": ("", ".", ","),
+        "letters": ("", *LETTERS),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class NormaliserSettings:
+    """Settings of ``Normaliser``, stored in a bundle as ``text.json``.
+
+    The steps are applied in the order of the fields.
+
+    Raises:
+        ConfigError: a regular expression is invalid, a value is not one of those permitted, or the first
+            rules are asked for a setting that they lack.
+    """
+
+    rules: Rules = 2
+    """2: ``second_rules``; 1: ``first_rules``, those of a file without this setting."""
+    language: str = ""
+    """Language of the text, such as ``tr`` or ``az-Latn``, a tag of BCP 47. It decides the case of I and ı,
+    which are two letters in Turkish. Empty: not known."""
+    unicode_form: Literal["NFC", "NFKC"] = "NFC"
+    """Unicode normalisation form."""
+    compatibility: Literal["fold", "keep"] = "fold"
+    """Whether full-width and half-width characters, Arabic presentation forms and ligatures become ordinary
+    letters; unlike with NFKC, ``m²`` and ``½`` stay as they are."""
+    drop: tuple[str, ...] = EVENT_PATTERNS
+    """Regular expressions of tokens that are removed; they must match the whole token. Module
+    ``patterns`` says which expressions are accepted."""
+    fillers: tuple[str, ...] = ()
+    """Names of sets of fillers that are removed too: ``english``, ``switchboard``."""
+    variants: bool = True
+    """Whether to remove pronunciation variant numbers: ``to(2)`` becomes ``to``."""
+    case: Literal["lower", "upper", "keep"] = "lower"
+    """Case of canonical words."""
+    keep: tuple[str, ...] = KEEP_PATTERNS
+    """Regular expressions of tokens that skip the steps for multiwords, hyphens and punctuation."""
+    letters: str = ""
+    """Name of an alphabet in which signs are letters: ``buckwalter`` or ``x-sampa``; its case is kept."""
+    multiwords: str = "_"
+    """Characters that join several words in one token, such as ``we_did``; empty: none."""
+    hyphens: Literal["split", "keep"] = "split"
+    """Whether to split hyphenated words."""
+    punctuation: Literal["strip", "keep"] = "strip"
+    """Whether to remove punctuation: sentence marks, quotes and brackets separate words and are removed. The
+    first rules also remove all symbols, and join what other scripts' marks separate."""
+    decimal_mark: str = ""
+    """``.`` or ``,``: the other one separates thousands, also in ``1,234``. Empty: not known, so that only
+    separators that cannot be decimal marks, as in ``1,234,567`` and ``1,234.5``, are removed."""
+    replace: Mapping[str, str] = field(default_factory=dict)
+    """Replacements of words, applied before and after splitting, such as ``{"uh-huh": "uh_huh"}``.
+
+    An empty value removes the word. Replacements are not processed further.
+    """
+
+    def __post_init__(self) -> None:
+        for name in ("drop", "keep"):
+            try:
+                check_patterns(getattr(self, name))
+            except ConfigError as error:
+                raise ConfigError(f"{name}: {error}") from None
+        for name, allowed in _CHOICES.items():
+            if getattr(self, name) not in allowed:
+                expected = ", ".join(str(value) if value != "" else "''" for value in allowed)
+                raise ConfigError(f"{name}: expected one of {expected}, got {getattr(self, name)!r}")
+        for name in self.fillers:
+            if name not in FILLERS:
+                known = ", ".join(FILLERS)
+                raise ConfigError(
+                    f"fillers: no set is named {quote(name)}; known: {known}{did_you_mean(name, FILLERS)}"
+                )
+        if self.language and not LANGUAGE_TAG.fullmatch(self.language):
+            raise ConfigError(f"language: expected a tag such as 'tr' or 'pt-BR', got {quote(self.language)}")
+        for word, replacement in self.replace.items():
+            if len(replacement) > MAX_REPLACEMENT_CHARACTERS:
+                raise ConfigError(
+                    f"replace: the replacement of {quote(word)} has {len(replacement):,} characters; "
+                    f"expected at most {MAX_REPLACEMENT_CHARACTERS}"
+                )
+        if self.rules == 1:
+            self._check_first_rules()
+
+    def _check_first_rules(self) -> None:
+        for setting in fields(self):
+            if setting.name in SECOND_RULES_SETTINGS and getattr(self, setting.name) != setting.default:
+                raise ConfigError(f'{setting.name}: needs the second rules; set "rules" to 2')
+
+    @classmethod
+    def first_rules(cls, **settings: Any) -> NormaliserSettings:
+        """Return settings of the first rules, with those rules' defaults for all that are not given."""
+        defaults: dict[str, Any] = {"rules": 1, "drop": FIRST_DROP_PATTERNS, "keep": FIRST_KEEP_PATTERNS}
+        return cls(**(defaults | settings))
+
+    @classmethod
+    def raw(cls) -> NormaliserSettings:
+        """Return settings that only split at white space, for normalised text such as the Penn Treebank.
+
+        They are of the first rules, as before there were others: models trained on raw text stay the same.
+        """
+        return cls.first_rules(
+            drop=(), variants=False, case="keep", keep=(), multiwords="", hyphens="keep", punctuation="keep"
+        )
+
+    @property
+    def has_dotless_i(self) -> bool:
+        """Whether I and i are not two cases of one letter in the language of the text."""
+        return self.language.lower().partition("-")[0] in DOTLESS_LANGUAGES
+
+    def describe(self) -> str:
+        """The rules in a few words, for what is counted by them: ``rules 2, language tr``."""
+        default = NormaliserSettings() if self.rules == 2 else NormaliserSettings.first_rules()
+        if self == NormaliserSettings.raw():
+            return "white space only"
+        parts = [f"rules {self.rules}"]
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if value == getattr(default, setting.name):
+                continue
+            if setting.name in ("drop", "keep", "replace"):
+                parts.append(f"{setting.name} of its own")
+            else:
+                shown = " ".join(value) if isinstance(value, tuple) else value
+                parts.append(f"{setting.name} {shown if shown != '' else 'none'}")
+        return ", ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The content of ``text.json``. Settings of the first rules are written as before there were others,
+        so that hashes and recorded runs stay the same."""
+        values = asdict(self)
+        if self.rules == 1:
+            values = {k: v for k, v in values.items() if k not in ("rules", *SECOND_RULES_SETTINGS)}
+        return values
+
+    def to_json(self) -> str:
+        """The text of ``text.json``."""
+        return json.dumps(self.to_dict(), indent=2, ensure_ascii=False)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> NormaliserSettings:
+        """Build settings from the content of ``text.json``.
+
+        Raises:
+            ConfigError: a setting is unknown or invalid.
+        """
+        known = {setting.name for setting in fields(cls)}
+        unknown = sorted(set(values) - known)
+        if unknown:
+            raise ConfigError(f"unknown normaliser settings {unknown}; known settings: {sorted(known)}")
+        arguments: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
+        }
+        for name, value in arguments.items():
+            expected, fits = _TYPES.get(name, ("a string", lambda value: isinstance(value, str)))
+            if not fits(value):
+                raise ConfigError(f"{name}: expected {expected}, got {ascii(value)[:100]}")
+        return cls(**arguments) if arguments.get("rules", 1) == 2 else cls.first_rules(**arguments)
+
+
+class FirstRules:
+    """The words of one token under the first rules."""
+
+    def __init__(self, settings: NormaliserSettings) -> None:
+        self.settings = settings
+        self._drop = compile_patterns(settings.drop)
+        self._keep = compile_patterns(settings.keep)
+        joiners = re.escape(settings.multiwords) + (r"\-‐‑–—" if settings.hyphens == "split" else "")
+        self._joiners = re.compile(f"[{joiners}]+") if joiners else None
+
+    def words_of(self, token: str) -> list[str]:
+        """Return the words of a token without white space; there may be none, or several."""
+        settings = self.settings
+        if len(token) <= MAX_COMPOSED_CHARACTERS:
+            token = unicodedata.normalize(settings.unicode_form, token)
+        token = INVISIBLE_TO_FIRST_RULES.sub("", token)
+        if settings.variants:
+            token = VARIANT.sub("", token)
+        strip = settings.punctuation == "strip"
+        # A token to drop, keep or replace may be followed by punctuation: "<sil>," and "Uh-huh."
+        forms = [token, token.strip(EDGE_PUNCTUATION)] if strip else [token]
+        if any(matches(self._drop, form) for form in forms):
+            return []
+        if settings.case != "keep":
+            forms = [form.lower() if settings.case == "lower" else form.upper() for form in forms]
+        unsplit = [form for form in forms if form in settings.replace or matches(self._keep, form)]
+        if unsplit:
+            parts = unsplit[:1]
+        else:
+            text = INNER_PUNCTUATION.sub(" ", THOUSANDS_SEPARATOR.sub("", forms[0])) if strip else forms[0]
+            text = self._joiners.sub(" ", text) if self._joiners else text
+            parts = [strip_punctuation(part) if strip else part for part in text.split()]
+        replaced = (settings.replace.get(part, part) for part in parts if part)
+        return [word for part in replaced for word in part.split()]
+
+
+# Tokens are untrusted input, and matching blocks the whole process. The patterns below therefore take time
+# that is linear in the length of the token.
+VARIANT = re.compile(r"(?<=.)\(\d+\)(?=\W*$)")
+INVISIBLE_TO_FIRST_RULES = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
+)
+"""Control and format characters, which are invisible but would make words differ."""
+EDGE_PUNCTUATION = '.,!?;:…"“”'
+INNER_PUNCTUATION = re.compile(r"(?<=[^\W_])(?:[/,;:!?…()\[\]\"“”]|\.{2,}(?!\.))+(?=[^\W_])")
+"""Punctuation between two words without a space: ``and/or``, ``wait...what``.
+
+A run of dots is only matched as a whole, because trying all ways to divide it takes exponential time.
+"""
+THOUSANDS_SEPARATOR = re.compile(r"(?<=\d),(?=\d)")
+MAX_COMPOSED_CHARACTERS = 1000
+"""Length of the longest token to which Unicode normalisation is applied.
+
+No word is longer, and the normalisation takes quadratic time in the number of combining marks.
+"""
+
+DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
+TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})
+
+
+def strip_punctuation(word: str) -> str:
+    """Remove punctuation and symbols except apostrophes, hyphens and decimal points inside the word.
+
+    A leading apostrophe is kept (``'tis``, ``'em``) unless the word also ends with one.
+    """
+    quoted = word.startswith("‘")
+    word = DECIMAL_POINT.sub("\0", word.translate(TYPOGRAPHIC_APOSTROPHES))
+    kept = "".join(c for c in word if c in "'-" or unicodedata.category(c)[0] not in "PS")
+    kept = kept.replace("\0", ".").strip("-")
+    if kept.endswith("'") and (quoted or kept.startswith("'")):
+        kept = kept.strip("'")
+    return kept if kept.strip("'-") else ""
+
+
+"""Length of the longest text to which Unicode normalisation is applied as a whole: it takes quadratic time in
+the number of combining marks. Longer tokens, which scripts without spaces have, are composed by cluster."""
+UNKNOWN_PIECE = "\u2047"
+"""``⁇``, SentencePiece's unknown word: a word of its own, although Unicode calls it a sentence mark."""
+
+# characters that no text has once its controls are removed, in place of marks that are part of a number
+_POINT, _COMMA, _MINUS = "\x00", "\x01", "\x02"
+_RESTORE: Final = str.maketrans({_POINT: ".", _COMMA: ",", _MINUS: "-"})
+
+OTHER_SENTENCE_MARKS = r"\u2025\u2026\u00a1\u00bf\u2e18\u055d"
+"""Sentence marks that Terminal_Punctuation lacks: ellipses, inverted Spanish marks, the Armenian comma."""
+_SENTENCE_MARKS = TERMINAL_PUNCTUATION.replace("\u2047-", "\u2048-") + OTHER_SENTENCE_MARKS
+"""All sentence marks except ``UNKNOWN_PIECE``."""
+_DOUBLE_QUOTES = r"\u0022\u00ab\u00bb\u201c-\u201f"
+_APOSTROPHES = "'\u2018\u2019\u02bc\u05f3\uff07"
+"""The Hebrew geresh, U+05F3, is among them: most texts write it as an apostrophe."""
+_CURRENCY = "$\u00a2-\u00a5\u20a0-\u20cf"
+EDGE_MARKS = "`\u00b4\u00b7\u0f0b"
+"""Removed at the edges of a word only: spacing accents used as quotes, the Greek semicolon, which within a
+Catalan word is a letter's part, and the Tibetan mark between syllables."""
+
+_ZERO_WIDTH_SPACE = "\u200b"
+_JOINERS = "\u200c\u200d"
+_VISIBLE_FORMAT = (
+    r"\u180e\u0600-\u0605\u06dd\u070f\u0890-\u0891\u08e2\U000110bd\U000110cd\U00013430-\U0001343f"
+)
+_FLAG_TAGS = r"\U000e0020-\U000e007f"
+INVISIBLE = re.compile(
+    rf"(?![{_JOINERS}{_ZERO_WIDTH_SPACE}{_VISIBLE_FORMAT}{_FLAG_TAGS}])"
+    rf"[\x00-\x1f\x7f-\x9f\ufe0e\ufe0f{FORMAT_CHARACTERS}]"
+)
+_JOINER_RUN = re.compile(f"[{_JOINERS}]+")
+_ARMENIAN_INTONATION = re.compile("[\u055b\u055c\u055e]")
+"""Marks of emphasis, exclamation and question, which stand within the word."""
+_GERSHAYIM = re.compile('(?<=[\u05d0-\u05ea])"(?=[\u05d0-\u05ea])')
+_GREEK_SEMICOLON = re.compile(
+    "\u0387|(?<=[\u0370-\u03ff\u1f00-\u1fff])\u00b7(?=[\u0370-\u03ff\u1f00-\u1fff])"
+)
+_SLASH = re.compile(r"(?<=[^\x00-\x40\x5b-\x60\x7b-\x7f\s\d])/(?=[^\x00-\x40\x5b-\x60\x7b-\x7f\s\d])")
+_NUMBER_MARK = re.compile(
+    rf"(?<=\d)[.,](?=\d)|(?<![^\s(\[{{\"'{_CURRENCY}+\-\u2012\u2013\u2212\u00b1~=<>/])[.,](?=\d)"
+)
+"""A point or comma within a number, or before its first digit."""
+_THOUSANDS = re.compile(
+    r"(?<![\d.,])\d{1,3}(?:"
+    r"(?:,\d{2,3})+,\d{3}(?:\.\d+)?|,\d{3}\.\d+"  # several commas, or commas and a point
+    r"|(?:\.\d{3})+\.\d{3}(?:,\d+)?|\.\d{3},\d+"  # several points, or points and a comma
+    r")(?![\d.,]?\d)"
+)
+MIN_THOUSANDS_CHARACTERS = 5
+"""Length of the shortest number with a separator of thousands, ``1,234``."""
+_KNOWN_THOUSANDS = {
+    decimal: re.compile(rf"(?<![\d.,])\d{{1,3}}(?:{mark}\d{{3}})+(?!\d|{mark}\d)")
+    for decimal, mark in ((".", ","), (",", r"\."))
+}
+"""Numbers with separators of thousands, by a known decimal mark."""
+_ARABIC_THOUSANDS = re.compile(r"(?<=\d)\u066c(?=\d)")
+_INITIALS = re.compile(r"(?<!\S)(?:[^\W\d_]\.){2,}(?!\S)")
+"""Letters that are each followed by a dot, as in ``U.S.`` and ``a.m.``."""
+_SIGN = re.compile(
+    rf"(?<![^\s=<>~{_CURRENCY}])[-\u2010-\u2013\u2212](?=[^\w\s\-\u2010-\u2015\u2212]{{0,2}}\d)"
+)
+"""The minus sign of a number, which many texts write as a hyphen or an en dash. It may stand behind a
+currency sign, and have one, or a decimal mark, before the first digit."""
+_CLOSING_QUOTES = {"'": "'\u2019", "\u2018": "'\u2019", "\u201a": "'\u2018\u2019"}
+"""The single quotes that end what each single quote begins."""
+VIRAMA = 9
+"""The combining class of viramas, which take the vowel from the consonant before them."""
+_DOTTED_I = re.compile("i\u0307")
+
+
+def _edges_of(marks: str) -> re.Pattern[str]:
+    """A pattern of runs of marks at the edges of a token; each run is tried once, which takes linear time."""
+    return re.compile(f"^(?:{marks})+|(?<!{marks})(?:{marks})+$")
+
+
+class SecondRules:
+    """The words of one token under the second rules.
+
+    >>> rules = SecondRules(NormaliserSettings())
+    >>> rules.words_of("Well-known,"), rules.words_of("3,5"), rules.words_of("C++")
+    (['well', 'known'], ['3,5'], ['c++'])
+    """
+
+    def __init__(self, settings: NormaliserSettings) -> None:
+        self.settings = settings
+        fillers = [pattern for name in settings.fillers for pattern in FILLERS[name]]
+        self._drop = compile_patterns([*settings.drop, *fillers])
+        self._keep = compile_patterns(settings.keep)
+        letters = LETTERS.get(settings.letters, "")
+        self._strips = settings.punctuation == "strip"
+        self._case = "keep" if letters else settings.case
+        spaced = f"(?![{re.escape(letters)}])" if letters else ""
+        # a dot is treated by itself, because of initials; an apostrophe, because of words such as don't
+        self._separators = re.compile(
+            rf"{spaced}(?![.'\u2018\u2019])[{_SENTENCE_MARKS}{QUOTES_AND_BRACKETS}]"
+        )
+        self._dot = re.compile(rf"{spaced}\.")
+        self._edges = _edges_of(rf"{spaced}[{_SENTENCE_MARKS}{_DOUBLE_QUOTES}]")
+        self._dash = re.compile(rf"{spaced}[{DASHES}]")
+        self._edge_marks = "".join(mark for mark in EDGE_MARKS if mark not in letters)
+        self._edge_dashes = _edges_of(rf"{spaced}[{DASHES}{EDGE_MARKS}]")
+        self._apostrophes = "" if "'" in letters else _APOSTROPHES
+        joiners = "".join(mark for mark in settings.multiwords if mark not in letters)
+        self._joiners = re.compile(f"[{re.escape(joiners)}]") if joiners else None
+        self._slash = None if "/" in letters else _SLASH
+        self._has_signs = "-" not in letters
+
+    def words_of(self, token: str) -> list[str]:
+        """Return the words of a token without white space; there may be none, or several."""
+        token = self._clean(token)
+        if _ZERO_WIDTH_SPACE in token or any(map(str.isspace, token)):
+            return [
+                word for part in token.replace(_ZERO_WIDTH_SPACE, " ").split() for word in self._split(part)
+            ]
+        return self._split(token)
+
+    def _clean(self, token: str) -> str:
+        """Compose and fold characters, and remove those that are invisible."""
+        if token.isascii():
+            return INVISIBLE.sub("", token)
+        token = self._compose(_GREEK_SEMICOLON.sub(";", token))  # a Catalan dot, once composed
+        if self.settings.compatibility == "fold":
+            token = "".join(map(fold_compatibility, token))
+        return self._compose(self._fold_joiners(INVISIBLE.sub("", self._compose(token))))
+
+    def _compose(self, text: str) -> str:
+        if text.isascii():
+            return text
+        form = self.settings.unicode_form
+        if len(text) <= MAX_COMPOSED_CHARACTERS:
+            return unicodedata.normalize(form, text)
+        # a text without spaces: no composition crosses the bounds of a cluster
+        return "".join(
+            cluster if len(cluster) > MAX_COMPOSED_CHARACTERS else unicodedata.normalize(form, cluster)
+            for cluster in find_clusters(text)
+        )
+
+    def _fold_joiners(self, token: str) -> str:
+        return _JOINER_RUN.sub(_keep_joiner, token) if "\u200c" in token or "\u200d" in token else token
+
+    def _split(self, token: str) -> list[str]:
+        settings = self.settings
+        if settings.variants:
+            token = VARIANT.sub("", token)
+        # a token to drop, keep or replace may stand next to punctuation: "<sil>," and "Uh-huh."
+        forms = [token, self._edges.sub("", token)] if self._strips else [token]
+        if (whole := self._whole_word(forms)) is not None:
+            return whole
+        text = self._separate(token) if self._strips else token
+        if settings.hyphens == "split" and not self._strips:
+            text = self._dash.sub(" ", text)
+        if self._joiners:
+            text = self._joiners.sub(" ", text)
+        words = []
+        for part in text.split():
+            stripped = self._strip(part.translate(_RESTORE)) if self._strips else part
+            if not stripped:
+                continue
+            whole = self._whole_word([stripped])
+            words += self._replaced(self._fold_case(stripped)) if whole is None else whole
+        return words
+
+    def _whole_word(self, forms: list[str]) -> list[str] | None:
+        """The words of a token to drop, to keep or to replace, in one of its forms; None for others."""
+        if any(matches(self._drop, form) for form in forms):
+            return []
+        for form in map(self._fold_case, forms):
+            if form and (form in self.settings.replace or matches(self._keep, form)):
+                return self._replaced(form)
+        return None
+
+    def _replaced(self, word: str) -> list[str]:
+        return self.settings.replace.get(word, word).split()
+
+    def _separate(self, token: str) -> str:
+        """Put spaces in place of the punctuation of a token; marks of numbers become placeholders."""
+        if self._apostrophes:
+            token = self._unquote(token)
+        if not token.isascii():
+            token = _GERSHAYIM.sub("\u05f4", _ARMENIAN_INTONATION.sub("", token))
+        token = _NUMBER_MARK.sub(lambda mark: _POINT if mark[0] == "." else _COMMA, token)
+        text = self._separators.sub(" ", token).replace(UNKNOWN_PIECE, f" {UNKNOWN_PIECE} ")
+        if self._has_signs:
+            text = _SIGN.sub(_MINUS, text)
+        if self.settings.hyphens == "split":
+            text = self._dash.sub(" ", text)
+        text = self._dot.sub(" ", _INITIALS.sub(lambda initials: initials[0].replace(".", ""), text))
+        return self._slash.sub(" ", text) if self._slash else text
+
+    def _strip(self, word: str) -> str:
+        """Remove what is not part of a word that stands between separators."""
+        word = self._strip_edges(word)
+        if len(word) < MIN_THOUSANDS_CHARACTERS:
+            return word
+        word = _THOUSANDS.sub(_remove_thousands, _ARABIC_THOUSANDS.sub("", word))
+        return (
+            _KNOWN_THOUSANDS[mark].sub(_remove_thousands, word)
+            if (mark := self.settings.decimal_mark)
+            else word
+        )
+
+    def _unquote(self, token: str) -> str:
+        """Remove single quotes around a token, next to other marks or not: ``‘yes,’``."""
+        core = self._edges.sub("", token)
+        if len(core) > 1 and core[-1] in _CLOSING_QUOTES.get(core[0], ""):
+            return core[1:-1]
+        return token
+
+    def _strip_edges(self, word: str) -> str:
+        """Remove quotes, dashes and marks at the edges of a word, and unify its apostrophes.
+
+        A leading apostrophe is kept (``'tis``, ``'em``) unless the word also ends with one; a leading single
+        quotation mark (U+2018) is not.
+        """
+        word = word.lstrip(self._edge_marks + ("\u2018" if self._apostrophes else "")).rstrip(
+            self._edge_marks
+        )
+        sign = "-" if self._has_signs and _SIGN.match(word) else ""
+        word = word[len(sign) :]
+        if self.settings.hyphens == "keep":
+            word = self._edge_dashes.sub("", word)
+        if self._apostrophes:
+            word = re.sub(f"[{self._apostrophes}]", "'", word)
+            if word.startswith("'") and word.endswith("'"):
+                word = word.strip("'" + self._edge_marks)
+        return sign + word if word.strip("'") else ""
+
+    def _fold_case(self, word: str) -> str:
+        if self._case == "keep":
+            return word
+        if self._case == "upper":
+            dotted = self.settings.has_dotless_i
+            folded = word.replace("i", "\u0130").replace("\u0131", "I") if dotted else word
+            folded = "".join(map(upper_case, folded))
+        else:
+            folded = word.replace("\u0130", "i")
+            if self.settings.has_dotless_i:
+                folded = folded.replace("I", "\u0131")
+            # an i is written with a dot anyway, whether the dot is coded (lower() of İ) or not
+            folded = _DOTTED_I.sub("i", folded.lower())
+        return self._compose(folded)
+
+
+def fold_compatibility(character: str) -> str:
+    """The ordinary letters of a full-width or half-width character, an Arabic presentation form or a
+    ligature; any other character as it is."""
+    if character < "\ufb00":
+        return character
+    kind, _, codes = unicodedata.decomposition(character).partition(" ")
+    is_width = kind in ("<wide>", "<narrow>")
+    is_form = kind in ("<initial>", "<medial>", "<final>", "<isolated>") or "\ufb00" <= character <= "\ufb4f"
+    if not is_width and not (is_form and kind.startswith("<") and unicodedata.category(character)[0] == "L"):
+        return character
+    folded = "".join(chr(int(code, 16)) for code in codes.split())
+    # forms of marks alone, and of whole phrases such as U+FDFA, decompose to texts with spaces
+    return folded if is_width or " " not in folded else character
+
+
+def upper_case(letter: str) -> str:
+    """The upper case of a letter, unless other letters have it: ß, ı and ᾳ do not become SS, I and ΑΙ."""
+    if letter == "\u00df":
+        return "\u1e9e"
+    upper = letter.upper()
+    is_its_own = len(upper) == 1 or unicodedata.normalize("NFC", upper.lower()) == letter
+    return upper if is_its_own and letter not in "\u0131\u017f" else letter.lower()
+
+
+def _keep_joiner(run: re.Match[str]) -> str:
+    """The first joiner of a run if it may change the word; nothing otherwise (UAX 31, rules A1, A2 and B)."""
+    text, joiner = run.string, run[0][0]
+    before, after = text[run.start() - 1 : run.start()], text[run.end() : run.end() + 1]
+    if not before:
+        return ""
+    if joiner == "\u200c":
+        if not after or not all(unicodedata.category(one)[0] in "LM" for one in (before, after)):
+            return ""
+        is_arabic = (
+            unicodedata.bidirectional(before) in ("AL", "NSM") and unicodedata.bidirectional(after) == "AL"
+        )
+        return joiner if is_arabic or unicodedata.combining(before) == VIRAMA else ""
+    if unicodedata.combining(before) == VIRAMA:
+        return joiner
+    if not after:
+        return ""
+    if unicodedata.combining(after) == VIRAMA:  # a form of the letter before it, as in the Bengali ya-phalaa
+        return joiner if unicodedata.category(before)[0] in "LM" else ""
+    is_emoji = unicodedata.category(before) in ("So", "Sk") and unicodedata.category(after) == "So"
+    return joiner if is_emoji else ""
+
+
+def _remove_thousands(number: re.Match[str]) -> str:
+    """Remove the separators of thousands; the last mark is the decimal one if it differs from the first."""
+    text = number[0]
+    if unicodedata.digit(text[0]) == 0:  # no number with thousands begins with 0
+        return text
+    first = next(mark for mark in text if mark in ".,")
+    return text.replace(first, "")
 
 
 class Normaliser:

@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer import Hypothesis, InvalidList, NBestList, Phrase
-from rescorer.candidates import generation, phone_distance
-from rescorer.candidates.dictionary import parse_dictionary
-from rescorer.candidates.generation import GenerationSettings, Generator, components_of_generated
-from rescorer.candidates.pronunciation import Pronouncer
-from rescorer.conversation import Generated
+from rescorer import Hypothesis, InvalidList, NBestList, Phrase, candidates, sounds
+from rescorer.candidates import GenerationSettings, Generator, components_of_generated
+from rescorer.sounds import Pronouncer, parse_dictionary
 from rescorer.text import Normaliser
+from rescorer.types import Generated
 from tests.support.small_dictionary import LINES
 
 WORDS = parse_dictionary(LINES)
@@ -113,7 +111,7 @@ def test_partial_hypotheses_stay_partial_and_fields_come_from_the_source():
 
 
 def test_too_many_phrases_are_refused(monkeypatch):
-    monkeypatch.setattr(generation, "MAX_SOUNDS", 2)
+    monkeypatch.setattr(candidates, "MAX_SOUNDS", 2)
     one = replace(nbest("call rust"), phrases=(Phrase("rusk", spellings=("a", "b")),))
     with pytest.raises(InvalidList, match="3 phrases and spellings; expected at most 2") as error:
         make().generate(one, one.phrases)
@@ -146,7 +144,7 @@ def combine_slowly(proposals: list[Generated]) -> set[tuple[Generated, ...]]:
     """Every set of two or three of the best proposals of a source in which no word is replaced twice."""
     found = set()
     for source in {made.source for made in proposals}:
-        own = [made for made in proposals if made.source == source][: generation.MAX_COMBINED_SPANS]
+        own = [made for made in proposals if made.source == source][: candidates.MAX_COMBINED_SPANS]
         for mask in range(1 << len(own)):
             chosen = [made for bit, made in enumerate(own) if mask >> bit & 1]
             words = [word for made in chosen for word in range(made.start, made.end)]
@@ -172,7 +170,7 @@ proposal = st.builds(
 @settings(max_examples=60, deadline=None)
 @given(st.lists(proposal, max_size=14, unique=True))
 def test_combinations_are_all_those_of_the_best_proposals_in_order(proposals):
-    found = generation.combine(proposals)
+    found = candidates.combine(proposals)
     parts = [tuple(replace(part, further=()) for part in made.parts) for made in found]
     assert len(set(parts)) == len(parts)
     assert set(parts) == combine_slowly(proposals)
@@ -239,7 +237,7 @@ parts = st.lists(st.sampled_from("abc"), max_size=2).map(tuple)
     st.lists(parts, max_size=6), st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=3).map(tuple))
 )
 def test_what_ways_cover_in_a_text_is_where_they_stand(words, ways):
-    text = generation.SpokenText(" ".join("x" * len(words)), words, [b"\1" * len(part) for part in words])
+    text = candidates.SpokenText(" ".join("x" * len(words)), words, [b"\1" * len(part) for part in words])
     found = text.find_known(set(ways))
     for start in range(len(words)):
         for end in range(start + 1, len(words) + 1):
@@ -258,11 +256,11 @@ def test_a_search_takes_no_more_steps_than_it_said(hypotheses, given_phrases, ma
     phrases = tuple(Phrase(text, spellings=tuple(spellings)) for text, spellings in given_phrases)
     one, generator, steps = nbest(*hypotheses), make(max_distance=0.8), Counter()
     cut_windows, match_pairs, find = (
-        phone_distance._cut_windows,
-        phone_distance._match_pairs,
-        phone_distance._find_possible,
+        sounds._cut_windows,
+        sounds._match_pairs,
+        sounds._find_possible,
     )
-    find_known, words_with = generation.SpokenText.find_known, generation.SpokenText.words_with
+    find_known, words_with = candidates.SpokenText.find_known, candidates.SpokenText.words_with
 
     def count_windows(texts, boundaries, width):
         windows, places = cut_windows(texts, boundaries, width)
@@ -286,12 +284,12 @@ def test_a_search_takes_no_more_steps_than_it_said(hypotheses, given_phrases, ma
         return words_with(text, made, normalise)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(phone_distance, "MAX_STEPS", max_steps)
-        patch.setattr(phone_distance, "_cut_windows", count_windows)
-        patch.setattr(phone_distance, "_find_possible", count_pairs)
-        patch.setattr(phone_distance, "_match_pairs", count_cells)
-        patch.setattr(generation.SpokenText, "find_known", count_ways)
-        patch.setattr(generation.SpokenText, "words_with", count_words)
+        patch.setattr(sounds, "MAX_STEPS", max_steps)
+        patch.setattr(sounds, "_cut_windows", count_windows)
+        patch.setattr(sounds, "_find_possible", count_pairs)
+        patch.setattr(sounds, "_match_pairs", count_cells)
+        patch.setattr(candidates.SpokenText, "find_known", count_ways)
+        patch.setattr(candidates.SpokenText, "words_with", count_words)
         made = generator.generate(one, phrases)
         estimated = generator.estimate_steps(one, phrases)
     assert steps["cells"] <= max_steps
@@ -308,9 +306,9 @@ def test_spellings_do_not_multiply_with_the_places_that_sound_like_them(monkeypa
             looked_up.append(part)
             return super().__contains__(part)
 
-    find_known = generation.SpokenText.find_known
+    find_known = candidates.SpokenText.find_known
     monkeypatch.setattr(
-        generation.SpokenText, "find_known", lambda text, ways: find_known(text, Counted(ways))
+        candidates.SpokenText, "find_known", lambda text, ways: find_known(text, Counted(ways))
     )
     phrase = Phrase("rusk", spellings=tuple(f"rus {'ab'[i % 2] * (i // 2 + 1)}" for i in range(40)))
     one = nbest(" ".join(["rust"] * 100))
@@ -324,21 +322,21 @@ def test_long_spans_and_texts_of_many_characters_are_left_alone(monkeypatch):
         assert texts(make(max_distance=0.0), one) == expected
     one = nbest("call rust", "cat sat", "the rust " * 9, phrases=["rusk"])
     assert len(texts(make(), one)) > 1
-    monkeypatch.setattr(generation, "MAX_SEARCHED_CHARS", 30)
+    monkeypatch.setattr(candidates, "MAX_SEARCHED_CHARS", 30)
     assert texts(make(), one) == ["call rusk"]
 
 
 def test_long_texts_and_spellings_are_not_searched(monkeypatch):
     searched = []
-    find = phone_distance.find_similar
+    find = sounds.find_similar
 
     def record(phones, boundaries, phrases, max_distance):
         searched.append((len(phones), [len(phrase) for phrase in phrases]))
         return find(phones, boundaries, phrases, max_distance)
 
-    monkeypatch.setattr(phone_distance, "find_similar", record)
+    monkeypatch.setattr(sounds, "find_similar", record)
     phrases = (Phrase("rusk", spellings=("rust " * 16, "canoe" * 21)), Phrase("canoe " * 17))
-    long = "at " * (generation.MAX_SEARCHED_WORDS - 2)
+    long = "at " * (candidates.MAX_SEARCHED_WORDS - 2)
     one = nbest("call rust", long, "call rust")
     assert [made.generated.source for made in make().generate(one, phrases)] == [0]
     assert searched == [(2, [4, 64])]

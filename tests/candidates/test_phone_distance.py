@@ -9,16 +9,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.candidates import phone_distance
-from rescorer.candidates.phone_distance import (
+from rescorer import sounds
+from rescorer.sounds import (
     GAPS,
+    PHONES,
     SUBSTITUTIONS,
+    UNIT,
     SoundMatch,
     estimate_bytes,
     find_similar,
     longest_match,
+    phone_numbers,
 )
-from rescorer.candidates.phones import PHONES, UNIT, phone_numbers
 
 
 def slow_distance(first: bytes, second: bytes) -> int:
@@ -72,9 +74,9 @@ def test_many_phrases_are_compared_in_parts(monkeypatch):
     boundaries = [range(0, 13, 3)] * 2
     phrases = [bytes(rng.integers(0, len(PHONES), rng.integers(1, 4)).tolist()) for _ in range(40)]
     expected = find_similar(texts, boundaries, phrases, 0.5)
-    monkeypatch.setattr(phone_distance, "MAX_PAIRS", 7)
+    monkeypatch.setattr(sounds, "MAX_PAIRS", 7)
     assert find_similar(texts, boundaries, phrases, 0.5) == expected
-    monkeypatch.setattr(phone_distance, "MAX_CELLS", 9)
+    monkeypatch.setattr(sounds, "MAX_CELLS", 9)
     assert find_similar(texts, boundaries, phrases, 0.5) == expected
     assert expected
 
@@ -88,7 +90,7 @@ def test_of_too_many_matches_those_with_the_most_sound_remain(monkeypatch):
         return 5 * match.distance - UNIT * len(phrases[match.phrase]), match.text, match.start, match.phrase
 
     for n in range(1, len(every)):
-        monkeypatch.setattr(phone_distance, "MAX_MATCHES", n)
+        monkeypatch.setattr(sounds, "MAX_MATCHES", n)
         found = find_similar(texts, boundaries, phrases, 0.4)
         assert len(found) == n
         assert sorted(map(against, found))[: n // 2] == sorted(map(against, every))[: n // 2]
@@ -98,16 +100,16 @@ def test_search_ends_after_so_many_steps(monkeypatch):
     texts, boundaries = [bytes([1, 2, 3, 4] * 50)], [range(201)]
     phrases = [bytes([1, 2, 3, 4]), bytes([1, 2, 3, 4] * 25), bytes([1, 2])]
     steps = []
-    match_pairs = phone_distance._match_pairs
+    match_pairs = sounds._match_pairs
 
     def count(pairs, rows, windows, bound):
         steps.append(len(pairs) * rows.shape[1] * windows.phones.shape[1])
         return match_pairs(pairs, rows, windows, bound)
 
-    monkeypatch.setattr(phone_distance, "_match_pairs", count)
+    monkeypatch.setattr(sounds, "_match_pairs", count)
     every = find_similar(texts, boundaries, phrases, 0.4)
     assert sum(steps) > 500_000
-    monkeypatch.setattr(phone_distance, "MAX_STEPS", 500_000)
+    monkeypatch.setattr(sounds, "MAX_STEPS", 500_000)
     steps.clear()
     found = find_similar(texts, boundaries, phrases, 0.4)
     assert 0 < sum(steps) <= 500_000

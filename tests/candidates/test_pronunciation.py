@@ -8,11 +8,18 @@ import string
 import pytest
 
 from rescorer import ConfigError, FormatError
-from rescorer.candidates import dictionary, pronunciation
-from rescorer.candidates.dictionary import find_dictionary, parse_dictionary, read_dictionary
-from rescorer.candidates.letter_to_sound import LetterToSound
-from rescorer.candidates.phones import PHONES, phone_numbers
-from rescorer.candidates.pronunciation import MAX_LETTERS, Pronouncer, load_pronouncer
+from rescorer import sounds as sounds_module
+from rescorer.sounds import (
+    MAX_LETTERS,
+    PHONES,
+    LetterToSound,
+    Pronouncer,
+    find_dictionary,
+    load_pronouncer,
+    parse_dictionary,
+    phone_numbers,
+    read_dictionary,
+)
 from tests.support.small_dictionary import LINES, write_dictionary
 
 WORDS = parse_dictionary(LINES)
@@ -38,8 +45,8 @@ def test_many_words_sound_as_each_alone():
 
 
 def test_guesses_are_forgotten_when_there_are_too_many(monkeypatch):
-    monkeypatch.setattr(pronunciation, "CACHED_WORDS", 4)
-    monkeypatch.setattr(pronunciation, "GUESSED_AT_ONCE", 2)
+    monkeypatch.setattr(sounds_module, "CACHED_WORDS", 4)
+    monkeypatch.setattr(sounds_module, "GUESSED_AT_ONCE", 2)
     pronouncer = Pronouncer(WORDS)
     words = ["zab", "zeb", "zib", "zob", "zub", "zyb"]
     for count in (2, 3, 6):
@@ -81,13 +88,13 @@ def test_files_that_cannot_be_read_are_named(tmp_path, monkeypatch):
     (tmp_path / "binary").write_bytes(b"\xff\xfe")
     with pytest.raises(FormatError, match="cannot be read"):
         read_dictionary(tmp_path / "binary")
-    monkeypatch.setattr(dictionary, "MAX_DICTIONARY_BYTES", 1)
+    monkeypatch.setattr(sounds_module, "MAX_DICTIONARY_BYTES", 1)
     with pytest.raises(FormatError, match="2 bytes; expected at most 1"):
         read_dictionary(tmp_path / "binary")
 
 
 def test_without_the_extra_the_message_says_what_to_install(monkeypatch):
-    monkeypatch.setattr(dictionary, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(sounds_module, "PACKAGE", "no_such_package")
     with pytest.raises(ConfigError, match=r"pip install 'rescorer\[sounds\]'"):
         find_dictionary()
 

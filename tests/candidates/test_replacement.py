@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.candidates.replacement import _after_word, _before_word, replace_fields, replace_words
-from rescorer.conversation import Generated
+from rescorer.candidates import _after_word, _before_word, replace_fields, replace_words
+from rescorer.types import Generated
 
 
 @pytest.mark.parametrize(

@@ -9,18 +9,23 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rescorer.bench.baselines import PlainLstm, score_padded_batch
-from rescorer.bench.lists import ListShape, synthetic_lists
-from rescorer.bench.matrix_products import flops, median_product
-from rescorer.bench.models import ModelSpec, build_rescorer, estimate_arpa
-from rescorer.bench.run import BenchOptions
-from rescorer.bench.workload import count_work
+from rescorer.bench.models import (
+    ModelSpec,
+    PlainLstm,
+    build_rescorer,
+    estimate_arpa,
+    flops,
+    median_product,
+    score_padded_batch,
+)
+from rescorer.bench.scoring import BenchOptions, ListShape, count_work, synthetic_lists
 from rescorer.cli import app
 from rescorer.errors import ConfigError
-from rescorer.formats.nbest.jsonlines import writer
-from rescorer.lm.files.network_config import KINDS, OUTPUTS
-from rescorer.lm.ngrams import placement, read_ngram, table_model
-from rescorer.runtime.profiling import Phase, Stopwatch, phase, time_items
+from rescorer.formats.jsonlines import writer
+from rescorer.models import ngram_files, ngrams
+from rescorer.models.network_files import KINDS, OUTPUTS
+from rescorer.models.ngram_files import read_ngram
+from rescorer.runtime import Phase, Stopwatch, phase, time_items
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
 from tests.support.kenlm_twin import has_kenlm
@@ -69,11 +74,11 @@ def test_measures_bundle_and_file_in_processor_time(bundle, tmp_path):
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def test_measures_an_ngram_on_the_device_and_on_the_cpu(device, bundle, tmp_path, monkeypatch):
-    monkeypatch.setattr(placement, "TORCH_DEVICES", frozenset({"cpu", "cuda"}))
+    monkeypatch.setattr(ngram_files, "TORCH_DEVICES", frozenset({"cpu", "cuda"}))
     path = tmp_path / "b.json"
     bench("--synthetic", "3x5x4", "--device", device, "--json", str(path))
     assert json.loads(path.read_text())["ngram_device_words_per_second"] is None  # too few edges
-    monkeypatch.setattr(table_model, "MIN_DEVICE_EDGES", 0)
+    monkeypatch.setattr(ngrams, "MIN_DEVICE_EDGES", 0)
     for models in ([], ["--bundle", str(bundle)]):
         path = tmp_path / "b.json"
         lines = bench("--synthetic", "3x5x4", "--device", device, *models, "--json", str(path)).splitlines()

@@ -13,10 +13,10 @@ import pytest
 
 from rescorer.cli import main
 from rescorer.cli.program import REMOVED
-from rescorer.cli.render.progress import count_json_lines
-from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.service.settings import ServiceSettings
+from rescorer.terminal.tables import count_json_lines
 from rescorer_training.cli import main as train_main
 from tests.support.list_lines import GOOD, write
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from rescorer.cli import app
 from rescorer.errors import ConfigError, FormatError
-from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.jsonlines import read_lists
 
 TEXTS = [("the cat", "a cat"), ("the mat", "")]
 LISTS = [

@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from rescorer.cli.options.dataclass_options import expand_options
+from rescorer.terminal.options import expand_options
 
 
 @dataclass(frozen=True)

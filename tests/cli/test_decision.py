@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rescorer.cli.options.rescoring.decision import DecisionOptions
+from rescorer.cli.rescore import DecisionOptions
 from rescorer.types import DecisionRule, Weights
 
 STREAM_ONLY = {"streams": {"s": 1.0}, "lm": {}}

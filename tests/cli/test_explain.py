@@ -7,9 +7,8 @@ import json
 import pytest
 from rich.text import Text
 
-from rescorer.cli.render.evaluation.alignments import render_alignment
-from rescorer.evaluation.comparison.analysis import AlignedList
-from rescorer.evaluation.error_analysis.aligned_text import align_tokens
+from rescorer.cli.evaluate import render_alignment
+from rescorer.evaluation.error_analysis import AlignedList, align_tokens
 from tests.support.list_lines import GOOD, record, write
 
 

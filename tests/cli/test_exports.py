@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from rescorer.cli.render.exports import check_export, to_csv, to_latex, to_markdown, write_export
 from rescorer.errors import ConfigError
+from rescorer.terminal.tables import check_export, to_csv, to_latex, to_markdown, write_export
 from tests.support.list_lines import GOOD, record, write
 
 HEADINGS, ROWS = ("system", "WER %"), (("a|b_c", "1.5"), ('say "x", 5 %', "−2.0"))

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rescorer.bundle import publish
+from rescorer.models.bundle import publish
 from tests.conftest import REPOSITORY
 
 STARTER = REPOSITORY / "models" / "starter" / "1"

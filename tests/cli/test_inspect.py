@@ -13,17 +13,15 @@ import pytest
 from rich.console import Console
 
 from rescorer.cli import main
-from rescorer.cli.render.evaluation.inspection import render_inspections
-from rescorer.evaluation.inspection.bundle_models import describe_models
-from rescorer.evaluation.inspection.inspect import inspect_lists
-from rescorer.evaluation.inspection.models import ModelStats, WeightStats
-from rescorer.formats.field_map import parse_field_map
-from rescorer.formats.nbest.jsonlines import read_lists
-from rescorer.formats.nbest.jsonlines_output import encode_list
+from rescorer.cli.inspect import render_inspections
+from rescorer.evaluation.inspection import inspect_lists
+from rescorer.evaluation.list_tally import ModelStats, WeightStats, describe_models
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.jsonlines import encode_list, read_lists
 from rescorer.formats.registry import choose
-from rescorer.lm.checkpoint import save_model
-from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.safe_input.files import Folder
+from rescorer.models.network_files import NetworkConfig
+from rescorer.models.neural import NeuralModel, save_model
+from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from tests.support import backward_models

@@ -8,11 +8,9 @@ import sys
 
 import pytest
 
-from rescorer.cli.service.load import HEADER, format_stage
+from rescorer.bench.load import ClientConfig, StageResult, run_clients
+from rescorer.cli.measure import HEADER, format_stage
 from rescorer.errors import ServiceError
-from rescorer.load.client import ClientConfig
-from rescorer.load.client_processes import run_clients
-from rescorer.load.stages import StageResult
 from rescorer.types import Weights
 from tests.support.list_lines import GOOD, write
 from tests.support.tiny_models import write_bundle
@@ -72,7 +70,7 @@ def test_shows_the_current_stage_only_on_a_terminal(run, monkeypatch, tmp_path, 
         on_stage("peak", plan.stage_s)
         yield StageResult("peak", len(lists))
 
-    monkeypatch.setattr("rescorer.load.stages.run_stages", run_stages)
+    monkeypatch.setattr("rescorer.bench.load.run_stages", run_stages)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
     code, out, err = run("load", write(tmp_path / "lists.jsonl", *GOOD), "--bundle", "any", "--seconds", 3)
     assert code == 0

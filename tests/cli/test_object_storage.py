@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from rescorer.storage.objects import open_filesystem
+from rescorer.storage import open_filesystem
 from tests.support.object_storage import put, refuse
 from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
 

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet as pq
 
-from rescorer.cli.options.rescoring.engine import EngineOptions
+from rescorer.bench.load import process_tree
+from rescorer.cli.rescore import EngineOptions
 from rescorer.errors import ConfigError
-from rescorer.load.resources import process_tree
-from rescorer.shards.store import RECORDS
+from rescorer.jobs.store import RECORDS
 from tests.support.sharding import BATCH_WORDS, make_lines, write_lines
 
 

@@ -15,8 +15,8 @@ from typing import IO
 
 import pytest
 
-from rescorer.load.resources import process_tree
-from rescorer.runtime.signals import TERMINATED_STATUS
+from rescorer.bench.load import process_tree
+from rescorer.runtime import TERMINATED_STATUS
 from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.slow

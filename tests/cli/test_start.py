@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from rescorer import Hypothesis, NBestList, RescoredList
-from rescorer.cli.lazy_commands import LazyGroup
-from rescorer.cli.output import first_paragraph
+from rescorer.bench.load import process_tree
 from rescorer.cli.program import Commands
-from rescorer.load.resources import process_tree
+from rescorer.terminal.program import LazyGroup, first_paragraph
 from rescorer_training.cli.program import Commands as TrainingCommands
 from tests.support.serve_command import run_serve_command
 

@@ -11,8 +11,7 @@ import pytest
 from rescorer import Hypothesis, NBestList, Weights
 from rescorer.errors import InvalidList
 from rescorer.pipeline import Rescorer
-from rescorer.preparation.unread_lists import find_unread_lists
-from rescorer.preparation.unread_scores import find_unread_fields
+from rescorer.scoring.list_checks import find_unread_fields, find_unread_lists
 from tests.support.list_lines import write
 
 TEXTS = ("zork zork on", "the cat sat on", "the cat")

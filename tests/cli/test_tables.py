@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
-from rescorer.cli.render.tables import FoldingTable, print_out
-from rescorer.cli.service.load import HEADER, format_stage
-from rescorer.load.stages import StageResult
+from rescorer.bench.load import StageResult
+from rescorer.cli.measure import HEADER, format_stage
+from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer_training.cli import main as train
-from rescorer_training.cli.run import print_report
+from rescorer_training.cli.networks import print_report
 from rescorer_training.recipe.report import MeasuredModel, Report
 from tests.conftest import REPOSITORY
 

@@ -22,9 +22,9 @@ from rescorer import (
 )
 from rescorer.client import AsyncClient
 from rescorer.errors import ModelNotFound
-from rescorer.files.rescoring import LocalRescorer, rescore_lists
-from rescorer.formats.field_map import parse_field_map
-from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.jsonlines import read_lists
+from rescorer.jobs.files import LocalRescorer, rescore_lists
 from tests.support.clients import make_list, rescore_async
 from tests.support.rescored_lines import encode_rescored_list
 

@@ -22,8 +22,8 @@ from rescorer import (
     ScoringError,
 )
 from rescorer.client import NO_RETRY, AsyncClient, Client
+from rescorer.client.calls import MAX_BULK_LISTS
 from rescorer.client.connection import DEFAULT_OPEN_CALLS
-from rescorer.client.requests import MAX_BULK_LISTS
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
 from tests.conftest import REPOSITORY
 from tests.support.clients import make_list, rescore_async

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pytest
 
 from rescorer.client import NO_RETRY, AsyncClient, Client, Tls
-from rescorer.client.diagnosis import MAX_ADDRESSES, STEP_TIMEOUT_S, Diagnosis, find_addresses
+from rescorer.client.connection import MAX_ADDRESSES, STEP_TIMEOUT_S, Diagnosis, find_addresses
 from rescorer.errors import ConfigError, DeadlineExceeded, Unavailable
 from tests.support.certificates import Authority
 from tests.support.clients import make_list

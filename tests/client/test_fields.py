@@ -20,9 +20,8 @@ from rescorer import (
     Weights,
 )
 from rescorer.cli import main
-from rescorer.formats.nbest.jsonlines import read_lists
-from rescorer.formats.nbest.jsonlines_output import encode_list
-from rescorer.formats.nist.trn_ctm import read_ctm_lists
+from rescorer.formats.jsonlines import encode_list, read_lists
+from rescorer.formats.nist import read_ctm_lists
 from rescorer.formats.rescored import extract_best, rescored_writer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from rescorer import NBestList
+from rescorer.bench.load import process_tree, rss_bytes
 from rescorer.client import NO_RETRY, AsyncClient, Client
 from rescorer.errors import ModelNotFound
-from rescorer.load.resources import process_tree, rss_bytes
 from rescorer.protocol.v1 import models_pb2 as pb
 from tests.support.clients import make_list
 from tests.support.serve_command import run_serve_command

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, Hypothesis, NBestList, Rescorer
-from rescorer.bundle import read_bundle
 from rescorer.errors import BundleError
-from rescorer.evaluation.comparison.systems import weights_by_system
-from rescorer.evaluation.score_cache import load_cached_rescorer
-from rescorer.evaluation.tuning.parameters import Parameters
+from rescorer.evaluation.folds import Parameters
+from rescorer.evaluation.scored_lists import load_cached_rescorer
+from rescorer.evaluation.systems import weights_by_system
 from rescorer.lm.reference_scorer import reference_log_probs
+from rescorer.models.bundle import read_bundle
 from tests.support.backward_models import BACKWARD, LM_WEIGHTS, write_bundle
 from tests.support.tiny_rerankers import random_reranker, weights_of
 
@@ -79,7 +79,7 @@ def read_weights(folder):
 
 
 def reseal(folder):
-    from rescorer.bundle import seal
+    from rescorer.models.bundle import seal
 
     seal(folder)
 

@@ -8,10 +8,10 @@ import shutil
 import pytest
 
 from rescorer import Rescorer
-from rescorer.bundle import newest_version, publish, read_bundle
 from rescorer.errors import BundleError, ConfigError
-from rescorer.lm.checkpoint import load_model, save_model
-from rescorer.lm.ngrams import read_ngram
+from rescorer.models.bundle import newest_version, publish, read_bundle
+from rescorer.models.neural import load_model, save_model
+from rescorer.models.ngram_files import read_ngram
 from tests.support.tiny_models import random_network, write_bundle
 
 

@@ -9,16 +9,25 @@ import grpc
 import pytest
 from google.protobuf.json_format import MessageToDict, ParseDict
 
-from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Phrase, Rescorer, RescorerError, Weights
-from rescorer.candidates import dictionary as dictionaries
-from rescorer.candidates.pronunciation import load_pronouncer
+from rescorer import (
+    ConfigError,
+    Hypothesis,
+    InvalidList,
+    NBestList,
+    Phrase,
+    Rescorer,
+    RescorerError,
+    Weights,
+    sounds,
+)
 from rescorer.client import Client
 from rescorer.extensions import Generation
 from rescorer.protocol.messages import weights_from_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.score_combination import parse_weights, weights_to_dict
-from rescorer.service.limits.requests import check_response_size
+from rescorer.scoring.combination import parse_weights, weights_to_dict
+from rescorer.service.engine.request_limits import check_response_size
+from rescorer.sounds import load_pronouncer
 from tests.support.servers import run_server
 from tests.support.small_dictionary import install_dictionary, write_dictionary
 from tests.support.tiny_models import write_bundle
@@ -188,7 +197,7 @@ def test_service_returns_the_times_of_new_words(bundle, rescorer, tmp_path, monk
 
 @pytest.mark.slow
 def test_server_without_a_dictionary_says_what_is_missing(bundle, monkeypatch):
-    monkeypatch.setattr(dictionaries, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(sounds, "PACKAGE", "no_such_package")
     load_pronouncer.cache_clear()
     with run_server(bundle) as server, Client(server.target) as client:
         with pytest.raises(RescorerError, match=r"there is no pronunciation dictionary.*rescorer\[sounds\]"):
@@ -200,7 +209,7 @@ def test_server_without_a_dictionary_says_what_is_missing(bundle, monkeypatch):
 def test_server_reads_the_dictionary_of_its_setting_before_it_serves(
     bundle, dictionary, rescorer, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(dictionaries, "PACKAGE", "no_such_package")
+    monkeypatch.setattr(sounds, "PACKAGE", "no_such_package")
     load_pronouncer.cache_clear()
     with run_server(bundle, dictionary=dictionary) as server, Client(server.target) as client:
         pronouncer = load_pronouncer(dictionary)

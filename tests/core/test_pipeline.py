@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
 from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
-from rescorer.ranking import MAX_TOTAL, best_first, merge_equal, ranking
-from rescorer.score_combination import parse_weights, weights_to_dict
-from rescorer.trie_scorer import TrieScorer
+from rescorer.pipeline import TrieScorer
+from rescorer.scoring.combination import parse_weights, weights_to_dict
+from rescorer.scoring.ranking import MAX_TOTAL, best_first, merge_equal, ranking
 from tests.support.tiny_models import write_bundle
 
 

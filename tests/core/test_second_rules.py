@@ -10,20 +10,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rescorer.bundle import read_bundle
-from rescorer.evaluation.inspection.equal_texts import EqualTextTally, make_mild_normaliser
+from rescorer.evaluation.list_tally import EqualTextTally, make_mild_normaliser
 from rescorer.extensions import make_ranker
-from rescorer.ranking import select_and_order
-from rescorer.service.contradictions import find_contradictions
-from rescorer.service.settings import ServiceSettings
+from rescorer.models.bundle import read_bundle
+from rescorer.scoring.ranking import select_and_order
+from rescorer.service.settings import ServiceSettings, find_contradictions
 from rescorer.text import FILLERS, Normaliser, NormaliserSettings
-from rescorer.text.second_rules import (
-    FORMAT_CHARACTERS,
-    INVISIBLE,
-    OTHER_SENTENCE_MARKS,
-    fold_compatibility,
-)
-from rescorer.text.unicode_classes import DASHES, QUOTES_AND_BRACKETS, TERMINAL_PUNCTUATION
+from rescorer.text.normaliser import INVISIBLE, OTHER_SENTENCE_MARKS, fold_compatibility
+from rescorer.text.unicode_classes import DASHES, FORMAT_CHARACTERS, QUOTES_AND_BRACKETS, TERMINAL_PUNCTUATION
 from tests.support.tiny_models import write_bundle
 
 DEFAULT = Normaliser()

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.text import Normaliser, NormaliserSettings, normaliser, utf8_bytes
-from rescorer.text.first_rules import INNER_PUNCTUATION, VARIANT
+from rescorer.text import Normaliser, NormaliserSettings, utf8_bytes
+from rescorer.text import normaliser as normaliser_module
+from rescorer.text.normaliser import INNER_PUNCTUATION, VARIANT
 
 FIRST = NormaliserSettings.first_rules()
 CONVERSATION = NormaliserSettings.first_rules(
@@ -125,7 +126,7 @@ def test_long_tokens_take_linear_time(token):
 
 def test_cache_is_limited_in_bytes(monkeypatch):
     """The limit must count bytes: short tokens of many words need eight times as many as ordinary ones."""
-    monkeypatch.setattr(normaliser, "MAX_CACHE_BYTES", 1_000_000)
+    monkeypatch.setattr(normaliser_module, "MAX_CACHE_BYTES", 1_000_000)
     cached = Normaliser()
     tracemalloc.start()
     try:

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
 from rescorer import Calibration, ConfidenceMap, ConfigError, Hypothesis, NBestList, Weights, WordConfidence
-from rescorer.decision.confidence import (
+from rescorer.scoring.combination import parse_weights, weights_to_dict
+from rescorer.scoring.decision import (
     agreement_posteriors,
     align_words,
     apply_map,
     estimate_confidence,
     find_equal,
 )
-from rescorer.score_combination import parse_weights, weights_to_dict
 from tests.decision.test_distances import LISTS
 from tests.support.decision_twins import plain_posteriors
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import LimitExceeded
-from rescorer.decision import distances
-from rescorer.decision.distances import code_list, distance_matrix
+from rescorer.scoring import decision
+from rescorer.scoring.decision import code_list, distance_matrix
 from tests.support.decision_twins import edit_distance, plain_distance_matrix
 
 WORDS = st.lists(st.sampled_from(["a", "b", "ab", "ba", "\ud800", "é", "🙂", "手a", "กิ"]), max_size=8).map(
@@ -39,7 +39,7 @@ def test_codes_drop_common_ends_and_keep_each_distinct_hypothesis_once(words):
 
 def test_more_hypotheses_than_a_block_and_longer_ones_than_a_machine_word():
     rng = np.random.default_rng(1)
-    sizes = rng.integers(0, 90, distances.ROWS + 30)
+    sizes = rng.integers(0, 90, decision.ROWS + 30)
     words = [tuple(str(i) for i in rng.integers(0, 6, size)) for size in sizes]
     matrix = distance_matrix(words)
     for i, j in rng.integers(0, len(words), (60, 2)):
@@ -64,4 +64,4 @@ def test_refuses_lists_that_would_take_minutes():
 
 
 def test_a_list_within_the_limit_has_fewer_words_than_there_are_characters():
-    assert (128 * distances.MAX_STEPS) ** 0.5 < 0x110000
+    assert (128 * decision.MAX_STEPS) ** 0.5 < 0x110000

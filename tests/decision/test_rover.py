@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import ConfigError
-from rescorer.decision.confusion_network import build_network as build_network_of_list
-from rescorer.decision.rover import RoverSettings, SystemList, build_network, combine, vote
-from rescorer.ranking import best_first, posteriors
+from rescorer.scoring.decision import RoverSettings, SystemList, build_voting_network, combine, vote
+from rescorer.scoring.decision import build_confusion_network as build_network_of_list
+from rescorer.scoring.ranking import best_first, posteriors
 from tests.decision.test_distances import LISTS
 
 TEXTS = st.lists(st.sampled_from("abc"), max_size=5).map(tuple)
@@ -46,7 +46,7 @@ def test_agrees_with_a_plain_vote(texts, data, null_weight):
     weights = tuple(data.draw(st.floats(0.1, 10)) for _ in texts)
     rover = RoverSettings(weights, (1.0,) * len(texts), null_weight)
     systems = [SystemList((words,), np.zeros(1)) for words in texts]
-    slots = build_network(systems, rover)
+    slots = build_voting_network(systems, rover)
     assert all(sum(slot.votes.values()) == pytest.approx(1.0) for slot in slots)
     found = combine(systems, rover)
     assert [word.word for word in found] == plain_vote(slots, null_weight)

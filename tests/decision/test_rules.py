@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, DecisionRule, Hypothesis, InvalidList, NBestList, Weights
-from rescorer.decision import distances
-from rescorer.decision.rules import STEPS_PER_ROW, STEPS_PER_SLOT, estimate_steps
-from rescorer.score_combination import parse_weights, weights_to_dict
+from rescorer.scoring import decision as decision_module
+from rescorer.scoring.combination import parse_weights, weights_to_dict
+from rescorer.scoring.decision import STEPS_PER_ROW, STEPS_PER_SLOT, estimate_steps
 from tests.support.decision_twins import plain_expected_errors, plain_posteriors
 
 STREAM_ONLY = Weights("stream", {"s": 1.0}, {})
@@ -83,7 +83,7 @@ def test_characters_differ_from_words(library):
 
 
 def test_lists_that_are_too_long_are_rejected_by_name(library, monkeypatch):
-    monkeypatch.setattr(distances, "MAX_STEPS", 5)
+    monkeypatch.setattr(decision_module, "MAX_STEPS", 5)
     error, good = library.rescore_each([VOTES, make_list(("a", 0.0))], STREAM_ONLY, decision=MBR)
     assert isinstance(error, InvalidList)
     assert "list 'u1', hypotheses: comparing 4 distinct hypotheses with up to 3 words" in str(error)
@@ -155,7 +155,7 @@ def test_estimated_work_bounds_the_work_of_minimum_bayes_risk():
     assert estimate_steps(DecisionRule(), words) == 0
     for unit in ("word", "character", "mixed"):
         rule = DecisionRule("minimum_bayes_risk", unit)
-        assert estimate_steps(rule, words) >= distances.code_list(words, unit).steps
+        assert estimate_steps(rule, words) >= decision_module.code_list(words, unit).steps
     assert estimate_steps(CONSENSUS, words) == 10 * (STEPS_PER_ROW + 4) + 4 * 4 * STEPS_PER_SLOT
 
 

@@ -12,16 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.evaluation.error_rate.alignment import (
+from rescorer.evaluation.error_rate import (
+    MAX_DEPTH,
+    CountingSettings,
     Token,
+    WordErrors,
     align_network,
     align_table,
     align_words,
+    build_network,
+    count_errors,
+    expand_alternations,
+    parse_alternations,
     words_match,
 )
-from rescorer.evaluation.error_rate.alternations import MAX_DEPTH, expand_alternations, parse_alternations
-from rescorer.evaluation.error_rate.counting import CountingSettings, build_network
-from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors
 from rescorer.text import Normaliser
 
 Kinds = tuple[int, int, int, int]  # substitutions, deletions, insertions, reference words

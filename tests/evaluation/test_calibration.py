@@ -12,27 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import expit
 
-from rescorer.evaluation.calibration.fitting import (
+from rescorer.evaluation.calibration import (
     CONSTANT,
     KINDS,
+    TEMPERATURES,
     Division,
+    Outcomes,
     choose_kind,
+    collect_outcomes,
+    expected_calibration_error,
     fit_isotonic,
     fit_temperature,
-    predict_held_out,
-)
-from rescorer.evaluation.calibration.judging import judge
-from rescorer.evaluation.calibration.measures import (
-    expected_calibration_error,
-    normalised_cross_entropy,
-    reliability,
-)
-from rescorer.evaluation.calibration.outcomes import (
-    TEMPERATURES,
-    Outcomes,
-    collect_outcomes,
+    judge_calibration,
     judge_utterance,
     judge_words,
+    normalised_cross_entropy,
+    predict_held_out,
+    reliability,
 )
 from tests.evaluation.test_sclite import SCLITE, installed
 
@@ -150,11 +146,11 @@ def test_no_claim_is_judged_by_a_map_that_its_reference_helped_to_fit():
     outcomes = simulate(60, 20.0)
     same = Division([f"{i % 3}" for i in range(60)], ["yes"] * 60)
     assert np.isnan(predict_held_out(outcomes, same, fit_temperature)).all()
-    assert judge(outcomes, same, [""] * 60) is None
+    assert judge_calibration(outcomes, same, [""] * 60) is None
 
 
 def test_keeps_a_map_that_helps():
-    judgement = judge(simulate(300, 20.0), divide(300), [""] * 300)
+    judgement = judge_calibration(simulate(300, 20.0), divide(300), [""] * 300)
     assert judgement.helps
     assert judgement.held_out.normalised_cross_entropy > 0.1 > judgement.before.normalised_cross_entropy
     assert judgement.held_out.expected_calibration_error < judgement.before.expected_calibration_error
@@ -167,14 +163,14 @@ def test_leaves_out_maps_of_noise():
         outcomes = simulate(100, 20.0, seed)
         shuffled = np.random.default_rng(seed).permutation(outcomes.correct)
         noise = Outcomes(outcomes.posteriors, shuffled, outcomes.list_index)
-        helps += judge(noise, divide(100), [""] * 100).helps
+        helps += judge_calibration(noise, divide(100), [""] * 100).helps
     assert helps <= 3
 
 
 def test_a_constant_is_never_kept():
     outcomes = simulate(100, 20.0)
     all_right = Outcomes(outcomes.posteriors, np.ones(100, dtype=bool), outcomes.list_index)
-    judgement = judge(all_right, divide(100), [""] * 100)
+    judgement = judge_calibration(all_right, divide(100), [""] * 100)
     assert judgement.kind in (CONSTANT, "temperature", "isotonic")
     assert math.isnan(judgement.held_out.normalised_cross_entropy)
 

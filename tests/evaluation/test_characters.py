@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from rescorer.cli import main
-from rescorer.evaluation.error_rate.counting import CountingSettings
-from rescorer.evaluation.error_rate.oracle import evaluate_list
+from rescorer.evaluation.error_rate import CountingSettings
+from rescorer.evaluation.list_errors import evaluate_list
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 

@@ -8,12 +8,18 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList
-from rescorer.decision.rover import RoverSettings, SystemList
-from rescorer.evaluation.calibration.fitting import Division
-from rescorer.evaluation.combination.report import judge_settings, tune_and_judge
-from rescorer.evaluation.combination.tuning import RoverTuner, try_weights
-from rescorer.evaluation.combination.utterances import Utterance, find_totals, join_systems
-from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING
+from rescorer.evaluation.calibration import Division
+from rescorer.evaluation.combination import (
+    RoverTuner,
+    Utterance,
+    find_totals,
+    join_systems,
+    judge_settings,
+    try_weights,
+    tune_and_judge,
+)
+from rescorer.evaluation.error_rate import DEFAULT_COUNTING
+from rescorer.scoring.decision import RoverSettings, SystemList
 from rescorer.text import Normaliser
 from tests.support.list_lines import write
 

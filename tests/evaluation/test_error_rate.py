@@ -12,15 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from rescorer.cli.render.evaluation.error_rates import render_error_rates
+from rescorer.cli.evaluate import render_error_rates
 from rescorer.errors import InvalidList
-from rescorer.evaluation.error_rate.alternations import expand_alternations
-from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors, count_fewest_errors
-from rescorer.evaluation.error_rate.oracle import EvaluatedList, evaluate_list, find_first_pass
-from rescorer.evaluation.error_rate.report import build_report
-from rescorer.formats.field_map import parse_field_map
-from rescorer.formats.nbest.jsonlines import read_lists
-from rescorer.formats.nist.references import read_references
+from rescorer.evaluation.error_rate import WordErrors, count_errors, count_fewest_errors, expand_alternations
+from rescorer.evaluation.list_errors import EvaluatedList, build_report, evaluate_list, find_first_pass
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.jsonlines import read_lists
+from rescorer.formats.nist import read_references
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
 

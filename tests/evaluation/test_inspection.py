@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.error_rate.error_counts import count_errors
-from rescorer.evaluation.inspection.inspect import inspect_lists
-from rescorer.evaluation.inspection.words import WordTally
+from rescorer.evaluation.error_rate import count_errors
+from rescorer.evaluation.inspection import inspect_lists
+from rescorer.evaluation.list_statistics import WordTally
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.inspection_cases import (

@@ -12,13 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.components import collect_components
-from rescorer.evaluation.error_rate.oracle import evaluate_list
-from rescorer.evaluation.inspection.inspect import inspect_lists
-from rescorer.evaluation.inspection.models import LISTS_PER_BATCH, ModelTally
-from rescorer.evaluation.inspection.stream_findings import guess_units, is_in_nats
-from rescorer.formats.field_map import parse_field_map
-from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.evaluation.inspection import guess_units, inspect_lists, is_in_nats
+from rescorer.evaluation.list_errors import evaluate_list
+from rescorer.evaluation.list_tally import LISTS_PER_BATCH, ModelTally
+from rescorer.evaluation.scored_lists import collect_components
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights

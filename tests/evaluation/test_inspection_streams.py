@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.inspection.inspect import inspect_lists
-from rescorer.evaluation.inspection.streams import correlate
+from rescorer.evaluation.inspection import inspect_lists
+from rescorer.evaluation.list_statistics import correlate
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from tests.support.inspection_cases import SOUND, TOTAL, finding_codes, with_scores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rescorer.evaluation.inspection.inspect import inspect_lists
+from rescorer.evaluation.inspection import inspect_lists
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Hypothesis, NBestList
 from tests.support.inspection_cases import TOTAL, WORDS, finding_codes, with_texts

@@ -17,11 +17,9 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
-from rescorer.evaluation.error_rate.counting import CountingSettings
-from rescorer.evaluation.error_rate.error_counts import WordErrors
-from rescorer.evaluation.error_rate.time_alignment import align_by_time
-from rescorer.formats.nist.references import read_references
-from rescorer.formats.nist.trn_ctm import Segment, TimedWord, read_ctm, read_stm
+from rescorer.evaluation.error_rate import CountingSettings, WordErrors
+from rescorer.evaluation.list_errors import align_by_time
+from rescorer.formats.nist import Segment, TimedWord, read_ctm, read_references, read_stm
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sclite"
 SCLITE = next(

@@ -18,9 +18,8 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
-from rescorer.evaluation.error_rate.time_alignment import align_recordings
-from rescorer.formats.nist.references import read_references
-from rescorer.formats.nist.trn_ctm import read_recordings, read_segments, read_trn_lists
+from rescorer.evaluation.list_errors import align_recordings
+from rescorer.formats.nist import read_recordings, read_references, read_segments, read_trn_lists
 from rescorer.types import NBestList
 from tests.evaluation.test_sclite import SCLITE, Kinds, installed, kinds, lower_case, parse_flags
 

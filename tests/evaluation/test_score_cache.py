@@ -8,11 +8,11 @@ import os
 import numpy as np
 import pytest
 
-from rescorer.evaluation import score_cache
-from rescorer.evaluation.score_cache import delete_oldest, load_cached_rescorer
+from rescorer.evaluation import scored_lists
+from rescorer.evaluation.scored_lists import delete_oldest, load_cached_rescorer
 from rescorer.pipeline import Rescorer
+from rescorer.reranking.networks import WordEncoder
 from rescorer.types import Hypothesis, NBestList, Weights
-from rescorer.word_encoder import WordEncoder
 
 TEXTS = ("the cat sat", "the mat", "", "a zebra sat on the mat")
 LISTS = [
@@ -32,7 +32,7 @@ def load(bundle, tmp_path):
 
 
 def forbid_models(monkeypatch):
-    monkeypatch.setattr(score_cache, "load_bundle_models", lambda *_: pytest.fail("a model was loaded"))
+    monkeypatch.setattr(scored_lists, "load_bundle_models", lambda *_: pytest.fail("a model was loaded"))
 
 
 def test_cached_scores_are_those_of_the_models(load, library, tmp_path, monkeypatch):
@@ -138,9 +138,9 @@ def test_the_oldest_files_are_deleted(tmp_path):
 
 def test_the_default_folder_follows_the_xdg_specification(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    assert score_cache.find_cache_folder() == tmp_path / "rescorer" / "scores"
+    assert scored_lists.find_cache_folder() == tmp_path / "rescorer" / "scores"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
-    assert score_cache.find_cache_folder().is_absolute()
+    assert scored_lists.find_cache_folder().is_absolute()
 
 
 def test_models_are_loaded_when_they_are_needed(load, monkeypatch):

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import Phrase
-from rescorer.extensions.phrases import PhraseReader
-from rescorer.lm.base import EdgeScores
-from rescorer.phrases.matching import find_matches
-from rescorer.phrases.phrase_set import ENTRY_PROBABILITY, compile_phrases
+from rescorer.extensions import PhraseReader
+from rescorer.models.language_model import EdgeScores
+from rescorer.phrases import ENTRY_PROBABILITY, compile_phrases, find_matches
 from rescorer.trie import build_trie
 
 MIXTURE = {"ngram": 0.25, "neural": 0.75}

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rescorer.files.estimates import (
+from rescorer.jobs.forecast import (
     QUANTILES_95,
     Estimate,
     estimate_rate,

@@ -14,19 +14,20 @@ from typer.testing import CliRunner
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer
 from rescorer.cli import app
-from rescorer.cli.render.plan import render_plan
+from rescorer.cli.rescore import render_plan
 from rescorer.errors import InputError
-from rescorer.files.estimates import Estimate, estimate_rate
-from rescorer.files.forecast import (
+from rescorer.jobs.files import LocalRescorer, count_words
+from rescorer.jobs.forecast import (
     N_PASSES,
     BatchCost,
+    Estimate,
     Sample,
     count_edges,
     draw_sample,
+    estimate_rate,
     forecast,
     measure_sample,
 )
-from rescorer.files.rescoring import LocalRescorer, count_words
 from rescorer.types import Weights
 from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS
 from tests.support.list_lines import GOOD, record, write

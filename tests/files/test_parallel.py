@@ -21,11 +21,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.cli import app
-from rescorer.cli.options.rescoring.loading import MachineOptions, RescorerLoader
+from rescorer.cli.rescore import MachineOptions, RescorerLoader
 from rescorer.errors import BundleError, FormatError, InvalidList, Overloaded, RescorerError, ScoringError
-from rescorer.files.parallel import ProcessPoolRescorer, pack, unpack
-from rescorer.files.rescoring import rescore_lists
-from rescorer.options import RescoreOptions
+from rescorer.jobs.files import rescore_lists
+from rescorer.jobs.processes import ProcessPoolRescorer, pack, unpack
+from rescorer.scoring.options import RescoreOptions
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.servers import wait_until
 

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, Weights
-from rescorer.files import sessions
-from rescorer.files.rescoring import LocalRescorer
-from rescorer.files.sessions import SessionRescorer
 from rescorer.formats.rescored import get_renderer
-from rescorer.options import RescoreOptions
-from rescorer.preparation.previous import MAX_PREVIOUS_WORDS, STEP, normalise_previous
+from rescorer.jobs import files
+from rescorer.jobs.files import LocalRescorer, SessionRescorer
+from rescorer.scoring.list_checks import MAX_PREVIOUS_WORDS, STEP, normalise_previous
+from rescorer.scoring.options import RescoreOptions
 from rescorer.types import Calibration, ConfidenceMap, DecisionRule
 from tests.support.tiny_models import write_bundle
 
@@ -119,7 +118,7 @@ def test_groups_are_conversations(rescorer):
 
 
 def test_memory_is_bounded(rescorer, monkeypatch):
-    session = sessions._Session()
+    session = files._Session()
     said = []
     for i in range(400):
         said.append(Utterance(" ".join(f"w{i}" for _ in range(i % 40))))
@@ -127,7 +126,7 @@ def test_memory_is_bounded(rescorer, monkeypatch):
         kept = normalise_previous(tuple(session.utterances), lambda text: tuple(text.split()))
         assert kept == normalise_previous(said, lambda text: tuple(text.split()))
     assert session.n_words <= MAX_PREVIOUS_WORDS + (STEP + 1) * 40
-    monkeypatch.setattr(sessions, "MAX_SESSIONS", 1)
+    monkeypatch.setattr(files, "MAX_SESSIONS", 1)
     results = rescore(rescorer, [make_list(i, name) for i, name in enumerate("abbab")])
     lengths = [len(result.content.nbest.previous) for result in results]
     assert lengths[2] == 1

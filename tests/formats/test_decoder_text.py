@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 
 from rescorer.errors import ConfigError, InputError
-from rescorer.formats.nbest import decoder_text
+from rescorer.formats import decoder_text
 from rescorer.formats.registry import detect
 from rescorer.types import Hypothesis, NBestList
 from tests.formats.test_text_beams import encode_variants, round_trip

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from rescorer.cli import app
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.formats.field_map import parse_field_map
+from rescorer.formats import delimited
+from rescorer.formats.fields import parse_field_map
 from rescorer.formats.io.text_io import open_output
 from rescorer.formats.registry import choose, detect
-from rescorer.formats.tables import delimited
-from rescorer.formats.tables.rows import DELIMITERS, MAX_CELL_CHARACTERS, MAX_COLUMNS, join_cells, parse_rows
+from rescorer.formats.table_layout import DELIMITERS, MAX_CELL_CHARACTERS, MAX_COLUMNS, join_cells, parse_rows
 from rescorer.types import Hypothesis, NBestList
 
 

@@ -10,54 +10,56 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InputError
-from rescorer.formats.json_documents import espnet1, mlm, service_request, speech_services, whisper
-from rescorer.formats.nbest import jsonlines
+from rescorer.formats.espnet import read_espnet1
+from rescorer.formats.json_documents import read_mlm, read_service_request
+from rescorer.formats.jsonlines import read_lists
+from rescorer.formats.speech_services import read_speech_services, read_whisper
 from rescorer.types import NBestList
 
 DOCUMENTS = {
-    mlm: lambda text: {text: {"hyp_1": {"text": text}}},
-    espnet1: lambda text: {"utts": {text: {"output": [{"rec_text": text}]}}},
-    service_request: lambda text: {"lists": [{"id": text, "hypotheses": [{"text": text}]}]},
-    speech_services: lambda text: {"results": [{"alternatives": [{"transcript": text}]}]},
-    whisper: lambda text: {"segments": [{"text": text}]},
-    jsonlines: lambda text: {"hypotheses": [{"text": text}]},
+    read_mlm: lambda text: {text: {"hyp_1": {"text": text}}},
+    read_espnet1: lambda text: {"utts": {text: {"output": [{"rec_text": text}]}}},
+    read_service_request: lambda text: {"lists": [{"id": text, "hypotheses": [{"text": text}]}]},
+    read_speech_services: lambda text: {"results": [{"alternatives": [{"transcript": text}]}]},
+    read_whisper: lambda text: {"segments": [{"text": text}]},
+    read_lists: lambda text: {"hypotheses": [{"text": text}]},
 }
 SEPARATORS = ("\n", "\r\n", "\n\n\t", " ", "")
 
 
-def read(module, text: str) -> list[str | InputError]:
+def read(read_lists, text: str) -> list[str | InputError]:
     """Read a text; a list becomes its only hypothesis, and a raised error the last outcome."""
     outcomes: list[str | InputError] = []
     try:
-        for item in module.read_lists(io.BytesIO(text.encode())):
+        for item in read_lists(io.BytesIO(text.encode())):
             outcomes.append(item.hypotheses[0].text if isinstance(item, NBestList) else item)
     except InputError as error:
         outcomes.append(error)
     return outcomes
 
 
-@pytest.mark.parametrize("module", DOCUMENTS, ids=lambda module: module.__name__.rpartition(".")[2])
+@pytest.mark.parametrize("reader", DOCUMENTS, ids=lambda reader: reader.__name__)
 @given(data=st.data())
-def test_reads_every_document_however_they_are_separated(module, data):
+def test_reads_every_document_however_they_are_separated(reader, data):
     texts = [f"t{n}" for n in range(data.draw(st.integers(1, 5)))]
     joined = data.draw(st.sampled_from(["", "\ufeff", "\n"]))
     for text in texts:
         indent = data.draw(st.sampled_from([None, 0, 2]))
-        joined += json.dumps(DOCUMENTS[module](text), indent=indent) + data.draw(st.sampled_from(SEPARATORS))
-    assert read(module, joined) == texts
+        joined += json.dumps(DOCUMENTS[reader](text), indent=indent) + data.draw(st.sampled_from(SEPARATORS))
+    assert read(reader, joined) == texts
 
 
 def test_ids_tell_documents_apart():
-    documents = [json.dumps(DOCUMENTS[speech_services](text), indent=1) for text in "abc"]
-    ids = [nbest.id for nbest in speech_services.read_lists(io.BytesIO("\n".join(documents).encode()))]
+    documents = [json.dumps(DOCUMENTS[read_speech_services](text), indent=1) for text in "abc"]
+    ids = [nbest.id for nbest in read_speech_services(io.BytesIO("\n".join(documents).encode()))]
     assert ids == ["results[0].alternatives", "2.results[0].alternatives", "3.results[0].alternatives"]
-    documents = [json.dumps(DOCUMENTS[whisper](text), indent=1) for text in "abc"]
-    ids = [nbest.id for nbest in whisper.read_lists(io.BytesIO("\n".join(documents).encode()))]
+    documents = [json.dumps(DOCUMENTS[read_whisper](text), indent=1) for text in "abc"]
+    ids = [nbest.id for nbest in read_whisper(io.BytesIO("\n".join(documents).encode()))]
     assert ids == ["stream-0", "stream-2-0", "stream-3-0"]
 
 
 def pretty(text: str) -> str:
-    return json.dumps(DOCUMENTS[speech_services](text), indent=2)
+    return json.dumps(DOCUMENTS[read_speech_services](text), indent=2)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +67,7 @@ def pretty(text: str) -> str:
     ['{\n  "results": [\n    {', '{\n  "results" 3\n}', '{\n  "a": "b\n}', '{\n  "a": 1,\n  "a": 2\n}'],
 )
 def test_a_broken_document_loses_itself_if_documents_are_indented(broken):
-    outcomes = read(speech_services, "\n".join([pretty("a"), broken, pretty("b"), pretty("c")]))
+    outcomes = read(read_speech_services, "\n".join([pretty("a"), broken, pretty("b"), pretty("c")]))
     (error,) = [outcome for outcome in outcomes if isinstance(outcome, FormatError)]
     assert outcomes[0] == "a"
     assert outcomes[-1] == "c"
@@ -75,17 +77,17 @@ def test_a_broken_document_loses_itself_if_documents_are_indented(broken):
 def test_a_broken_line_among_indented_documents_loses_itself():
     for broken in ("x", '{"h', '{"results": [{"alternatives" 3}]}'):
         for texts in ([pretty("a"), broken, pretty("b")], [broken, pretty("a"), pretty("b")]):
-            outcomes = read(speech_services, "\n".join(texts))
+            outcomes = read(read_speech_services, "\n".join(texts))
             assert [outcome for outcome in outcomes if isinstance(outcome, str)] == ["a", "b"]
             (error,) = [outcome for outcome in outcomes if isinstance(outcome, FormatError)]
             assert "the next one in line" in str(error)
 
 
-@pytest.mark.parametrize("module", [speech_services, service_request, whisper])
-def test_a_broken_line_loses_itself(module):
-    lines = [json.dumps(DOCUMENTS[module](text)) for text in "abcd"]
+@pytest.mark.parametrize("reader", [read_speech_services, read_service_request, read_whisper])
+def test_a_broken_line_loses_itself(reader):
+    lines = [json.dumps(DOCUMENTS[reader](text)) for text in "abcd"]
     for broken in (lines[1][:-3], "{broken", '{"a": [1,', "[[", "nothing"):
-        outcomes = read(module, "\n".join([lines[0], broken, *lines[2:]]))
+        outcomes = read(reader, "\n".join([lines[0], broken, *lines[2:]]))
         assert [outcome for outcome in outcomes if isinstance(outcome, str)] == ["a", "c", "d"], broken
         (error,) = [outcome for outcome in outcomes if isinstance(outcome, FormatError)]
         assert error.line == 2
@@ -94,7 +96,8 @@ def test_a_broken_line_loses_itself(module):
 def test_the_error_of_a_broken_document_among_lines_is_one():
     broken = pretty("b").replace('"transcript":', '"transcript"')
     outcomes = read(
-        speech_services, "\n".join([json.dumps(DOCUMENTS[speech_services]("a")), broken, pretty("c")])
+        read_speech_services,
+        "\n".join([json.dumps(DOCUMENTS[read_speech_services]("a")), broken, pretty("c")]),
     )
     assert outcomes[0] == "a"
     assert outcomes[-1] == "c"
@@ -103,9 +106,9 @@ def test_the_error_of_a_broken_document_among_lines_is_one():
 
 
 def test_an_error_says_so_where_the_next_document_is_not_certain():
-    first = json.dumps(DOCUMENTS[speech_services]("a"), indent=0)
+    first = json.dumps(DOCUMENTS[read_speech_services]("a"), indent=0)
     broken = first.replace('"transcript":', '"transcript"')
-    text, error = read(speech_services, f"{first}\n{broken}\n{first}")
+    text, error = read(read_speech_services, f"{first}\n{broken}\n{first}")
     assert text == "a"
     assert "document 2 starts in line 12, and the rest is not read" in str(error)
 
@@ -119,11 +122,11 @@ def test_a_broken_first_line_of_json_lines_loses_itself(broken):
     assert error.line == 1
     assert [nbest.hypotheses[0].text for nbest in lists] == ["a", "b"]
     if broken.startswith("{"):
-        lines = [broken, json.dumps(DOCUMENTS[speech_services]("a"))]
-        error, text = read(speech_services, "\n".join(lines))
+        lines = [broken, json.dumps(DOCUMENTS[read_speech_services]("a"))]
+        error, text = read(read_speech_services, "\n".join(lines))
         assert (isinstance(error, FormatError), text) == (True, "a")
 
 
 def test_many_broken_lines_take_time_in_proportion():
     lines = ['{"results": []}', *['{"a": [1,', "{x"] * 2_000]
-    assert len(read(speech_services, "\n".join(lines))) == 4_000
+    assert len(read(read_speech_services, "\n".join(lines))) == 4_000

@@ -11,9 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InvalidList, LimitExceeded
-from rescorer.formats.lattices.htk import Scales, find_best_paths, read_lists, resolve_scales
-from rescorer.formats.lattices.lattice import Arc, Lattice
-from rescorer.formats.lattices.slf import read_lattice
+from rescorer.formats.lattices import (
+    Arc,
+    Lattice,
+    Scales,
+    find_best_htk_paths,
+    read_lattice,
+    read_lists,
+    resolve_scales,
+)
 from rescorer.types import NBestList
 from tests.support.list_strategies import write_truncated_gzip
 
@@ -132,7 +138,7 @@ def test_base_zero_stands_for_probabilities(tmp_path):
     (error,) = read_lists(tmp_path / "u1.slf")
     assert "u1.slf:7: a: expected a probability above 0 (base=0), got '-1'" in str(error)
     lattice = parse_lattice("VERSION=1.0 base=0\nN=2 L=1\nI=0\nI=1\nJ=0 S=0 E=1 W=a a=0.5\n")
-    assert find_best_paths(lattice, resolve_scales({}, Scales(), ""), 1)[0].scores == (math.log(0.5),)
+    assert find_best_htk_paths(lattice, resolve_scales({}, Scales(), ""), 1)[0].scores == (math.log(0.5),)
 
 
 @st.composite
@@ -169,9 +175,9 @@ def test_search_agrees_with_enumeration_of_all_paths(lattice, depth, lm, word_pe
     expected = enumerate_paths(lattice, scales)
     if not expected:
         with pytest.raises(ValueError, match="no path leads from the start to the end"):
-            find_best_paths(lattice, scales, depth)
+            find_best_htk_paths(lattice, scales, depth)
         return
-    found = find_best_paths(lattice, scales, depth)
+    found = find_best_htk_paths(lattice, scales, depth)
     assert [path.total for path in found] == pytest.approx(sorted(expected.values(), reverse=True)[:depth])
     for path in found:
         assert path.total == pytest.approx(expected[path.words])
@@ -260,7 +266,7 @@ def test_rejects_lattices_that_need_too_many_paths(tmp_path):
     (error,) = read_lists(tmp_path / "u1.slf", depth=200, max_paths=100)
     assert "list 'u1': more than 100 partial paths for" in str(error)
     with pytest.raises(LimitExceeded):
-        find_best_paths(read_lattice(tmp_path / "u1.slf")[0], Scales(1.0, 1.0, 1.0, 0.0), 200, 100)
+        find_best_htk_paths(read_lattice(tmp_path / "u1.slf")[0], Scales(1.0, 1.0, 1.0, 0.0), 200, 100)
 
 
 def test_rejects_long_line_without_fields_quickly():

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.json_documents import espnet1, mlm
+from rescorer.formats import espnet, json_documents
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import ID, nbest_lists, several, write_truncated_gzip
 
@@ -45,7 +45,7 @@ def read(module, document: object) -> list:
 
 
 def test_orders_mlm_hypotheses_by_number():
-    first, second = read(mlm, MLM)
+    first, second = read(json_documents, MLM)
     assert first == NBestList(
         "u 1",
         (Hypothesis("the best"), Hypothesis("", {"note": 1}), Hypothesis("c")),
@@ -57,12 +57,12 @@ def test_orders_mlm_hypotheses_by_number():
 
 
 def test_rejects_empty_id():
-    (error,) = read(mlm, {"": MLM["u2"]})
+    (error,) = read(json_documents, {"": MLM["u2"]})
     assert "list '', id: is empty; expected an id" in str(error)
 
 
 def test_joins_espnet_word_pieces():
-    first, second = read(espnet1, ESPNET)
+    first, second = read(espnet, ESPNET)
     assert [hypothesis.text for hypothesis in first.hypotheses] == ["HELLO YOU", "HELLO"]
     assert first.hypotheses[0].fields == {"rec_text": "▁HE LLO▁YOU<eos>", "shape": [1]}
     assert first.streams == {"first_pass": (-12.5, -12.9)}
@@ -73,7 +73,7 @@ def test_joins_espnet_word_pieces():
 FIELDS = st.dictionaries(st.sampled_from(["note", "times"]), st.none() | st.integers() | st.text("ab"))
 
 
-@pytest.mark.parametrize("module", [mlm, espnet1])
+@pytest.mark.parametrize("module", [json_documents, espnet])
 @given(data=st.data())
 def test_round_trip(module, data):
     ids = ID | st.just("an id with spaces ü")
@@ -89,29 +89,29 @@ def test_round_trip(module, data):
 
 
 def test_espnet_writer_restores_the_original_outputs(tmp_path):
-    with espnet1.writer(tmp_path / "out.json") as write:
-        for nbest in read(espnet1, ESPNET):
+    with espnet.espnet1_writer(tmp_path / "out.json") as write:
+        for nbest in read(espnet, ESPNET):
             write(nbest)
-    assert read(espnet1, (tmp_path / "out.json").read_text()) == read(espnet1, ESPNET)
+    assert read(espnet, (tmp_path / "out.json").read_text()) == read(espnet, ESPNET)
     written = json.loads((tmp_path / "out.json").read_text())
     assert written["utts"]["u1"]["output"][0] == FIRST
 
 
-@pytest.mark.parametrize("module", [mlm, espnet1])
+@pytest.mark.parametrize("module", [json_documents, espnet])
 def test_reads_and_writes_document_without_lists(module, tmp_path):
     with module.writer(tmp_path / "out.json"):
         pass
     assert list(module.read_lists(tmp_path / "out.json")) == []
 
 
-@pytest.mark.parametrize("module", [mlm, espnet1])
+@pytest.mark.parametrize("module", [json_documents, espnet])
 def test_reads_byte_order_marks_and_carriage_returns(module):
-    document = {mlm: MLM, espnet1: ESPNET}[module]
+    document = {json_documents: MLM, espnet: ESPNET}[module]
     text = "\ufeff" + json.dumps(document, indent=1).replace("\n", "\r\n")
     assert list(module.read_lists(io.BytesIO(gzip.compress(text.encode())))) == read(module, document)
 
 
-@pytest.mark.parametrize("module", [mlm, espnet1])
+@pytest.mark.parametrize("module", [json_documents, espnet])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -129,7 +129,7 @@ def test_rejects_invalid_document(module, text, message):
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("module", [mlm, espnet1])
+@pytest.mark.parametrize("module", [json_documents, espnet])
 @pytest.mark.parametrize(
     ("end", "message"),
     [
@@ -144,32 +144,34 @@ def test_rejects_invalid_document(module, text, message):
     ],
 )
 def test_reads_lists_before_a_syntax_error(module, end, message):
-    record = {mlm: MLM["u2"], espnet1: ESPNET["utts"]["u2"]}[module]
+    record = {json_documents: MLM["u2"], espnet: ESPNET["utts"]["u2"]}[module]
     members = f'"u1": {json.dumps(record)},\n"u2": {json.dumps(record)}\n{end}'
-    first, second, error = read(module, f"{{{members}" if module is mlm else f'{{"utts": {{{members}}}')
+    first, second, error = read(
+        module, f"{{{members}" if module is json_documents else f'{{"utts": {{{members}}}'
+    )
     assert (first.id, second.id) == ("u1", "u2")
     assert isinstance(error, FormatError)
     assert message in str(error)
 
 
-@pytest.mark.parametrize("module", [mlm, espnet1])
+@pytest.mark.parametrize("module", [json_documents, espnet])
 def test_yields_error_for_duplicate_id_and_reads_on(module):
-    record = json.dumps({mlm: MLM["u2"], espnet1: ESPNET["utts"]["u2"]}[module])
+    record = json.dumps({json_documents: MLM["u2"], espnet: ESPNET["utts"]["u2"]}[module])
     text = f'{{"u1": {record}, "u1": {record}, "u2": {record}}}'
-    first, duplicate, second = read(module, text if module is mlm else f'{{"utts": {text}}}')
+    first, duplicate, second = read(module, text if module is json_documents else f'{{"utts": {text}}}')
     assert (first.id, second.id) == ("u1", "u2")
     assert "<stream>, list 'u1': duplicate id" in str(duplicate)
 
 
 def test_ignores_espnet_keys_other_than_utts():
     document = {"version": [1], **ESPNET, "end": {"utts": {}}}
-    assert read(espnet1, document) == read(espnet1, ESPNET)
+    assert read(espnet, document) == read(espnet, ESPNET)
     for text in ("{}", '{"utts": 3}', '{"utts": []}'):
         with pytest.raises(FormatError, match="<stream>: utts: expected a JSON object, got "):
-            read(espnet1, text)
+            read(espnet, text)
 
 
-@pytest.mark.parametrize("module", [mlm, espnet1])
+@pytest.mark.parametrize("module", [json_documents, espnet])
 def test_rejects_damaged_file(module, tmp_path):
     write_truncated_gzip(tmp_path / "a.json.gz", "{")
     with pytest.raises(FormatError, match=r"a\.json\.gz:\d+: damaged gzip data"):
@@ -191,7 +193,7 @@ def test_rejects_damaged_file(module, tmp_path):
     ],
 )
 def test_yields_error_for_invalid_mlm_list_and_reads_on(record, message):
-    error, valid = read(mlm, {"u1": record, "u2": MLM["u2"]})
+    error, valid = read(json_documents, {"u1": record, "u2": MLM["u2"]})
     assert isinstance(error, InvalidList)
     assert message in str(error)
     assert valid.id == "u2"
@@ -214,7 +216,7 @@ def test_yields_error_for_invalid_mlm_list_and_reads_on(record, message):
     ],
 )
 def test_yields_error_for_invalid_espnet_list_and_reads_on(record, message):
-    error, valid = read(espnet1, {"utts": {"u1": record, "u2": ESPNET["utts"]["u2"]}})
+    error, valid = read(espnet, {"utts": {"u1": record, "u2": ESPNET["utts"]["u2"]}})
     assert isinstance(error, InvalidList)
     assert message in str(error)
     assert valid.id == "u2"
@@ -223,18 +225,22 @@ def test_yields_error_for_invalid_espnet_list_and_reads_on(record, message):
 @pytest.mark.parametrize(
     ("module", "change", "message"),
     [
-        (mlm, {"fields": {"ref": 1}}, "the names ref and hyp_N are reserved"),
-        (mlm, {"fields": {"hyp_7": 1}}, "the names ref and hyp_N are reserved"),
-        (mlm, {"hypotheses": (Hypothesis("a", {"score": 1}),)}, "the names score and text are reserved"),
-        (espnet1, {"fields": {"output": 1}}, "the names output and utt2spk are reserved"),
+        (json_documents, {"fields": {"ref": 1}}, "the names ref and hyp_N are reserved"),
+        (json_documents, {"fields": {"hyp_7": 1}}, "the names ref and hyp_N are reserved"),
         (
-            espnet1,
+            json_documents,
+            {"hypotheses": (Hypothesis("a", {"score": 1}),)},
+            "the names score and text are reserved",
+        ),
+        (espnet, {"fields": {"output": 1}}, "the names output and utt2spk are reserved"),
+        (
+            espnet,
             {"hypotheses": (Hypothesis("a", {"name": 1}),)},
             "the names score, text and name are reserved",
         ),
-        (espnet1, {"hypotheses": (Hypothesis("a", {"rec_text": 1}),)}, "rec_text: expected a string"),
-        (espnet1, {"hypotheses": (Hypothesis("a▁b"),)}, "'a▁b' would be read as 'a b'"),
-        (espnet1, {"hypotheses": (Hypothesis("<eos>"),)}, "'<eos>' would be read as ''"),
+        (espnet, {"hypotheses": (Hypothesis("a", {"rec_text": 1}),)}, "rec_text: expected a string"),
+        (espnet, {"hypotheses": (Hypothesis("a▁b"),)}, "'a▁b' would be read as 'a b'"),
+        (espnet, {"hypotheses": (Hypothesis("<eos>"),)}, "'<eos>' would be read as ''"),
     ],
 )
 def test_writer_rejects_lists_that_a_document_cannot_hold(module, change, message, tmp_path):

@@ -12,11 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError
-from rescorer.formats.io import json_stream
-from rescorer.formats.io.json_stream import JsonStream
+from rescorer.formats import json_documents, jsonlines, speech_services
+from rescorer.formats.io import json_io
+from rescorer.formats.io.json_io import JsonStream
 from rescorer.formats.io.text_io import read_text_chunks
-from rescorer.formats.json_documents import mlm, speech_services
-from rescorer.formats.nbest import jsonlines
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("😀"),
@@ -51,7 +50,7 @@ def parse_chunked(text: str, size: int, depth: int) -> str:
 
 @pytest.fixture(autouse=True)
 def use_short_chunks(monkeypatch):
-    monkeypatch.setattr(json_stream, "CHUNK_CHARACTERS", 1)
+    monkeypatch.setattr(json_io, "CHUNK_CHARACTERS", 1)
 
 
 @pytest.mark.slow
@@ -121,7 +120,9 @@ def test_rejects_text_that_is_not_utf8_with_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("module", "indent"), [(mlm, None), (mlm, 1), (speech_services, 1), (jsonlines, 1)])
+@pytest.mark.parametrize(
+    ("module", "indent"), [(json_documents, None), (json_documents, 1), (speech_services, 1), (jsonlines, 1)]
+)
 def test_needs_memory_of_one_list_only(module, indent, tmp_path, monkeypatch):
     monkeypatch.undo()
     hypotheses = {f"hyp_{n}": {"text": "a b c d e f g h " * 20, "score": -n} for n in range(1, 20)}

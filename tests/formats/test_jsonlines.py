@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.field_map import FieldMap, StreamField, parse_field_map
-from rescorer.formats.nbest.jsonlines import array_writer, compile_group_pattern, read_lists
-from rescorer.formats.nbest.jsonlines_header import read_header
+from rescorer.formats.common import Units
+from rescorer.formats.fields import FieldMap, StreamField, parse_field_map
+from rescorer.formats.jsonlines import array_writer, compile_group_pattern, read_header, read_lists
 from rescorer.formats.registry import detect
-from rescorer.formats.score_units import Units
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_lines import read, read_one
 from tests.support.list_strategies import nbest_lists, several

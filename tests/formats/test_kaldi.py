@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.nbest.kaldi import read_lists, writer
-from rescorer.formats.registry import detect
+from rescorer.formats.kaldi import kaldi_writer, read_kaldi
+from rescorer.formats.registry import FORMATS, detect
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import lists_match, nbest_lists, several, write_truncated_gzip
 
@@ -32,7 +31,7 @@ def write_folder(path: Path, **changes: str) -> Path:
 
 
 def test_converts_costs_and_groups_keys_into_lists(tmp_path):
-    first, second = read_lists(write_folder(tmp_path))
+    first, second = read_kaldi(write_folder(tmp_path))
     assert first == NBestList(
         "utt-1",
         (Hypothesis("LAST MONTH"), Hypothesis("LAST MONTHS")),
@@ -43,15 +42,15 @@ def test_converts_costs_and_groups_keys_into_lists(tmp_path):
 
 
 def test_other_cost_archives_become_streams_of_the_same_name(tmp_path):
-    lists = list(read_lists(write_folder(tmp_path / "a", **{"lmwt.rnn": GOLDEN["lmwt.lmonly"]})))
+    lists = list(read_kaldi(write_folder(tmp_path / "a", **{"lmwt.rnn": GOLDEN["lmwt.lmonly"]})))
     assert [nbest.streams["lmwt.rnn"] for nbest in lists] == [nbest.streams["lm"] for nbest in lists]
     assert not [part for part in FORMATS["kaldi"].find_losses(lists[0]) if part.startswith("stream")]
-    with writer(tmp_path / "b") as write:
+    with kaldi_writer(tmp_path / "b") as write:
         write(lists[0])
         for name in ("lmwt.lmonly", "lmwt.a b", "lmwt.rnn.gz"):
             with pytest.raises(InvalidList, match=f"{name}: cannot name an archive"):
                 write(NBestList("u", (Hypothesis("a"),), {name: (-1.0,)}))
-    assert list(read_lists(tmp_path / "b")) == lists[:1]
+    assert list(read_kaldi(tmp_path / "b")) == lists[:1]
 
 
 def test_reads_gzip_carriage_returns_and_byte_order_marks(tmp_path):
@@ -59,16 +58,16 @@ def test_reads_gzip_carriage_returns_and_byte_order_marks(tmp_path):
     changed.mkdir()
     for name, text in GOLDEN.items():
         (changed / f"{name}.gz").write_bytes(gzip.compress(("\ufeff" + text.replace("\n", "\r\n")).encode()))
-    assert list(read_lists(changed)) == list(read_lists(plain))
+    assert list(read_kaldi(changed)) == list(read_kaldi(plain))
 
 
 @given(several(nbest_lists(["acoustic", "graph", "lm"])))
 def test_round_trip(lists):
     with tempfile.TemporaryDirectory() as folder:
-        with writer(folder) as write:
+        with kaldi_writer(folder) as write:
             for nbest in lists:
                 write(nbest)
-        assert lists_match(list(read_lists(folder)), lists, relative=0.0)
+        assert lists_match(list(read_kaldi(folder)), lists, relative=0.0)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def test_round_trip(lists):
     ],
 )
 def test_rejects_only_the_list_with_a_bad_score(tmp_path, changes, message):
-    error, valid = read_lists(write_folder(tmp_path, **changes))
+    error, valid = read_kaldi(write_folder(tmp_path, **changes))
     assert f"{tmp_path / next(iter(changes))}:2, list 'utt-1', " in str(error)
     assert message in str(error)
     assert valid.id == "utt2"
@@ -91,7 +90,7 @@ def test_rejects_keys_without_rank_and_duplicate_ids(tmp_path):
     texts = {
         name: text.replace("utt2-1", "utt2").replace("utt2-2", "utt-1-1") for name, text in GOLDEN.items()
     }
-    valid, no_rank, duplicate = read_lists(write_folder(tmp_path, **texts))
+    valid, no_rank, duplicate = read_kaldi(write_folder(tmp_path, **texts))
     assert valid.id == "utt-1"
     assert "words_text:3: expected a key like UTTERANCE-N, got 'utt2'" in str(no_rank)
     assert "words_text:4, list 'utt-1': duplicate id" in str(duplicate)
@@ -99,10 +98,10 @@ def test_rejects_keys_without_rank_and_duplicate_ids(tmp_path):
 
 def test_stops_at_archives_with_different_keys(tmp_path):
     other = GOLDEN["acwt"].replace("utt2-1", "utt3-1")
-    valid, error = read_lists(write_folder(tmp_path, acwt=other))
+    valid, error = read_kaldi(write_folder(tmp_path, acwt=other))
     assert valid.id == "utt-1"
     assert "acwt:3: expected the key 'utt2-1' as in another archive, got 'utt3-1'" in str(error)
-    valid, error = read_lists(write_folder(tmp_path, acwt=GOLDEN["acwt"][: GOLDEN["acwt"].index("utt2")]))
+    valid, error = read_kaldi(write_folder(tmp_path, acwt=GOLDEN["acwt"][: GOLDEN["acwt"].index("utt2")]))
     expected = "expected the key 'utt2-1' as in another archive, got the end of the file"
     assert f"{tmp_path / 'acwt'}: {expected}" in str(error)
 
@@ -111,16 +110,16 @@ def test_yields_errors_for_damaged_archives(tmp_path):
     write_folder(tmp_path)
     (tmp_path / "acwt").unlink()
     write_truncated_gzip(tmp_path / "acwt.gz", GOLDEN["acwt"])
-    *_, error = read_lists(tmp_path)
+    *_, error = read_kaldi(tmp_path)
     assert isinstance(error, FormatError)
     (tmp_path / "acwt.gz").unlink()
     (tmp_path / "acwt").write_bytes(GOLDEN["acwt"].encode().replace(b"-5400.5", b"\xff"))
-    error, valid = read_lists(tmp_path)
+    error, valid = read_kaldi(tmp_path)
     assert "acwt:2: not UTF-8" in str(error)
     assert valid.id == "utt2"
     write_folder(tmp_path)
     (tmp_path / "words_text").write_bytes(GOLDEN["words_text"].encode().replace(b"MONTHS", b"\xff"))
-    error, valid = read_lists(tmp_path)  # the key of the unreadable line comes from the other archives
+    error, valid = read_kaldi(tmp_path)  # the key of the unreadable line comes from the other archives
     assert "words_text:2: not UTF-8" in str(error)
     assert valid.id == "utt2"
 
@@ -128,7 +127,7 @@ def test_yields_errors_for_damaged_archives(tmp_path):
 def test_rejects_other_sources(tmp_path):
     for source in (tmp_path, io.BytesIO(b""), tmp_path / "none"):
         with pytest.raises(FormatError, match="expected a folder with words_text, acwt and lmwt"):
-            list(read_lists(source))
+            list(read_kaldi(source))
 
 
 def test_folder_without_words_says_how_they_are_made(tmp_path):
@@ -137,11 +136,11 @@ def test_folder_without_words_says_how_they_are_made(tmp_path):
     (tmp_path / "words_text").rename(tmp_path / "words")
     assert detect(tmp_path)[0] == "kaldi"
     with pytest.raises(FormatError, match="words_text has words, not ids, as utils/int2sym"):
-        list(read_lists(tmp_path))
+        list(read_kaldi(tmp_path))
 
 
 def test_writer_rejects_lists_that_archives_cannot_hold(tmp_path):
-    with writer(tmp_path) as write:
+    with kaldi_writer(tmp_path) as write:
         write(NBestList("u1", (Hypothesis("a"),), {"lm": (-1.0,), "other": (-1.0,)}))
         with pytest.raises(InvalidList, match="expected a non-empty id without white space"):
             write(NBestList("u 2", (Hypothesis("a"),), {"lm": (-1.0,)}))
@@ -157,7 +156,7 @@ def test_hypotheses_are_in_the_order_of_their_numbers(tmp_path):
     keys = ["u1-1", "u1-10", "u1-2", "u10-1", "u10-2"]
     (tmp_path / "words_text").write_text("".join(f"{key} text of {key}\n" for key in keys))
     (tmp_path / "acwt").write_text("".join(f"{key} {key.split('-')[1]}\n" for key in keys))
-    first, second = read_lists(tmp_path)
+    first, second = read_kaldi(tmp_path)
     assert [hypothesis.text for hypothesis in first.hypotheses] == [f"text of u1-{n}" for n in (1, 2, 10)]
     assert first.streams["acoustic"] == (-1.0, -2.0, -10.0)
     assert (second.id, len(second.hypotheses)) == ("u10", 2)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.lattices.kaldi_lattice import read_lists
+from rescorer.formats.kaldi import read_kaldi_lattice
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import write_truncated_gzip
@@ -34,7 +34,7 @@ WORDS = "<eps> 0\nso 1\npear 2\npair 3\ntree 4\n<s> 5\n"
 
 
 def parse_lists(text: str | bytes, **options):
-    return list(read_lists(io.BytesIO(text if isinstance(text, bytes) else text.encode()), **options))
+    return list(read_kaldi_lattice(io.BytesIO(text if isinstance(text, bytes) else text.encode()), **options))
 
 
 def replace_words_by_numbers(text: str) -> str:
@@ -144,7 +144,7 @@ def test_rejects_duplicate_ids_and_truncated_files(tmp_path):
     _, truncated = parse_lists(GOLDEN[:-1])
     assert "<stream>:8: no empty line after the last lattice" in str(truncated)
     write_truncated_gzip(tmp_path / "lat.gz", GOLDEN)
-    *_, error = read_lists(tmp_path / "lat.gz")
+    *_, error = read_kaldi_lattice(tmp_path / "lat.gz")
     assert isinstance(error, FormatError)
 
 

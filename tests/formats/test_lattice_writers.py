@@ -12,13 +12,13 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.formats.lattices import htk, kaldi_lattice, slf
-from rescorer.formats.lattices.slf import escape_value
+from rescorer.formats import kaldi, lattices
+from rescorer.formats.lattices import escape_value
 from rescorer.formats.registry import choose
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import NUMBERS, nbest_lists, several
 
-SILENT = slf.SILENT | kaldi_lattice.SILENT
+SILENT = lattices.SILENT | kaldi.SILENT
 STREAMS = {"htk": ["acoustic", "lm", "pronunciation"], "kaldi-lattice": ["graph", "acoustic"]}
 CENTISECONDS = st.integers(0, 500).map(lambda n: n / 100)
 
@@ -164,25 +164,25 @@ WORDS = [{"word": "b", "start_s": 0, "duration_s": 1}]
 @pytest.mark.parametrize(
     ("module", "change", "message"),
     [
-        (htk, {"id": "a/b"}, "id: cannot be a file name"),
+        (lattices, {"id": "a/b"}, "id: cannot be a file name"),
         (
-            htk,
+            lattices,
             {"hypotheses": (Hypothesis("!NULL"),)},
             "hypothesis 0, text: '!NULL' is not a word in this format",
         ),
         (
-            htk,
+            lattices,
             {"hypotheses": (Hypothesis("a", {"words": WORDS}),)},
             "words: differ from the words of the text",
         ),
-        (htk, {"hypotheses": (Hypothesis("a", {"words": ["a"]}),)}, "words[0].word: expected a word"),
-        (htk, {"fields": {"utterance": 3}}, "utterance: expected a string"),
-        (kaldi_lattice, {"id": "a b"}, "id: expected a non-empty id without white space"),
-        (kaldi_lattice, {"hypotheses": (Hypothesis("<eps>"),)}, "'<eps>' is not a word in this format"),
-        (kaldi_lattice, {"hypotheses": (Hypothesis("a\nb"),)}, "contains a line break"),
-        (kaldi_lattice, {"streams": {"acoustic": (1.0,)}}, "graph: the format needs this stream"),
-        (kaldi_lattice, {}, "already written"),
-        (htk, {}, "exists already: either the id is a duplicate"),
+        (lattices, {"hypotheses": (Hypothesis("a", {"words": ["a"]}),)}, "words[0].word: expected a word"),
+        (lattices, {"fields": {"utterance": 3}}, "utterance: expected a string"),
+        (kaldi, {"id": "a b"}, "id: expected a non-empty id without white space"),
+        (kaldi, {"hypotheses": (Hypothesis("<eps>"),)}, "'<eps>' is not a word in this format"),
+        (kaldi, {"hypotheses": (Hypothesis("a\nb"),)}, "contains a line break"),
+        (kaldi, {"streams": {"acoustic": (1.0,)}}, "graph: the format needs this stream"),
+        (kaldi, {}, "already written"),
+        (lattices, {}, "exists already: either the id is a duplicate"),
     ],
 )
 def test_rejects_lists_that_a_lattice_cannot_hold(tmp_path, module, change, message):

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rescorer.errors import InputError
-from rescorer.formats.nbest.manifest import find_id, read_lists
+from rescorer.formats.nemo import find_id, read_manifest
 from rescorer.formats.registry import choose, detect
 from rescorer.types import Hypothesis, NBestList
 
@@ -27,14 +27,14 @@ def test_reads_beams_with_scores_reference_and_fields(tmp_path):
     hypotheses = tuple(Hypothesis(text) for text, _ in BEAMS)
     fields = {"audio_filepath": "calls/u1.wav", "duration": 2.5}
     streams = {"first_pass": (-3.5, -3.75)}
-    assert list(read_lists(path)) == [
+    assert list(read_manifest(path)) == [
         NBestList("u1", hypotheses, streams, reference="the sea was calm", fields=fields)
     ]
 
 
 def test_a_line_without_beams_has_the_predicted_text(tmp_path):
     path = write_manifest(tmp_path, ENTRY | {"pred_text": "the see", "speaker": "ann"})
-    (nbest,) = read_lists(path)
+    (nbest,) = read_manifest(path)
     assert ([h.text for h in nbest.hypotheses], nbest.streams, nbest.group) == (["the see"], {}, "ann")
 
 
@@ -67,7 +67,7 @@ def test_ids_come_from_the_audio(record, expected):
 )
 def test_a_line_that_cannot_be_read_loses_itself(tmp_path, change, message):
     other = ENTRY | {"audio_filepath": "u2.wav", "beams": BEAMS}
-    error, nbest = read_lists(write_manifest(tmp_path, ENTRY | change, other))
+    error, nbest = read_manifest(write_manifest(tmp_path, ENTRY | change, other))
     assert isinstance(error, InputError)
     with pytest.raises(InputError, match=message):
         raise error

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.evaluation.error_rate.time_alignment import align_by_time
-from rescorer.formats.io.sniff import read_sample
-from rescorer.formats.nist.references import read_references
-from rescorer.formats.nist.trn_ctm import (
+from rescorer.evaluation.list_errors import align_by_time
+from rescorer.formats.io.folders import read_sample
+from rescorer.formats.nist import (
     Segment,
     TimedWord,
     ctm_writer,
@@ -22,6 +21,7 @@ from rescorer.formats.nist.trn_ctm import (
     parse_trn,
     read_ctm,
     read_ctm_lists,
+    read_references,
     read_stm,
     read_trn_lists,
     trn_writer,

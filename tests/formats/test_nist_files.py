@@ -17,19 +17,18 @@ from hypothesis import strategies as st
 
 from rescorer.cli import main
 from rescorer.errors import FormatError, InvalidList
-from rescorer.evaluation.error_rate.time_alignment import align_recordings
-from rescorer.formats.catalogue import FORMATS
-from rescorer.formats.io.sniff import ends_with_id
-from rescorer.formats.nist.references import read_references
-from rescorer.formats.nist.trn_ctm import (
+from rescorer.evaluation.list_errors import align_recordings
+from rescorer.formats.io.folders import ends_with_id
+from rescorer.formats.nist import (
     ctm_writer,
     read_ctm_lists,
     read_recordings,
+    read_references,
     read_segments,
     read_trn_lists,
     trn_writer,
 )
-from rescorer.formats.registry import detect
+from rescorer.formats.registry import FORMATS, detect
 from rescorer.types import Hypothesis, NBestList
 
 WORD = st.sampled_from(

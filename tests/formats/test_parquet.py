@@ -14,16 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
-from rescorer.conversation import Phrase, Utterance
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.field_map import parse_field_map
+from rescorer.formats import jsonlines, parquet
+from rescorer.formats.fields import parse_field_map
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
-from rescorer.formats.nbest import jsonlines
+from rescorer.formats.parquet import BATCH_ROWS, read_lists, writer
 from rescorer.formats.registry import detect
-from rescorer.formats.tables import parquet
-from rescorer.formats.tables.batches import BATCH_ROWS
-from rescorer.formats.tables.parquet import read_lists, writer
-from rescorer.types import Hypothesis, NBestList
+from rescorer.types import Hypothesis, NBestList, Phrase, Utterance
 from tests.support.list_strategies import nbest_lists, several
 from tests.support.tables import write_table, write_texts
 

@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 from pyarrow import parquet as pq
 
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
-from rescorer.formats.tables.batches import count_bytes
-from rescorer.formats.tables.pages import DamagedPage, measure_columns
+from rescorer.formats.parquet import DamagedPage, count_bytes, measure_columns
 from tests.support.tables import write_table
 
 MAX_GROWTH_BYTES = 40 << 20
 """Memory for any of the tables, each of which becomes 100 MB or more, where a line has up to 1 MiB."""
 READ = """
 import sys
-from rescorer.formats.tables.parquet import read_lists
+from rescorer.formats.parquet import read_lists
 import pyarrow.parquet
 
 def peak_bytes():

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from rescorer.errors import ConfigError, FormatError
+from rescorer.formats import parquet
+from rescorer.formats.parquet import read_lists
 from rescorer.formats.registry import detect
-from rescorer.formats.tables import parquet
-from rescorer.formats.tables.parquet import read_lists
 from tests.support.object_storage import put, refuse
 from tests.support.tables import write_texts
 

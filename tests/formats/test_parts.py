@@ -7,8 +7,8 @@ import gzip
 import pytest
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.io.utterance_folder import name_entries
-from rescorer.formats.parts import expand_globs, find_parts, read_parts
+from rescorer.formats.inputs import expand_globs, find_parts, read_parts
+from rescorer.formats.io.folders import name_entries
 from rescorer.formats.registry import choose
 from rescorer.types import NBestList
 from tests.support.list_lines import record, write

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.conversation import Utterance
 from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.pieces import (
     BYTE_LEVEL,
@@ -31,7 +30,7 @@ from rescorer.formats.pieces import (
     join_text,
     watch_markup,
 )
-from rescorer.types import Hypothesis, NBestList
+from rescorer.types import Hypothesis, NBestList, Utterance
 
 SENTENCES = {
     "English": "the sea was calm, it's 3.5 #one C++ a@b.org c# [noise] <unk> i am a well-known",

@@ -11,13 +11,7 @@ import pytest
 
 from rescorer.cli import main
 from rescorer.errors import FormatError, InputError
-from rescorer.formats.nbest.plain_text import (
-    Reading,
-    classify,
-    read_kaldi_text,
-    read_paragraphs,
-    read_sentences,
-)
+from rescorer.formats.plain_text import Reading, classify, read_kaldi_text, read_paragraphs, read_sentences
 from rescorer.formats.registry import choose, detect, detect_measured
 from rescorer.types import Hypothesis, NBestList
 

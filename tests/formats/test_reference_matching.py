@@ -9,8 +9,8 @@ import threading
 import pytest
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.nbest.filled_manifest import parse_by, writer
-from rescorer.formats.reference_matching import explain_difference, open_references
+from rescorer.formats.inputs import explain_difference, open_references
+from rescorer.formats.nemo import filled_manifest_writer, parse_by
 from rescorer.types import Hypothesis, NBestList
 
 ENTRIES = [
@@ -113,7 +113,7 @@ def test_explains_how_ids_differ(lists, references, expected):
 @pytest.mark.parametrize("ids", [("a", "b"), ("2", "1"), ("calls/a.wav", "calls/b.wav")])
 def test_writes_texts_into_the_lines_of_a_manifest(tmp_path, ids):
     path = write_manifest(tmp_path)
-    with writer(tmp_path / "out.json", manifest=path) as write:
+    with filled_manifest_writer(tmp_path / "out.json", manifest=path) as write:
         for nbest in make_lists(*ids, texts=("new",)):
             write(nbest)
         with pytest.raises(InvalidList, match="already written"):
@@ -127,7 +127,7 @@ def test_writes_texts_into_the_lines_of_a_manifest(tmp_path, ids):
 
 
 def test_keeps_several_hypotheses_as_beams(tmp_path):
-    with writer(tmp_path / "out.json", manifest=write_manifest(tmp_path)) as write:
+    with filled_manifest_writer(tmp_path / "out.json", manifest=write_manifest(tmp_path)) as write:
         write(NBestList("a", (Hypothesis("x"), Hypothesis("y")), {"first_pass": (-1.0, -2.0)}))
     (found,) = map(json.loads, (tmp_path / "out.json").read_text().splitlines())
     assert (found["pred_text"], found["beams"]) == ("x", [["x", -1.0], ["y", -2.0]])
@@ -135,10 +135,13 @@ def test_keeps_several_hypotheses_as_beams(tmp_path):
 
 def test_asks_if_numbers_could_be_lines_or_names(tmp_path):
     path = write_manifest(tmp_path, [{"audio_filepath": f"{name}.wav", "text": name} for name in ("2", "1")])
-    with writer(tmp_path / "out.json", manifest=path) as write, pytest.raises(InvalidList, match="by=order"):
+    with (
+        filled_manifest_writer(tmp_path / "out.json", manifest=path) as write,
+        pytest.raises(InvalidList, match="by=order"),
+    ):
         write(make_lists("1")[0])
     for by, text in (("order", "2"), ("name", "1")):
-        with writer(tmp_path / "out.json", manifest=path, by=parse_by(by)) as write:
+        with filled_manifest_writer(tmp_path / "out.json", manifest=path, by=parse_by(by)) as write:
             write(make_lists("1")[0])
         assert json.loads((tmp_path / "out.json").read_text())["text"] == text
     with pytest.raises(ValueError, match="expected order or name"):

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from rescorer.errors import FormatError
-from rescorer.formats.nist.references import read_groups, read_references
+from rescorer.formats.nist import read_groups, read_references
 
 
 def parse_references(text: str, **fields: str) -> dict[str, str]:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.formats import registry
-from rescorer.formats.io.sniff import parse_beginnings
+from rescorer.formats.io.folders import parse_beginnings
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.types import Hypothesis, NBestList
 from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS

@@ -9,16 +9,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.formats.nbest.jsonlines_output import encode_ranking
-from rescorer.ranking import Ranking, find_empty, ranking
-from rescorer.types import (
-    ConsensusWord,
-    DecisionRule,
-    Hypothesis,
-    NBestList,
-    Weights,
-    WordConfidence,
-)
+from rescorer.formats.jsonlines import encode_ranking
+from rescorer.scoring.ranking import Ranking, find_empty, ranking
+from rescorer.types import ConsensusWord, DecisionRule, Hypothesis, NBestList, Weights, WordConfidence
 from tests.support.rescored_lines import encode_rescored_list
 
 FIELD_VALUES = st.none() | st.booleans() | st.integers() | st.floats() | st.sampled_from(["ü", "null"])

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rescorer.formats.rounding import round_all
+from rescorer.formats.common import round_all
 
 TIES = st.integers(-(10**9), 10**9).map(lambda n: (2 * n + 1) / 2e6)
 """Floats nearest to the middle between two decimals, on either side or exact."""

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.formats.score_units import NATURAL, Units, stream_to_nats
+from rescorer.formats.common import NATURAL, Units, stream_to_nats
 
 PROBABILITY = 0.0625
 LN_P = math.log(PROBABILITY)

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from rescorer.cli import app
 from rescorer.errors import FormatError, InputError
-from rescorer.formats.json_documents.seglst import find_id, read_lists
-from rescorer.formats.nist.references import read_groups, read_references
+from rescorer.formats.json_documents import find_id, read_seglst
+from rescorer.formats.nist import read_groups, read_references
 from rescorer.formats.registry import choose, detect
 from rescorer.types import Hypothesis, NBestList
 
@@ -27,7 +27,7 @@ def write(path, *segments, indent=2):
 def test_reads_one_list_per_segment(tmp_path, indent):
     path = write(tmp_path / "hyp.json", SEGMENT, OTHER, indent=indent)
     assert detect(path)[0] == "seglst"
-    first, second = read_lists(path)
+    first, second = read_seglst(path)
     fields = {"end_time": "12.5", "start_time": "11.37", "session_id": "S05"}
     assert first == NBestList("S05-P03-11.370", (Hypothesis("so um"),), group="P03", fields=fields)
     assert second.id == "S05-P04-12.500"
@@ -49,7 +49,7 @@ def test_ids_come_from_session_speaker_and_start(segment, expected):
 
 def test_a_segment_that_cannot_be_read_loses_itself(tmp_path):
     path = write(tmp_path / "hyp.json", SEGMENT, 3, {"session_id": "a", "words": None}, SEGMENT, OTHER)
-    first, number, no_words, duplicate, last = read_lists(path)
+    first, number, no_words, duplicate, last = read_seglst(path)
     assert (first.id, last.id) == ("S05-P03-11.370", "S05-P04-12.500")
     for error, message in (
         (number, "expected a segment as an object, got a number"),

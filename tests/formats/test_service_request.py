@@ -9,7 +9,7 @@ import math
 import pytest
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.json_documents.service_request import BASES, SIGNS, read_lists, writer
+from rescorer.formats.json_documents import BASES, SIGNS, read_service_request, service_request_writer
 from rescorer.formats.registry import detect
 from rescorer.protocol.messages import BASES as MESSAGE_BASES
 from rescorer.protocol.messages import SIGNS as MESSAGE_SIGNS
@@ -22,7 +22,7 @@ LIST = {"id": "u1", "hypotheses": [{"text": "a"}, {"fields": {"x": 1}, "partial"
 
 def read(*documents: object, indent: int | None = None) -> list:
     text = "\n".join(json.dumps(document, indent=indent) for document in documents)
-    return list(read_lists(io.BytesIO(text.encode())))
+    return list(read_service_request(io.BytesIO(text.encode())))
 
 
 def test_names_of_units_are_those_of_the_protocol():
@@ -72,8 +72,8 @@ def test_round_trip(tmp_path):
         NBestList("u1", (Hypothesis("a", {"x": 1}), Hypothesis("", partial=True)), {"am": (-1.5, 2.0)}, "so"),
         NBestList("u2", (Hypothesis("ü"),), fields={"y": None}),
     ]
-    with writer(tmp_path / "out.json") as write:
+    with service_request_writer(tmp_path / "out.json") as write:
         for nbest in lists:
             write(nbest)
     assert detect(tmp_path / "out.json")[0] == "request"
-    assert list(read_lists(tmp_path / "out.json")) == lists
+    assert list(read_service_request(tmp_path / "out.json")) == lists

@@ -15,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.json_documents.speech_services import read_lists, writer
 from rescorer.formats.registry import detect
+from rescorer.formats.speech_services import read_speech_services, speech_services_writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import ID, nbest_lists, several, write_truncated_gzip
 
@@ -37,7 +37,7 @@ LOGS = [
 
 def read(document: object, **options) -> list:
     text = document if isinstance(document, str) else json.dumps(document, indent=1)
-    return list(read_lists(io.BytesIO(text.encode()), **options))
+    return list(read_speech_services(io.BytesIO(text.encode()), **options))
 
 
 def test_reads_google_response():
@@ -179,7 +179,7 @@ def test_detects_and_reads_decorated_responses(name, data):
         path = Path(folder) / "u1"
         path.write_bytes(text.encode())
         assert detect(path)[0] == "alternatives"
-        found = [[h.text for h in nbest.hypotheses] for nbest in read_lists(path)]
+        found = [[h.text for h in nbest.hypotheses] for nbest in read_speech_services(path)]
     assert sorted(found) == sorted(expected)
 
 
@@ -236,7 +236,7 @@ def test_rejects_incomplete_or_unknown_units(options, message):
 def test_reads_one_document_per_line_and_skips_invalid_lines():
     lines = [json.dumps(AZURE), "", "{broken", json.dumps(OPENAI), json.dumps(OPENAI), '{"a": "\xff"}']
     data = "\ufeff".encode() + "\r\n".join(lines).encode("latin-1")
-    azure, broken, openai, duplicate, not_text = read_lists(io.BytesIO(gzip.compress(data)))
+    azure, broken, openai, duplicate, not_text = read_speech_services(io.BytesIO(gzip.compress(data)))
     assert (azure.id, openai.id) == ("1.NBest", "cmpl-1")
     assert "<stream>:3: not JSON" in str(broken)
     assert "<stream>:5, list 'cmpl-1': duplicate id" in str(duplicate)
@@ -254,10 +254,10 @@ FIELDS = st.dictionaries(st.sampled_from(["note", "speaker"]), st.none() | st.in
 def test_round_trip(lists, data):
     lists = [replace(nbest, fields=data.draw(FIELDS), reference=data.draw(REFERENCES)) for nbest in lists]
     with tempfile.TemporaryDirectory() as folder:
-        with writer(Path(folder) / "out.json.gz") as write:
+        with speech_services_writer(Path(folder) / "out.json.gz") as write:
             for nbest in lists:
                 write(nbest)
-        assert list(read_lists(Path(folder) / "out.json.gz", score="score", base="e")) == lists
+        assert list(read_speech_services(Path(folder) / "out.json.gz", score="score", base="e")) == lists
 
 
 @pytest.mark.parametrize(
@@ -306,12 +306,12 @@ def test_rejects_file_that_is_not_json(text, message):
 def test_rejects_truncated_file(tmp_path):
     write_truncated_gzip(tmp_path / "a.json.gz", "{\n")
     with pytest.raises(FormatError, match="damaged gzip data"):
-        list(read_lists(tmp_path / "a.json.gz"))
+        list(read_speech_services(tmp_path / "a.json.gz"))
 
 
 def test_writer_rejects_lists_that_a_document_cannot_hold(tmp_path):
     valid, scored = NBestList("u1", (Hypothesis("a"),)), Hypothesis("a", {"score": 1})
-    with writer(tmp_path / "out.json") as write:
+    with speech_services_writer(tmp_path / "out.json") as write:
         write(valid)
         for nbest, message in (
             (valid, "id: already written; expected each id once"),
@@ -320,13 +320,13 @@ def test_writer_rejects_lists_that_a_document_cannot_hold(tmp_path):
         ):
             with pytest.raises(InvalidList, match=message):
                 write(nbest)
-    assert list(read_lists(tmp_path / "out.json")) == [valid]
+    assert list(read_speech_services(tmp_path / "out.json")) == [valid]
 
 
 @pytest.mark.data
 def test_reads_every_list_of_real_logs(data_dir):
     path = data_dir / "nbest" / "dstc10" / "logs-no-references.json"
-    lists = list(read_lists(path, score="score", base="e"))
+    lists = list(read_speech_services(path, score="score", base="e"))
     assert all(isinstance(nbest, NBestList) and list(nbest.streams) == ["first_pass"] for nbest in lists)
     assert len(lists) == 1376
     distinct = {(tuple(h.text for h in nbest.hypotheses), nbest.streams["first_pass"]) for nbest in lists}
@@ -341,22 +341,22 @@ def test_reads_folder_with_one_file_per_utterance(tmp_path):
     (tmp_path / "u5.json").write_text("{}")
     (tmp_path / "u6.json").write_text('{\n"NBest": [{"hyp": "a"}, 3]}')
     (tmp_path / "README").write_text("not a response")
-    azure, openai, first, second, broken, no_lists, error = read_lists(tmp_path)
+    azure, openai, first, second, broken, no_lists, error = read_speech_services(tmp_path)
     assert (azure.id, azure.fields) == ("u1", {"RecognitionStatus": "Success"})
     assert (openai.id, openai.fields) == ("u2", {"id": "cmpl-1"})
     assert (first.id, second.id) == ("u3.1.results[0].alternatives", "u3.1.results[1].alternatives")
     assert "u4.json:1: not JSON" in str(broken)
     assert "u5.json: no lists; expected an array named alternatives or NBest" in str(no_lists)
     assert "u6.json, list 'u6', hypothesis 1: expected an object, got a number" in str(error)
-    with writer(tmp_path / "out") as write:
+    with speech_services_writer(tmp_path / "out") as write:
         write(openai)
-    assert list(read_lists(tmp_path / "out")) == [openai]
+    assert list(read_speech_services(tmp_path / "out")) == [openai]
 
 
 def test_rejects_duplicate_id_in_folder(tmp_path):
     (tmp_path / "u1.json").write_text(json.dumps(AZURE))
     (tmp_path / "u1.json.gz").write_bytes(gzip.compress(json.dumps(AZURE).encode()))
-    valid, error = read_lists(tmp_path)
+    valid, error = read_speech_services(tmp_path)
     assert valid.id == "u1"
     assert "u1.json.gz: duplicate id 'u1'" in str(error)
 

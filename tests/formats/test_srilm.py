@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats.nbest.srilm import nbestlist1_writer, nbestlist2_writer, read_lists, writer
-from rescorer.formats.nist.trn_ctm import ctm_writer
+from rescorer.formats.nist import ctm_writer
+from rescorer.formats.srilm import nbestlist1_writer, nbestlist2_writer, read_srilm, srilm_writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import lists_match, nbest_lists, several, write_truncated_gzip
 
@@ -32,12 +32,12 @@ LN_10 = math.log(10)
 
 
 def read_one(path: Path) -> NBestList:
-    (nbest,) = read_lists(path)
+    (nbest,) = read_srilm(path)
     assert isinstance(nbest, NBestList), nbest
     return nbest
 
 
-def write_lists(lists, target, writer=writer, **options) -> None:
+def write_lists(lists, target, writer=srilm_writer, **options) -> None:
     with writer(target, **options) as write:
         for nbest in lists:
             write(nbest)
@@ -95,7 +95,7 @@ def test_reads_folder_in_order_of_names_and_rejects_duplicate_ids(tmp_path):
     (tmp_path / "a.gz").write_bytes(gzip.compress(NBESTLIST1.encode()))
     (tmp_path / "b.gz").write_bytes(gzip.compress(COLUMNS.encode()))
     (tmp_path / ".hidden").write_text("x")
-    first, second, error = read_lists(tmp_path)
+    first, second, error = read_srilm(tmp_path)
     assert (first.id, second.id) == ("a", "b")
     assert str(error) == f"{tmp_path / 'b.gz'}: duplicate id 'b'; already read from {tmp_path / 'b'}"
 
@@ -104,7 +104,7 @@ def test_reads_folder_in_order_of_names_and_rejects_duplicate_ids(tmp_path):
 def test_columns_round_trip(lists):
     with tempfile.TemporaryDirectory() as folder:
         write_lists(lists, Path(folder) / "new")
-        assert lists_match(list(read_lists(Path(folder) / "new")), lists)
+        assert lists_match(list(read_srilm(Path(folder) / "new")), lists)
 
 
 @given(
@@ -113,7 +113,7 @@ def test_columns_round_trip(lists):
 def test_nbestlist1_round_trip(lists):
     with tempfile.TemporaryDirectory() as folder:
         write_lists(lists, Path(folder), nbestlist1_writer)
-        assert lists_match(list(read_lists(folder)), lists)
+        assert lists_match(list(read_srilm(folder)), lists)
 
 
 SCORE = st.integers(-9000, 100)
@@ -142,7 +142,7 @@ def timed_lists(draw: st.DrawFn) -> NBestList:
 def test_nbestlist2_round_trip(lists):
     with tempfile.TemporaryDirectory() as folder:
         write_lists(lists, Path(folder), nbestlist2_writer)
-        assert lists_match(list(read_lists(folder)), lists)
+        assert lists_match(list(read_srilm(folder)), lists)
 
 
 def test_first_word_gets_the_scores_of_words_without_scores(tmp_path):
@@ -213,7 +213,7 @@ def test_nbestlist2_writer_rejects_lists_it_cannot_hold(tmp_path, text, words, m
 )
 def test_yields_error_with_place_for_invalid_file(tmp_path, text, message):
     (tmp_path / "u1").write_text(text)
-    (error,) = read_lists(tmp_path / "u1")
+    (error,) = read_srilm(tmp_path / "u1")
     assert message in str(error)
 
 
@@ -221,7 +221,7 @@ def test_yields_errors_for_damaged_files_and_reads_on(tmp_path):
     write_truncated_gzip(tmp_path / "a.gz", COLUMNS)
     (tmp_path / "b").write_bytes(b"-1 -2 1 \xff\n")
     (tmp_path / "c").write_text(COLUMNS)
-    truncated, not_text, valid = read_lists(tmp_path)
+    truncated, not_text, valid = read_srilm(tmp_path)
     assert "damaged gzip data" in str(truncated) or "expected log10" in str(truncated)
     assert "b:1: not UTF-8" in str(not_text)
     assert valid.id == "c"
@@ -229,11 +229,11 @@ def test_yields_errors_for_damaged_files_and_reads_on(tmp_path):
 
 def test_rejects_source_without_name_or_files(tmp_path):
     with pytest.raises(FormatError, match="the file name is the utterance id"):
-        list(read_lists(io.BytesIO(b"")))
+        list(read_srilm(io.BytesIO(b"")))
     with pytest.raises(FormatError, match="contains no utterances"):
-        list(read_lists(tmp_path))
+        list(read_srilm(tmp_path))
     with pytest.raises(FormatError, match="No such file"):
-        list(read_lists(tmp_path / "none"))
+        list(read_srilm(tmp_path / "none"))
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import assume, given
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.io.sniff import read_sample
-from rescorer.formats.nbest.srinterp import looks_like, read_lists, writer
+from rescorer.formats.io.folders import read_sample
 from rescorer.formats.registry import choose
+from rescorer.formats.srilm import looks_like_srinterp, read_srinterp, srinterp_writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import lists_match, nbest_lists, several, write_truncated_gzip
 
@@ -22,14 +22,14 @@ LN_10 = math.log(10)
 
 def test_reads_features_as_streams_in_the_given_base(tmp_path):
     (tmp_path / "u1").write_text(GOLDEN)
-    (nbest,) = read_lists(tmp_path, base="10")
+    (nbest,) = read_srinterp(tmp_path, base="10")
     assert nbest == NBestList(
         "u1",
         (Hypothesis("yeah a=b"), Hypothesis("")),
         {"am": (-2301.5 * LN_10, -2310 * LN_10), "lm": (-18.42 * LN_10, -3 * LN_10),
          "n-gram.5": (2 * LN_10, LN_10)},
     )  # fmt: skip
-    (nbest,) = read_lists(tmp_path, base="e", sign="cost")
+    (nbest,) = read_srinterp(tmp_path, base="e", sign="cost")
     assert nbest.streams["am"] == (2301.5, 2310.0)
 
 
@@ -37,7 +37,7 @@ def test_reads_gzip_carriage_returns_and_byte_order_marks(tmp_path):
     (tmp_path / "a").write_text(GOLDEN)
     (tmp_path / "a.gz").write_bytes(b"")
     (tmp_path / "b.gz").write_bytes(gzip.compress(("\ufeff" + GOLDEN.replace("\n", "\r\n")).encode()))
-    plain, duplicate, changed = read_lists(tmp_path, base="e")
+    plain, duplicate, changed = read_srinterp(tmp_path, base="e")
     assert (changed.id, changed.hypotheses, changed.streams) == ("b", plain.hypotheses, plain.streams)
     assert "duplicate id 'a'" in str(duplicate)
 
@@ -64,10 +64,10 @@ def test_round_trip(lists):
     texts = [hypothesis.text for nbest in lists for hypothesis in nbest.hypotheses]
     assume(not any("=" in text.partition(" ")[0][1:] for text in texts))
     with tempfile.TemporaryDirectory() as folder:
-        with writer(folder, base="2", sign="cost") as write:
+        with srinterp_writer(folder, base="2", sign="cost") as write:
             for nbest in lists:
                 write(nbest)
-        assert lists_match(list(read_lists(folder, base="2", sign="cost")), lists)
+        assert lists_match(list(read_srinterp(folder, base="2", sign="cost")), lists)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_round_trip(lists):
 )
 def test_yields_error_with_place_for_invalid_file(tmp_path, text, message):
     (tmp_path / "u1").write_text(text)
-    (error,) = read_lists(tmp_path / "u1", base="e")
+    (error,) = read_srinterp(tmp_path / "u1", base="e")
     assert message in str(error)
 
 
@@ -97,7 +97,7 @@ def test_yields_errors_for_damaged_files_and_reads_on(tmp_path):
     write_truncated_gzip(tmp_path / "a.gz", GOLDEN)
     (tmp_path / "b").write_bytes(b"am=1 \xff\n")
     (tmp_path / "c").write_text(GOLDEN)
-    truncated, not_text, valid = read_lists(tmp_path, base="e")
+    truncated, not_text, valid = read_srinterp(tmp_path, base="e")
     assert isinstance(truncated, FormatError)
     assert "b:1: not UTF-8" in str(not_text)
     assert valid.id == "c"
@@ -108,7 +108,7 @@ def test_yields_errors_for_damaged_files_and_reads_on(tmp_path):
 )
 def test_does_not_detect_other_formats(tmp_path, text):
     (tmp_path / "u1").write_text(text)
-    assert looks_like(read_sample(tmp_path / "u1")) == ""
+    assert looks_like_srinterp(read_sample(tmp_path / "u1")) == ""
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_does_not_detect_other_formats(tmp_path, text):
 )
 def test_writes_nothing_of_a_list_that_a_file_cannot_hold(tmp_path, change, message):
     valid = {"id": "u1", "hypotheses": (Hypothesis("a"),), "streams": {"am": (-1.0,)}}
-    with writer(tmp_path, base="e") as write, pytest.raises(InvalidList) as caught:
+    with srinterp_writer(tmp_path, base="e") as write, pytest.raises(InvalidList) as caught:
         write(NBestList(**{**valid, **change}))
     assert message in str(caught.value)
     assert list(tmp_path.iterdir()) == []

@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.formats.io.sniff import read_sample
-from rescorer.formats.nist.stm import format_segment_id, looks_like, read_lists, writer
-from rescorer.formats.nist.trn_ctm import IGNORED_TEXT
+from rescorer.formats.io.folders import read_sample
+from rescorer.formats.nist import IGNORED_TEXT, format_segment_id, looks_like, read_lists, writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import TEXT, WORD
 

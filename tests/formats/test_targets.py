@@ -11,8 +11,15 @@ from threading import Thread
 import pytest
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.formats.io.targets import check_not_input, check_target, make_folder, remove_file, replace_file
-from rescorer.formats.io.text_io import open_binary_output, write_text
+from rescorer.formats.io.text_io import (
+    check_not_input,
+    check_target,
+    make_folder,
+    open_binary_output,
+    remove_file,
+    replace_file,
+    write_text,
+)
 
 
 def write_at_once(target, text):

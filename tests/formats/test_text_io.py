@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.formats.io import chunks, text_io
+from rescorer.formats.io import text_io
 from rescorer.formats.io.text_io import open_output, read_lines
 
 
@@ -31,7 +31,7 @@ TEXTS = st.lists(st.text(st.characters(exclude_characters="\n\r\0\ufeff", exclud
 def test_lines_do_not_depend_on_compression_and_chunk_size(texts, compressed, crlf, chunk_bytes):
     data = "".join(text + ("\r\n" if crlf else "\n") for text in texts).encode()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
+        patch.setattr(text_io, "CHUNK_BYTES", chunk_bytes)
         assert parse_lines(gzip.compress(data) if compressed else data) == list(enumerate(texts, start=1))
 
 
@@ -70,7 +70,7 @@ def test_truncated_gzip_gives_complete_lines_and_then_the_error():
 )
 def test_names_compressions_that_it_does_not_read(name, data, monkeypatch):
     for chunk_bytes in (1, 1 << 16):
-        monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
+        monkeypatch.setattr(text_io, "CHUNK_BYTES", chunk_bytes)
         with pytest.raises(FormatError) as raised:
             parse_lines(data)
         assert str(raised.value) == f"<stream>: is compressed with {name}; decompress it, or use gzip"
@@ -92,7 +92,7 @@ def test_invalid_lines_do_not_affect_the_others():
 
 def test_rejects_lines_over_the_limit(monkeypatch):
     monkeypatch.setattr(text_io, "MAX_LINE_BYTES", 10)
-    monkeypatch.setattr(chunks, "CHUNK_BYTES", 4)
+    monkeypatch.setattr(text_io, "CHUNK_BYTES", 4)
     numbered = parse_lines(b"ok\n" + b"x" * 50 + b"\nok\n" + b"y" * 11)
     assert [numbered[0], numbered[2]] == [(1, "ok"), (3, "ok")]
     assert "longer than 10 bytes" in str(numbered[1][1])

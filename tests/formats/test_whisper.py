@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from rescorer.cli import app
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.json_documents.whisper import HYPOTHESIS_KEYS, read_lists, writer
 from rescorer.formats.registry import detect
+from rescorer.formats.speech_services import HYPOTHESIS_KEYS, read_whisper, whisper_writer
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import nbest_lists, several
 
@@ -45,7 +45,7 @@ CPP = {
 
 
 def read(text: str) -> list:
-    return list(read_lists(io.BytesIO(text.encode())))
+    return list(read_whisper(io.BytesIO(text.encode())))
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def read(text: str) -> list:
 def test_detects_and_reads_what_the_programs_write(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     assert detect(tmp_path / name)[0] == "whisper"
-    first, *others = read_lists(tmp_path / name)
+    first, *others = read_whisper(tmp_path / name)
     assert first.id == f"{name.rpartition('.')[0]}-0"
     assert first.hypotheses[0].text == " A sea."
     if "transcription" in text:
@@ -95,7 +95,7 @@ def test_reads_several_hypotheses_of_a_segment(tmp_path, key):
         json.dumps({"segments": [{"id": 7, "start": 1.5, "text": "a", key: items}]})
     )
     assert detect(tmp_path / "u.json")[0] == "whisper"
-    (nbest,) = read_lists(tmp_path / "u.json")
+    (nbest,) = read_whisper(tmp_path / "u.json")
     assert (nbest.id, nbest.fields) == ("u-7", {"start": 1.5, "text": "a"})
     assert nbest.streams == {"first_pass": (-1.5, -2.0)}
 
@@ -109,10 +109,10 @@ def test_hypotheses_of_a_segment_can_be_plain_texts():
 def test_another_field_can_hold_the_score():
     segment = {"avg_logprob": -9, "beams": [{"text": "a", "p": 0.5}, {"text": "b", "p": 0.25}]}
     text = json.dumps({"segments": [segment]})
-    (nbest,) = read_lists(io.BytesIO(text.encode()), score="p", base="prob")
+    (nbest,) = read_whisper(io.BytesIO(text.encode()), score="p", base="prob")
     assert nbest.streams == {"first_pass": (math.log(0.5), math.log(0.25))}
     with pytest.raises(ConfigError, match="a score and its base must be given together"):
-        read_lists(io.BytesIO(text.encode()), score="p")
+        read_whisper(io.BytesIO(text.encode()), score="p")
 
 
 def test_score_is_the_mean_unless_every_hypothesis_has_tokens():
@@ -132,7 +132,7 @@ def test_folder_has_one_file_per_recording(tmp_path):
     for name in ("a.json", "b.json"):
         (tmp_path / name).write_text(json.dumps(OPENAI))
     assert detect(tmp_path)[0] == "whisper"
-    assert [nbest.id for nbest in read_lists(tmp_path)] == ["a-0", "a-1", "b-0", "b-1"]
+    assert [nbest.id for nbest in read_whisper(tmp_path)] == ["a-0", "a-1", "b-0", "b-1"]
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,11 @@ def test_reads_segments_before_a_syntax_error():
 @given(several(nbest_lists(["first_pass"], fields=lambda text: {"tokens": [*range(len(text))]})))
 def test_round_trip(lists):
     with tempfile.TemporaryDirectory() as folder:
-        with writer(Path(folder) / "out.json.gz") as write:
+        with whisper_writer(Path(folder) / "out.json.gz") as write:
             for nbest in lists:
                 write(nbest)
         assert detect(Path(folder) / "out.json.gz")[0] == "whisper"
-        found = list(read_lists(Path(folder) / "out.json.gz"))
+        found = list(read_whisper(Path(folder) / "out.json.gz"))
     for nbest, again in zip(lists, found, strict=True):
         assert [h.text for h in again.hypotheses] == [h.text for h in nbest.hypotheses]
         assert again.streams.keys() == nbest.streams.keys()
@@ -190,7 +190,7 @@ def test_round_trip(lists):
 
 def test_writer_rejects_lists_that_a_document_cannot_hold(tmp_path):
     valid = NBestList("u1", (Hypothesis("a"),))
-    with writer(tmp_path / "out.json") as write:
+    with whisper_writer(tmp_path / "out.json") as write:
         write(valid)
         for nbest, message in (
             (valid, "id: already written; expected each id once"),
@@ -202,7 +202,7 @@ def test_writer_rejects_lists_that_a_document_cannot_hold(tmp_path):
         ):
             with pytest.raises(InvalidList, match=message):
                 write(nbest)
-    assert list(read_lists(tmp_path / "out.json")) == [valid]
+    assert list(read_whisper(tmp_path / "out.json")) == [valid]
 
 
 def test_inspect_says_that_one_hypothesis_cannot_be_ranked(tmp_path):

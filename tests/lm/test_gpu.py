@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from rescorer.bench.models import ModelSpec, build_vocabulary
-from rescorer.lm.networks import NeuralModel
-from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.models.neural import NeuralLanguageModel, NeuralModel
 from rescorer.pipeline import Rescorer
 from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList

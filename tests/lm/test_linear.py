@@ -11,12 +11,21 @@ from torch import nn
 from torch.nn import functional
 
 from rescorer.errors import ConfigError
-from rescorer.lm.kernels import linear as linear_module
-from rescorer.lm.kernels.int8 import int8_linear, is_int8_exact, quantise_matrix
-from rescorer.lm.kernels.linear import MIN_SLICE_ROWS, is_onednn_exact, linear
-from rescorer.lm.kernels.row_padding import COARSE_STEPS, FINE_STEPS, MIN_ROWS, padded_row_count
-from rescorer.lm.networks.layers import tanh_
-from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.models import kernels
+from rescorer.models.kernels import (
+    COARSE_STEPS,
+    FINE_STEPS,
+    MIN_ROWS,
+    MIN_SLICE_ROWS,
+    int8_linear,
+    is_int8_exact,
+    is_onednn_exact,
+    linear,
+    padded_row_count,
+    quantise_matrix,
+)
+from rescorer.models.networks import tanh_
+from rescorer.models.neural import NeuralLanguageModel
 from rescorer.trie import build_trie
 from tests.support.tiny_models import random_network
 
@@ -44,19 +53,19 @@ def test_no_rows_give_no_rows(dtype):
 
 @pytest.mark.parametrize("rows", [1, 3, 40])
 def test_reorders_a_parameter_once_per_version(rows, monkeypatch):
-    monkeypatch.setattr(linear_module, "MIN_MULTIPLICATIONS", 0)
+    monkeypatch.setattr(kernels, "MIN_MULTIPLICATIONS", 0)
     x, weight = torch.randn(rows, 200), nn.Parameter(torch.randn(70, 200), requires_grad=False)
     for _ in range(2):
         with torch.inference_mode():
             torch.testing.assert_close(linear(x, weight), functional.linear(x, weight), atol=1e-4, rtol=0)
-            assert linear_module.reorder_weight(weight) is linear_module.reorder_weight(weight)
+            assert kernels.reorder_weight(weight) is kernels.reorder_weight(weight)
         with torch.no_grad():
             weight.add_(1)
 
 
 def test_does_not_reorder_parameters_in_training(monkeypatch):
     """Fused optimisers change parameters without changing their version."""
-    monkeypatch.setattr(linear_module, "MIN_MULTIPLICATIONS", 0)
+    monkeypatch.setattr(kernels, "MIN_MULTIPLICATIONS", 0)
     x, weight = torch.randn(40, 200), nn.Parameter(torch.randn(70, 200))
     optimiser = torch.optim.AdamW([weight], fused=True)
     for _ in range(3):
@@ -79,7 +88,7 @@ def test_falls_back_to_torch_if_onednn_is_inexact_or_missing(inexact, monkeypatc
     def missing(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
         raise AttributeError
 
-    monkeypatch.setattr(linear_module, "_onednn_linear", inexact or missing)
+    monkeypatch.setattr(kernels, "_onednn_linear", inexact or missing)
     is_onednn_exact.cache_clear()
     try:
         assert not is_onednn_exact()
@@ -156,7 +165,7 @@ def test_int8_changes_scores_slightly(kind):
 
 
 def test_rejects_int8_on_a_processor_whose_products_overflow(monkeypatch):
-    monkeypatch.setattr("rescorer.lm.kernels.int8.is_int8_exact", lambda: False)
+    monkeypatch.setattr("rescorer.models.kernels.is_int8_exact", lambda: False)
     with pytest.raises(ConfigError, match="dtype int8 needs a CPU with 8-bit dot products"):
         NeuralLanguageModel(*random_network(), dtype="int8")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from rescorer.lm.networks.recurrences import ElmanRecurrence, GruRecurrence, LstmRecurrence
+from rescorer.models.networks import ElmanRecurrence, GruRecurrence, LstmRecurrence
 from tests.support.tiny_models import stable_network
 
 

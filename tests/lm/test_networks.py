@@ -11,12 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
-from rescorer.lm.checkpoint import deduplicated_state
-from rescorer.lm.contexts.ngram_contexts import distinct_rows, node_windows
-from rescorer.lm.files.parameter_shapes import parameter_shapes
-from rescorer.lm.networks import NetworkConfig
-from rescorer.lm.networks.dropout import apply_dropout, drop_words
-from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.models.contexts import distinct_rows, node_windows
+from rescorer.models.network_files import NetworkConfig, parameter_shapes
+from rescorer.models.networks import apply_dropout, drop_words
+from rescorer.models.neural import NeuralLanguageModel, deduplicated_state
 from rescorer.trie import build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 from tests.support.trie_checks import assert_scores_equal_reference

@@ -9,16 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from rescorer.lm.output import (
-    ClassFactoredSoftmax,
-    FullSoftmax,
-    MixtureOfSoftmaxes,
-    OutputLayer,
-    TreeSoftmax,
-    batched,
-    full,
-)
-from rescorer.lm.output.tree_paths import balanced_tree
+from rescorer.models import outputs
+from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax, MixtureOfSoftmaxes, OutputLayer
+from rescorer.models.tree_softmax import TreeSoftmax, balanced_tree
 
 N_WORDS, SIZE = 23, 6
 PLACES = np.array([1, 4, 2] + [1] * (N_WORDS - 4) + [3])
@@ -87,8 +80,8 @@ def test_log_probs_equal_the_distribution(kind, tied, edges, block_scores):
         torch.tensor(column, dtype=torch.int64) for column in zip(*(edges or [(0, 0)]), strict=True)
     )
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(full, "MIN_BLOCK_ROWS", 1)
-        patch.setitem(full.BLOCK_SCORES, "cpu", block_scores)
+        patch.setattr(outputs, "MIN_BLOCK_ROWS", 1)
+        patch.setitem(outputs.BLOCK_SCORES, "cpu", block_scores)
         found = layer.log_probs(hidden, rows, words)
     torch.testing.assert_close(found, layer.distribution(hidden)[rows, words])
 
@@ -101,8 +94,8 @@ def test_loss_and_gradients_equal_autograd(kind, tied, words, block_scores):
     hidden = torch.randn(len(words), SIZE, dtype=torch.float64, requires_grad=True)
     inputs = [hidden, *layer.parameters()]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(full, "MIN_BLOCK_ROWS", 1)
-        patch.setitem(full.BLOCK_SCORES, "cpu", block_scores)
+        patch.setattr(outputs, "MIN_BLOCK_ROWS", 1)
+        patch.setitem(outputs.BLOCK_SCORES, "cpu", block_scores)
         loss = layer.loss(hidden, target)
         found = torch.autograd.grad(loss * 0.25, inputs)
     with torch.enable_grad():
@@ -166,8 +159,8 @@ def test_batched_products_equal_one_product_per_class(sizes, n_edges, chunk_rows
     targets, positions = words - layer.first_word[classes], layer.position[classes]
     weights = layer.word_weight.detach(), layer.word_bias.detach()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batched, "CHUNK_ROWS", chunk_rows)
-        patch.setattr(batched, "MAX_COPIED_WEIGHTS", max_weights)
-        chunks = batched.build_chunks(hidden, rows, positions, len(sizes))
-        found = batched.within_class_log_probs(chunks, targets, layer.layout, layer.ranges, *weights)
+        patch.setattr(outputs, "CHUNK_ROWS", chunk_rows)
+        patch.setattr(outputs, "MAX_COPIED_WEIGHTS", max_weights)
+        chunks = outputs.build_chunks(hidden, rows, positions, len(sizes))
+        found = outputs.within_class_log_probs(chunks, targets, layer.layout, layer.ranges, *weights)
     torch.testing.assert_close(found, layer._within_class_log_probs(hidden, rows, words, classes))

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.output.path_products import concatenate_runs, score_nodes, sum_by_node, sum_rows
+from rescorer.models.tree_softmax import concatenate_runs, score_nodes, sum_by_node, sum_rows
 
 N_NODES, DIMENSIONS = 5, 3
 PATHS = st.lists(st.lists(st.integers(0, N_NODES - 1), max_size=4, unique=True), min_size=1, max_size=6)

@@ -9,15 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
-from rescorer.lm.contexts.context_cache import RowCache
-from rescorer.lm.contexts.context_stats import ContextWords
-from rescorer.lm.kernels.int8 import is_int8_exact
-from rescorer.lm.networks import NetworkConfig
-from rescorer.lm.networks.attention import rotary_table, rotate
-from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.lm.tree_attention import blocks, build_prefix_tree, scoring, tree_vectors
-from rescorer.lm.tree_attention.prefix_tree import number_in_preorder
+from rescorer.models import transformer
+from rescorer.models.contexts import ContextWords, RowCache
+from rescorer.models.kernels import is_int8_exact
+from rescorer.models.network_files import NetworkConfig
+from rescorer.models.neural import NeuralLanguageModel
+from rescorer.models.transformer import (
+    build_prefix_tree,
+    number_in_preorder,
+    rotary_table,
+    rotate,
+    tree_vectors,
+)
 from rescorer.trie import build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 
@@ -63,9 +67,9 @@ def test_tree_vectors_equal_forward(networks, window, sizes, cache_bytes, reques
     model, vocabulary = networks[window]
     cache = RowCache(cache_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(blocks, "BLOCK_NODES", sizes[0])
-        patch.setattr(scoring, "BLOCK_NODES", sizes[0])
-        patch.setitem(scoring.CHUNK_NODES, "cpu", sizes[1])
+        patch.setattr(transformer, "BLOCK_NODES", sizes[0])
+        patch.setattr(transformer, "BLOCK_NODES", sizes[0])
+        patch.setitem(transformer.CHUNK_NODES, "cpu", sizes[1])
         for batch in requests:
             assert_vectors_equal_forward(model.network, vocabulary, batch, cache)
 

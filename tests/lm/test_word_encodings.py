@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngrams import read_ngram
 from rescorer.lm.reference_scorer import reference_encoding
+from rescorer.models.neural import NeuralLanguageModel
+from rescorer.models.ngram_files import read_ngram
+from rescorer.pipeline import TrieScorer
+from rescorer.reranking.networks import WordEncoder
 from rescorer.trie import build_trie
-from rescorer.trie_scorer import TrieScorer
-from rescorer.word_encoder import WordEncoder
 from tests.support.tiny_models import NETWORK_WORDS, random_network, write_arpa
 
 sentences = st.lists(st.sampled_from((*NETWORK_WORDS, "zebra")), max_size=6).map(tuple)
@@ -72,7 +72,7 @@ def test_encodings_of_other_precisions_are_close(dtype):
 def test_projects_some_vectors_at_a_time(model, monkeypatch):
     trie = build_trie([("the", "cat"), ("a", "dog", "ran"), ()])
     expected = model.score(trie, {"mine": PROJECTION}).encodings["mine"]
-    monkeypatch.setattr("rescorer.lm.neural.PROJECTED_ROWS", 2)
+    monkeypatch.setattr("rescorer.models.neural.PROJECTED_ROWS", 2)
     found = model.score(trie, {"mine": PROJECTION}).encodings["mine"]
     np.testing.assert_allclose(found, expected, atol=1e-12)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rescorer import FormatError, Phrase
-from rescorer.phrases.files import parse_phrase_file
+from rescorer.phrases import parse_phrase_file
 
 
 def test_lines_are_phrases():

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from rescorer import NBestList, Phrase
-from rescorer.phrases import finder
-from rescorer.phrases.finder import MAX_KEPT, PhraseFinder
-from rescorer.phrases.phrase_set import compile_phrases
+from rescorer import phrases as phrases_module
+from rescorer.phrases import MAX_KEPT, PhraseFinder, compile_phrases
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -18,8 +17,10 @@ def find(phrases: PhraseFinder, text: str):
 
 def test_the_latest_sets_are_kept_within_bounds(monkeypatch):
     compiled = []
-    monkeypatch.setattr(finder, "MAX_KEPT_NODES", 40)
-    monkeypatch.setattr(finder, "compile_phrases", lambda p, *a: compiled.append(p) or compile_phrases(p, *a))
+    monkeypatch.setattr(phrases_module, "MAX_KEPT_NODES", 40)
+    monkeypatch.setattr(
+        phrases_module, "compile_phrases", lambda p, *a: compiled.append(p) or compile_phrases(p, *a)
+    )
     phrases = PhraseFinder(split, {})
     for index in range(MAX_KEPT):
         find(phrases, f"a{index} b")

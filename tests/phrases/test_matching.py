@@ -10,9 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import LimitExceeded, Phrase
-from rescorer.phrases import matching
-from rescorer.phrases.matching import PhraseMatch, PhraseSearch, estimate_bytes, estimate_steps, find_matches
-from rescorer.phrases.phrase_set import MAX_PHRASE_WORDS, MAX_PHRASES, compile_phrases
+from rescorer import phrases as phrases_module
+from rescorer.phrases import (
+    MAX_PHRASE_WORDS,
+    MAX_PHRASES,
+    PhraseMatch,
+    PhraseSearch,
+    compile_phrases,
+    estimate_bytes,
+    estimate_steps,
+    find_matches,
+)
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -101,7 +109,7 @@ def test_hypotheses_that_are_searched_together_have_the_phrases_of_each_alone(pa
     compiled = [compile_phrases(part, split) for part in parts]
     search = PhraseSearch(compiled)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(matching, "MAX_KEPT_ENDINGS", n_kept)
+        patch.setattr(phrases_module, "MAX_KEPT_ENDINGS", n_kept)
         for hypothesis, partial in hypotheses:
             found = search.find(hypothesis, partial=partial)
             assert found == plain_matches(compiled, hypothesis, partial)
@@ -150,7 +158,7 @@ def test_phrases_that_repeat_a_word_leave_one_match_per_word(monkeypatch):
         made.append(match)
         return PhraseMatch(*match)
 
-    monkeypatch.setattr(matching, "PhraseMatch", count)
+    monkeypatch.setattr(phrases_module, "PhraseMatch", count)
     found = find_matches(compiled, ("a",) * 1000)
     assert len(found) == len(made) == 1000
 

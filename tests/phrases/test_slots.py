@@ -12,11 +12,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import LimitExceeded, NBestList, Phrase
-from rescorer.lm.ngrams import read_ngram
-from rescorer.phrases.finder import PhraseFinder
-from rescorer.phrases.matching import MAX_READINGS, fill_slots, find_matches, phrase_log_probs
-from rescorer.phrases.phrase_set import MAX_PHRASE_SLOTS, compile_phrases
-from rescorer.phrases.slots import read_slots
+from rescorer.models.ngram_files import read_ngram
+from rescorer.phrases import (
+    MAX_PHRASE_SLOTS,
+    MAX_READINGS,
+    PhraseFinder,
+    compile_phrases,
+    fill_slots,
+    find_matches,
+    phrase_log_probs,
+    read_slots,
+)
 from rescorer.types import Hypothesis
 from tests.support.random_ngrams import katz_log10_probs, random_orders, write_random_arpa
 

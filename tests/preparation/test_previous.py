@@ -11,12 +11,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, Weights
-from rescorer.formats.nbest.jsonlines import read_lists
-from rescorer.lm.contexts.context_stats import ContextWords
-from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngrams import read_ngram
+from rescorer.formats.jsonlines import read_lists
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.preparation.previous import (
+from rescorer.models.contexts import ContextWords
+from rescorer.models.neural import NeuralLanguageModel
+from rescorer.models.ngram_files import read_ngram
+from rescorer.scoring.list_checks import (
     MAX_PREVIOUS_WORDS,
     STEP,
     join_history,

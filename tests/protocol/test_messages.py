@@ -31,22 +31,25 @@ from rescorer import (
     WordConfidence,
     errors,
 )
-from rescorer.bundle import read_bundle
 from rescorer.extensions import make_ranker
-from rescorer.formats.nbest.jsonlines_output import encode_ranking
-from rescorer.formats.score_units import NATS_PER_UNIT
+from rescorer.formats.common import NATS_PER_UNIT
+from rescorer.formats.jsonlines import encode_ranking
+from rescorer.models.bundle import read_bundle
 from rescorer.protocol.messages import (
+    BUG,
+    KINDS,
+    error_from_status,
     list_from_proto,
     list_to_proto,
     rescored_from_proto,
+    status_from_error,
     weights_from_proto,
     weights_to_proto,
     write_ranking,
 )
-from rescorer.protocol.status import BUG, KINDS, error_from_status, status_from_error
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.ranking import ranking
-from rescorer.service.preflight import load_settings
+from rescorer.scoring.ranking import ranking
+from rescorer.service.settings import load_settings
 from tests.conftest import REPOSITORY
 
 BUF = shutil.which("buf", path=str(Path(sys.executable).parent)) or shutil.which("buf")

@@ -15,11 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.error_rate.error_counts import WordErrors
-from rescorer.evaluation.error_rate.oracle import evaluate_list
-from rescorer.formats.lattices.htk import read_lattice
-from rescorer.formats.lattices.lattice import Arc, Lattice
-from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.evaluation.error_rate import WordErrors
+from rescorer.evaluation.list_errors import evaluate_list
+from rescorer.formats.jsonlines import read_lists
+from rescorer.formats.lattices import Arc, Lattice, read_lattice
 from rescorer.text import Normaliser
 from rescorer.types import NBestList
 from tests.support.kenlm_twin import needs_kenlm

@@ -15,9 +15,8 @@ from pathlib import Path
 import pytest
 
 from rescorer.cli import main
-from rescorer.service.net.clients_file import hash_token
-from rescorer.service.preflight import load_settings
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.net import hash_token
+from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
 from tests.support.tiny_models import write_bundle

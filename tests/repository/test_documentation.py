@@ -16,8 +16,8 @@ from typing import NamedTuple
 import pytest
 
 from rescorer.cli import EXIT_CODES
-from rescorer.formats.nbest.jsonlines import read_lists
-from rescorer.protocol.status import BUG, KINDS
+from rescorer.formats.jsonlines import read_lists
+from rescorer.protocol.messages import BUG, KINDS
 from rescorer_training.recipe.config import read_recipe
 from rescorer_training.recipe.report import MeasuredModel, Report, render_table
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rescorer.service.net.clients_file import hash_token
+from rescorer.service.net import hash_token
 from tests.conftest import REPOSITORY
 from tests.support.certificates import Authority
 from tests.support.servers import run_server

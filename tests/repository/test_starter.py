@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from rescorer.evaluation.comparison.rankings import rank_by_first_pass, rerank
-from rescorer.evaluation.comparison.scored_lists import score_lists
-from rescorer.evaluation.comparison.systems import weights_by_system
-from rescorer.evaluation.error_rate.report import build_report
-from rescorer.formats.field_map import parse_field_map
-from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.evaluation.list_errors import build_report
+from rescorer.evaluation.scored_lists import rank_by_first_pass, rerank, score_lists
+from rescorer.evaluation.systems import weights_by_system
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer_training.recipe.config import read_recipe
 

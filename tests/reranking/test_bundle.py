@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, Weights
-from rescorer.bundle import hash_used_models, read_bundle, seal
 from rescorer.errors import BundleError
-from rescorer.evaluation.components import collect_components
-from rescorer.word_encoder import WordEncoder
-from rescorer_training.recipe.bundles.export import BundleParts, make_bundle
+from rescorer.evaluation.scored_lists import collect_components
+from rescorer.models.bundle import hash_used_models, read_bundle, seal
+from rescorer.reranking.networks import WordEncoder
+from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.tiny_models import write_bundle
 from tests.support.tiny_rerankers import (
     add_reranker,

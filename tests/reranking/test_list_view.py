@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import LimitExceeded
-from rescorer.reranking import features, list_view, slots
-from rescorer.reranking.features import code_ngrams
-from rescorer.reranking.list_view import ListView
+from rescorer.reranking import features
+from rescorer.reranking.features import ListView, code_ngrams
 
 texts = st.lists(st.lists(st.sampled_from("abcd"), max_size=7).map(tuple), min_size=1, max_size=6)
 
@@ -37,9 +36,9 @@ def test_codes_words(words, context):
         word if word in view.vocabulary else None for word in context
     ]
     pairs = {(i, view.vocabulary[word]) for i, hypothesis in enumerate(words) for word in hypothesis}
-    for max_cells in (list_view.MAX_CELLS, 0):
+    for max_cells in (features.MAX_VIEW_CELLS, 0):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(list_view, "MAX_CELLS", max_cells)
+            patch.setattr(features, "MAX_VIEW_CELLS", max_cells)
             rows, codes = make_view(words).word_keys
         assert sorted(pairs) == list(zip(rows.tolist(), codes.tolist(), strict=True))
     assert [[ord(character) for character in text] for text in view.texts] == [
@@ -63,7 +62,7 @@ def test_alignments_with_the_best_hypothesis_are_shortest(words, data):
     best = data.draw(st.integers(0, len(words) - 1))
     view = make_view(words, totals=[float(i == best) for i in range(len(words))])
     step = max(map(len, words)) + 1
-    found = slots.find_slots(view)
+    found = features.find_slots(view)
     pivot = words[best]
     for hypothesis, (begin, end) in zip(words, pairwise(view.offsets), strict=True):
         own = found[begin:end]
@@ -79,10 +78,10 @@ def test_alignments_with_the_best_hypothesis_are_shortest(words, data):
 
 def test_aligns_lists_of_many_words_within_a_limit(monkeypatch):
     words = [tuple(f"w{i}" for i in range(60_000)), ("w0", "x")]  # codes among the surrogates of UTF-16
-    assert slots.find_slots(make_view(words))[-2:].tolist() == [0, 60_001]
-    monkeypatch.setattr(slots, "MAX_STEPS", 1000)
+    assert features.find_slots(make_view(words))[-2:].tolist() == [0, 60_001]
+    monkeypatch.setattr(features, "MAX_STEPS", 1000)
     with pytest.raises(LimitExceeded, match="2 hypotheses of up to 60,000 words takes"):
-        slots.find_slots(make_view(words))
+        features.find_slots(make_view(words))
 
 
 @given(

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import ConfigError
-from rescorer.ranking import best_first, posteriors
-from rescorer.reranking.ensemble import Ensemble, linear_ensemble
 from rescorer.reranking.features import FEATURE_KINDS, check_feature
+from rescorer.reranking.networks import Ensemble, WordEncoder, linear_ensemble
 from rescorer.reranking.reranker import Reranker
+from rescorer.scoring.ranking import best_first, posteriors
 from rescorer.types import Weights
-from rescorer.word_encoder import WordEncoder
 
 FEATURES = (
     "total", "score:acoustic", "score_per_word:lm", "words", "characters", "oov", "empty", "log_rank",

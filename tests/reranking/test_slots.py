@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.reranking import slots
-from rescorer.reranking.list_view import ListView
-from rescorer.reranking.slots import find_slots, index_slots, number_values
+from rescorer.reranking import features
+from rescorer.reranking.features import ListView, find_slots, index_slots, number_values
 
 lists = st.lists(st.lists(st.sampled_from("abc"), max_size=6).map(tuple), min_size=1, max_size=6)
 
@@ -26,7 +25,7 @@ def test_the_kth_word_that_is_inserted_has_a_slot_of_its_own():
 def test_numbers_values_in_ascending_order(values, cells):
     values = values.astype(np.int64)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slots, "MAX_CELLS", cells)
+        patch.setattr(features, "MAX_SLOT_CELLS", cells)
         np.testing.assert_array_equal(number_values(values), np.unique(values, return_inverse=True)[1])
 
 
@@ -35,6 +34,6 @@ def test_index_tells_slots_and_words_apart(words, cells):
     view = ListView({}, words, (), np.zeros(len(words)))
     pairs = list(zip(find_slots(view).tolist(), view.codes.tolist(), strict=True))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(slots, "MAX_CELLS", cells)
+        patch.setattr(features, "MAX_SLOT_CELLS", cells)
         index = index_slots(view).tolist()
     assert len(set(pairs)) == len(set(index)) == len(set(zip(pairs, index, strict=True)))

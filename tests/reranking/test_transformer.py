@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from torch.nn import functional
 
 from rescorer.errors import ConfigError, LimitExceeded
-from rescorer.reranking import transformer
-from rescorer.reranking.transformer import TransformerEnsemble, TransformerSizes
+from rescorer.reranking import networks
+from rescorer.reranking.networks import TransformerEnsemble, TransformerSizes
 from tests.support.tiny_rerankers import random_transformer
 
 
@@ -75,7 +75,7 @@ def test_scores_follow_hypotheses_that_change_places(problem, random):
 def test_memory_is_bounded_without_other_results(problem, cells):
     expected = problem[0].score(*problem[1:])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transformer, "MAX_CELLS", cells)
+        patch.setattr(networks, "MAX_CELLS", cells)
         np.testing.assert_allclose(problem[0].score(*problem[1:]), expected, rtol=1e-9, atol=1e-9)
 
 
@@ -88,7 +88,7 @@ def test_without_outputs_it_is_the_linear_reranker():
 
 def test_refuses_lists_that_are_too_long(monkeypatch):
     ensemble = random_transformer(TransformerSizes(1, 0, 2, 4, 2, 1))
-    monkeypatch.setattr(transformer, "MAX_ATTENTION_WEIGHTS", 10 * 10 * 3 * 2 * 2)
+    monkeypatch.setattr(networks, "MAX_ATTENTION_WEIGHTS", 10 * 10 * 3 * 2 * 2)
     ensemble.score(np.zeros((10, 1)))
     with pytest.raises(LimitExceeded, match="over 11 hypotheses has 1,452 attention weights"):
         ensemble.score(np.zeros((11, 1)))

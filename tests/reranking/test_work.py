@@ -8,8 +8,8 @@ from time import process_time
 import numpy as np
 import pytest
 
+from rescorer.reranking.networks import TransformerSizes
 from rescorer.reranking.reranker import estimate_steps
-from rescorer.reranking.transformer import TransformerSizes
 from rescorer.types import Weights
 from tests.support.tiny_rerankers import random_reranker, random_transformer
 

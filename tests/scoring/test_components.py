@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, RescoreOptions, Weights
-from rescorer.bundle import read_bundle
 from rescorer.extensions import COMPONENTS
+from rescorer.models.bundle import read_bundle
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.components import (
     Columns,

@@ -17,7 +17,7 @@ def test_needs_neither_torch_nor_kenlm(module):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("module", ["rescorer.service.server", "rescorer.trie_scorer", "rescorer.cli"])
+@pytest.mark.parametrize("module", ["rescorer.service.server", "rescorer.pipeline", "rescorer.cli"])
 def test_loads_no_library_of_statistics(module):
     # every command loads all of rescorer.cli, a server too, and SciPy takes 40 MB and a second
     code = f"import sys, {module}; print('scipy' in sys.modules)"

@@ -8,10 +8,9 @@ import pytest
 from prometheus_client import Metric
 
 from rescorer import ConfigError
-from rescorer.service.frontends.__main__ import derive_front_end_settings
-from rescorer.service.frontends.metrics import merge_metrics
-from rescorer.service.net.addresses import check_free, keep_port
-from rescorer.service.preflight import load_settings
+from rescorer.service.front_ends import derive_front_end_settings, merge_metrics
+from rescorer.service.net import check_free, keep_port
+from rescorer.service.settings import load_settings
 
 
 def test_merges_metrics_of_front_ends():

@@ -16,9 +16,9 @@ import grpc
 import pytest
 
 from rescorer import Hypothesis, NBestList, RescoredList, Rescorer
+from rescorer.bench.load import process_tree
 from rescorer.client import NO_RETRY
-from rescorer.client.identity import auth_metadata
-from rescorer.load.resources import process_tree
+from rescorer.client.connection import auth_metadata
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES

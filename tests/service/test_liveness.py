@@ -23,10 +23,10 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from rescorer import BundleError, Hypothesis, NBestList
 from rescorer.client import Client
-from rescorer.service.serving_state import explain_not_serving
+from rescorer.pipeline import TrieScorer
+from rescorer.service.server import explain_not_serving
 from rescorer.service.workers import pool
-from rescorer.service.workers.model_host import ModelHost
-from rescorer.trie_scorer import TrieScorer
+from rescorer.service.workers.host import ModelHost
 from tests.support.prometheus import get_value, read_samples
 from tests.support.repositories import add_version
 from tests.support.servers import RunningServer, run_server, wait_until

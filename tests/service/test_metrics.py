@@ -20,9 +20,9 @@ import yaml
 from rescorer import ConfigError
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.observability.metrics import SECONDS
-from rescorer.service.preflight import load_settings
+from rescorer.service.metrics import SECONDS
 from rescorer.service.server import Server
+from rescorer.service.settings import load_settings
 from tests.support.monitoring_files import ALERT_RULES, ALERT_RULES_TEST, DASHBOARD
 from tests.support.prometheus import get_value, read_families, read_samples
 from tests.support.servers import run_server, wait_until

@@ -11,7 +11,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from rescorer.service.observability import endpoint
+from rescorer.service import metrics
 from tests.support.prometheus import get_value, read_samples
 from tests.support.servers import run_server, wait_until
 
@@ -93,12 +93,12 @@ def test_idle_connections_take_no_threads_and_keep_nobody_out(server, port):
             stack.enter_context(socket.create_connection(("127.0.0.1", port), timeout=10))
         assert get_value(read_samples(port), "ready") == 1
         assert threading.active_count() <= threads + 2
-        wait_until(lambda: len(server.server._endpoint._connections) <= endpoint.MAX_CONNECTIONS)
+        wait_until(lambda: len(server.server._endpoint._connections) <= metrics.MAX_CONNECTIONS)
 
 
 def test_slow_connections_end(server, port, monkeypatch):
-    monkeypatch.setattr(endpoint, "REQUEST_TIMEOUT_S", 0.5)
-    monkeypatch.setattr(endpoint, "RESPONSE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(metrics, "REQUEST_TIMEOUT_S", 0.5)
+    monkeypatch.setattr(metrics, "RESPONSE_TIMEOUT_S", 0.5)
     began = time.monotonic()
     assert send_raw(port, b"GET /metrics HTTP/1.1\r\n").startswith(b"HTTP/1.1 408 ")
     with socket.socket() as unread:

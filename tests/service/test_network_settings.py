@@ -8,9 +8,8 @@ import pytest
 
 from rescorer import ConfigError, Hypothesis, NBestList, Rescorer
 from rescorer.client import Client
-from rescorer.lm.kernels.int8 import is_int8_exact
-from rescorer.service.preflight import load_settings
-from rescorer.service.settings import ServiceSettings
+from rescorer.models.kernels import is_int8_exact
+from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 from tests.support.servers import run_server
 

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from rescorer.cli import app
 from rescorer.client import AsyncClient, Client
-from rescorer.protocol.missing_models import (
+from rescorer.protocol.messages import (
     MAX_VALUE_CHARS,
     MISSING_MODELS,
     MORE,

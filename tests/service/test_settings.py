@@ -14,11 +14,9 @@ from typer.testing import CliRunner
 
 from rescorer import BundleError, ConfigError
 from rescorer.cli import app, exit_code
-from rescorer.cli.options.settings import settings_options
-from rescorer.service.config_sources import unknown_variables
-from rescorer.service.preflight import describe_expected, load_settings
+from rescorer.cli.serve import settings_options
 from rescorer.service.server import Server
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.settings import ServiceSettings, describe_expected, load_settings, unknown_variables
 from tests.conftest import REPOSITORY
 from tools.docs import settings_page
 

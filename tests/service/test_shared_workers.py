@@ -18,7 +18,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from rescorer import Hypothesis, NBestList
 from rescorer.client import Client
-from rescorer.client.identity import auth_metadata
+from rescorer.client.connection import auth_metadata
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from tests.support.front_ends import CONNECTIONS, RunningServer, run_two_front_ends, values_by_front_end

@@ -152,7 +152,7 @@ def test_stops_within_the_grace_time_although_the_trace_collector_hangs(ngram_bu
 def test_a_busy_thread_does_not_delay_the_exit():
     script = (
         "import time; from concurrent.futures import ThreadPoolExecutor\n"
-        "from rescorer.service.process_exit import end_process_within\n"
+        "from rescorer.service.server import end_process_within\n"
         "ThreadPoolExecutor().submit(time.sleep, 60); end_process_within(0.5)"
     )
     began = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 
 from rescorer import Hypothesis, NBestList
 from rescorer.client import Client
-from rescorer.trie_scorer import TrieScorer
+from rescorer.pipeline import TrieScorer
 from tests.support.prometheus import get_value, read_samples
 from tests.support.repositories import add_version
 from tests.support.servers import RunningServer

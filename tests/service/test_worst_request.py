@@ -9,9 +9,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from rescorer.bundle import read_bundle
 from rescorer.extensions import make_ranker
-from rescorer.service.preflight import load_settings
+from rescorer.models.bundle import read_bundle
+from rescorer.service.settings import load_settings
 from tests.support.serve_command import run_serve_command
 from tests.support.small_dictionary import write_dictionary
 from tools.fuzz.worst import Shape, find_slowest, find_worst, measure

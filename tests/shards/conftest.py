@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rescorer.shards.planning.partition import Division
+from rescorer.jobs.plan import Division
 from tests.support.sharding import N_LISTS, make_job, make_lines, plan_into, write_lines
 
 

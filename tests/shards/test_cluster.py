@@ -16,12 +16,9 @@ from pathlib import Path
 import pytest
 
 from rescorer.errors import ConfigError, ModelError, ScoringError
-from rescorer.shards.cluster.connection import Cluster
-from rescorer.shards.cluster.pool import run_on_cluster
-from rescorer.shards.inspection import read_status, verify
-from rescorer.shards.merge import merge
-from rescorer.shards.record import Record, record_name
-from rescorer.shards.store import LocalStore
+from rescorer.jobs.pools import Cluster, run_on_cluster
+from rescorer.jobs.shards import merge, read_status, verify
+from rescorer.jobs.store import LocalStore, Record, record_name
 from tests.support.ray_cluster import N_CPUS, mark, run_ray, skip_if_busy, wait_until_gone
 from tests.support.sharding import BATCH_WORDS, N_LISTS, make_lines, write_lines
 

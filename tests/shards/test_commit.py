@@ -16,12 +16,9 @@ from typing import Any
 import pytest
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
-from rescorer.shards.inspection import clean, read_status, verify
-from rescorer.shards.merge import merge
-from rescorer.shards.pool import run_shards
-from rescorer.shards.record import record_name
-from rescorer.shards.store import LocalStore, OutputError
-from rescorer.shards.worker import run_shard
+from rescorer.jobs.pools import run_shards
+from rescorer.jobs.shards import clean, merge, read_status, run_shard, verify
+from rescorer.jobs.store import LocalStore, OutputError, record_name
 from tests.support.sharding import N_LISTS, load, make_job, run_all
 
 SPAWN = get_context("spawn")

@@ -12,18 +12,11 @@ from typing import Any
 import pytest
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.shards import object_store
-from rescorer.shards.due import is_local
-from rescorer.shards.inspection import clean, read_status, verify
-from rescorer.shards.merge import merge
-from rescorer.shards.object_store import ObjectStore, open_store
-from rescorer.shards.planning.inputs import find_files, measure_all
-from rescorer.shards.planning.partition import Division
-from rescorer.shards.planning.plan import read_plan
-from rescorer.shards.record import record_name
-from rescorer.shards.store import OutputError, read_file
-from rescorer.shards.worker import run_shard
-from rescorer.storage.objects import open_filesystem, open_object
+from rescorer.jobs import store as store_module
+from rescorer.jobs.plan import Division, find_files, measure_all, read_plan
+from rescorer.jobs.shards import clean, is_local, merge, read_status, run_shard, verify
+from rescorer.jobs.store import ObjectStore, OutputError, open_store, read_file, record_name
+from rescorer.storage import open_filesystem, open_object
 from tests.support.object_storage import ignore_conditions, lose_answer, put, refuse
 from tests.support.sharding import (
     N_LISTS,
@@ -134,7 +127,7 @@ def test_recognises_its_own_object_when_the_answer_was_lost(empty, storage):
 
 
 def test_tries_again_after_a_conflict(empty, storage, monkeypatch):
-    monkeypatch.setattr(object_store, "WAIT_S", 0.001)
+    monkeypatch.setattr(store_module, "WAIT_S", 0.001)
     with storage.fault(refuse("409 Conflict", "ConditionalRequestConflict", "PUT", times=3)):
         assert empty.create("records/000000.json", b"ours")
     with (
@@ -158,7 +151,7 @@ def test_refuses_storages_that_are_not_known_to_create_only_once(url):
 
 
 def test_uploads_large_files_in_parts(empty, monkeypatch):
-    monkeypatch.setattr(object_store, "PART_BYTES", 5 << 20)
+    monkeypatch.setattr(store_module, "PART_BYTES", 5 << 20)
     content = os.urandom(1 << 20) * 11
     empty.scratch("attempts/000000.aa.jsonl").write_bytes(content)
     empty.save("attempts/000000.aa.jsonl")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from rescorer.errors import FormatError
-from rescorer_training.data.corpus import read_lines
+from rescorer_training.corpus import read_lines
 
 
 def read_arpa(path: Path) -> list[dict[tuple[str, ...], tuple[float, float]]]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rescorer.models.network_files import START
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer.vocabulary import START
 from rescorer_training.ngram.backoff_model import BackoffModel
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from rescorer_training.neural.distributed import ProcessGroup
+from rescorer_training.neural.checkpoint import ProcessGroup
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import load_prepared
-from rescorer_training.neural.trainer import Trainer, TrainingRun
-from rescorer_training.process_end import end_without_finalisation
+from rescorer_training.neural.train import Trainer, TrainingRun
+from rescorer_training.progress import end_without_finalisation
 from tests.support.toy_training import make_model, reports_without_seconds
 
 OPTIONS = TrainingOptions(

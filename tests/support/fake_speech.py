@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer_training.lists.lattice_search import Candidate
-from rescorer_training.lists.processes import TaskError
+from rescorer_training.lists.speech import TaskError
+from rescorer_training.lists.text import Candidate
 
 CALLS = "RESCORER_TEST_CALLS"
 """Environment variable with a file to which each recognised sentence adds a line."""

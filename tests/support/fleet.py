@@ -20,14 +20,14 @@ from rescorer.client import Client
 from tests.support.servers import wait_until
 
 CONTEXT = get_context("forkserver")
-CONTEXT.set_forkserver_preload(["rescorer.service.main", "rescorer.service.preflight"])
+CONTEXT.set_forkserver_preload(["rescorer.service.server", "rescorer.service.settings"])
 START_TIMEOUT_S = 60
 
 
 def serve(bundle: Path, host: str, port: int, folder: Path) -> None:
     """Serve until SIGTERM, in this process; the log and the port go to files of ``folder``."""
-    from rescorer.service.main import serve
-    from rescorer.service.preflight import load_settings
+    from rescorer.service.server import serve
+    from rescorer.service.settings import load_settings
 
     log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, sys.stderr.fileno())

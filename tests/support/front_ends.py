@@ -8,9 +8,9 @@ from pathlib import Path
 from subprocess import Popen
 from typing import NamedTuple
 
+from rescorer.bench.load import process_tree
 from rescorer.client import Client
-from rescorer.load.resources import process_tree
-from rescorer.service.net.clients_file import new_token
+from rescorer.service.net import new_token
 from rescorer.types import Weights
 from tests.support.prometheus import get_value, read_samples
 from tests.support.serve_command import run_serve_command
@@ -52,7 +52,7 @@ class RunningServer(NamedTuple):
         return [
             pid
             for pid in process_tree(self.pid)[1:]
-            if b"rescorer.service.frontends" in read_command_line(pid)
+            if b"rescorer.service.front_ends" in read_command_line(pid)
         ]
 
 

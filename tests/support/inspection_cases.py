@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from rescorer.evaluation.error_rate.error_counts import count_errors
-from rescorer.evaluation.inspection.inspect import inspect_lists
+from rescorer.evaluation.error_rate import count_errors
+from rescorer.evaluation.inspection import inspect_lists
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from rescorer.lm.ngrams.kenlm_model import KenlmNgram
+    from rescorer.models.ngram_files import KenlmNgram
 
 
 def has_kenlm() -> bool:
@@ -21,7 +21,7 @@ needs_kenlm = pytest.mark.skipif(not has_kenlm(), reason="needs kenlm: pip insta
 
 def open_twin(path: Path, words: frozenset[str] = frozenset()) -> KenlmNgram:
     """Load an ARPA file or KenLM binary with KenLM."""
-    from rescorer.lm.ngrams.kenlm_model import load_kenlm
+    from rescorer.models.ngram_files import load_kenlm
 
     with path.open("rb") as stream:
         return load_kenlm(stream, words)

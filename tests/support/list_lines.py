@@ -7,8 +7,8 @@ import json
 from pathlib import Path
 
 from rescorer.errors import InputError
-from rescorer.formats.field_map import FieldMap
-from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.fields import FieldMap
+from rescorer.formats.jsonlines import read_lists
 from rescorer.types import NBestList
 
 

@@ -1,13 +1,13 @@
-"""The neural cache of a session, one word at a time: the slow twin of ``rescorer.lm.caches.neural_cache``."""
+"""The neural cache of a session, one word at a time: the slow twin of ``rescorer.models.contexts``."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from rescorer.lm.caches.session_cache import HALF_COUNT
-from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_vectors
+from rescorer.models.language_model import HALF_COUNT
+from rescorer.models.neural import NeuralLanguageModel
 from rescorer.trie import SENTENCE_END, Words
 
 

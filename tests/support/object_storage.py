@@ -11,7 +11,7 @@ from typing import Any
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from werkzeug.serving import make_server
 
-from rescorer.storage.objects import open_filesystem
+from rescorer.storage import open_filesystem
 
 Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
 Fault = Callable[[dict[str, Any], Callable[..., Any], Application], Iterable[bytes] | None]

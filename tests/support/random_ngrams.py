@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
+from rescorer.models.network_files import END, START, UNKNOWN
 from rescorer.trie import Words
-from rescorer.vocabulary import END, START, UNKNOWN
 
 WORDS = ("a", "b", "c", "d", "e")
 Orders = list[dict[Words, tuple[float, float]]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from hypothesis import strategies as st
 
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.vectors.files import WordVectors
 
 WORDS = st.text(
     st.characters(codec="utf-8", exclude_categories=["Cs", "Cc"], exclude_characters=" \ufeff"), min_size=1

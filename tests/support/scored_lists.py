@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from rescorer.evaluation.comparison.scored_lists import ScoredList
-from rescorer.evaluation.error_rate.error_counts import count_errors
-from rescorer.evaluation.error_rate.oracle import ALL, EvaluatedList, Selection
-from rescorer.ranking import best_first
+from rescorer.evaluation.error_rate import count_errors
+from rescorer.evaluation.list_errors import ALL, EvaluatedList, Selection
+from rescorer.evaluation.scored_lists import ScoredList
+from rescorer.scoring.ranking import best_first
 from rescorer.types import Hypothesis, NBestList
 
 VOCABULARY = ["the", "cat", "sat", "on", "a", "mat", "and", "rug"]

@@ -10,13 +10,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rescorer.lm.base import EdgeScores
-from rescorer.service.observability.tracing import Tracing
-from rescorer.service.preflight import load_settings
+from rescorer.models.language_model import EdgeScores
+from rescorer.pipeline import Encoders, TrieScorer
+from rescorer.service.logs import Tracing
 from rescorer.service.server import Server
-from rescorer.service.workers.model_host import WARM_UP
+from rescorer.service.settings import load_settings
+from rescorer.service.workers.host import WARM_UP
 from rescorer.trie import HypothesisTrie
-from rescorer.trie_scorer import Encoders, TrieScorer
 
 
 class ControlledScorer(TrieScorer):

@@ -1,4 +1,4 @@
-"""The cache of a session, one word at a time: the slow twin of ``rescorer.lm.caches.session_cache``."""
+"""The cache of a session, one word at a time: the slow twin of ``rescorer.models.language_model``."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Sequence
 
-from rescorer.lm.caches.session_cache import HALF_COUNT, HALF_LIFE_WORDS, ORDER, PRIOR
+from rescorer.models.language_model import HALF_COUNT, HALF_LIFE_WORDS, ORDER, PRIOR
 from rescorer.trie import SENTENCE_END, Words
 
 

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rescorer.cli.options.lists import ListInputOptions
-from rescorer.cli.options.rescoring.loading import MachineOptions, RescorerLoader
-from rescorer.files.rescoring import LocalRescorer
-from rescorer.options import RescoreOptions
-from rescorer.shards.planning.inputs import ListSource, find_files
-from rescorer.shards.planning.partition import Division, make_plan
-from rescorer.shards.planning.plan import Plan, read_plan
-from rescorer.shards.store import PLAN, LocalStore, Store
-from rescorer.shards.worker import Job, describe_bundle, load_planned, run_shard
+from rescorer.cli.rescore import MachineOptions, RescorerLoader
+from rescorer.jobs.files import LocalRescorer
+from rescorer.jobs.plan import Division, ListSource, Plan, find_files, make_plan, read_plan
+from rescorer.jobs.shards import Job, describe_bundle, load_planned, run_shard
+from rescorer.jobs.store import PLAN, LocalStore, Store
+from rescorer.scoring.options import RescoreOptions
+from rescorer.terminal.list_options import ListInputOptions
 from rescorer.types import Weights
 
 WORDS = ("the", "cat", "sat", "on", "mat", "zebra", "dog")

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rescorer.candidates.dictionary import PACKAGE
-from rescorer.candidates.pronunciation import load_pronouncer
+from rescorer.sounds import PACKAGE, load_pronouncer
 
 LINES = """\
 ;;; words of the tests

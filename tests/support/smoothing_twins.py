@@ -8,8 +8,7 @@ from functools import cache
 
 import numpy as np
 
-from rescorer_training.ngram.smoothing.katz import estimate_good_turing
-from rescorer_training.ngram.smoothing.kneser_ney import estimate_discounts
+from rescorer_training.ngram.smoothing import estimate_discounts, estimate_good_turing
 
 Context = tuple[str, ...]
 Corpus = Sequence[Sequence[str]]

@@ -6,14 +6,14 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rescorer.bundle import publish
-from rescorer.score_combination import weights_to_dict
+from rescorer.models.bundle import publish
+from rescorer.models.network_files import END, START, UNKNOWN, Vocabulary
+from rescorer.scoring.combination import weights_to_dict
 from rescorer.text import NormaliserSettings
 from rescorer.types import Weights
-from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
 
 if TYPE_CHECKING:
-    from rescorer.lm.networks import NeuralModel
+    from rescorer.models.neural import NeuralModel
 
 # torch takes seconds to import, so tests that use only the n-gram must not import it.
 
@@ -68,7 +68,8 @@ def random_network(
     """
     import torch
 
-    from rescorer.lm.networks import NetworkConfig, NeuralModel
+    from rescorer.models.network_files import NetworkConfig
+    from rescorer.models.neural import NeuralModel
 
     torch.manual_seed(seed)
     vocabulary = Vocabulary((END, UNKNOWN, *words, START))
@@ -121,7 +122,7 @@ def write_bundle(
         models = {"ngram": {"kind": "ngram", "path": "ngram/model.arpa"}}
         mixture = {"ngram": 1.0}
         if neural:
-            from rescorer.lm.checkpoint import save_model
+            from rescorer.models.neural import save_model
 
             save_model(*(network or random_network(carried=carried)), partial / "neural")
             models["neural"] = {"kind": "neural", "path": "neural"}

@@ -8,14 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.bundle import RERANKERS, hash_used_models, read_bundle, seal
-from rescorer.reranking.ensemble import Ensemble
-from rescorer.reranking.files import write_reranker
-from rescorer.reranking.reranker import Reranker
-from rescorer.reranking.transformer import TransformerEnsemble, TransformerSizes
-from rescorer.score_combination import MIXTURE, weights_to_dict
+from rescorer.models.bundle import RERANKERS, hash_used_models, read_bundle, seal
+from rescorer.reranking.networks import Ensemble, TransformerEnsemble, TransformerSizes, WordEncoder
+from rescorer.reranking.reranker import Reranker, write_reranker
+from rescorer.scoring.combination import MIXTURE, weights_to_dict
 from rescorer.types import Weights
-from rescorer.word_encoder import WordEncoder
 
 FEATURES = (
     "total", "score:acoustic", "score:ngram", "score_per_word:mixture", "words", "characters", "oov", "empty",

@@ -7,9 +7,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rescorer.lm.networks import NetworkConfig
-from rescorer_training.classification.config import ClassifierConfig
-from rescorer_training.classification.model import Classifier
+from rescorer.models.network_files import NetworkConfig
+from rescorer_training.classification import Classifier, ClassifierConfig
 
 WORDS = {"sea": "ship wave sail the a", "farm": "cow barn plough the a", "town": "street shop tram the a"}
 

@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from rescorer.lm.networks import NetworkConfig, NeuralModel
+from rescorer.models.network_files import NetworkConfig
+from rescorer.models.neural import NeuralModel
 from rescorer.text import Normaliser
 from rescorer_training.classes.partition import bin_by_frequency
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import PreparedText, RunInputs, prepare_text
-from rescorer_training.neural.trainer import Trainer, TrainingRun
+from rescorer_training.neural.train import Trainer, TrainingRun
 
 WORDS_BY_POSITION = (
     ["a", "the", "one"],

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from hypothesis import strategies as st
 
-from rescorer.evaluation.weight_search.problem import MixtureChoices, TuningProblem, make_problem
+from rescorer.evaluation.weight_search import MixtureChoices, TuningProblem, make_problem
 
 UNBOUNDED = (-np.inf, np.inf)
 SMALL = st.integers(-3, 3)

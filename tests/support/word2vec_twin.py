@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rescorer.lm.output.tree_paths import leaf_paths
-from rescorer_training.classes.softmax_trees import build_huffman_tree
+from rescorer.models.tree_softmax import leaf_paths
+from rescorer_training.classes.trees import build_huffman_tree
 
 Target = tuple[int, float, float]
 """Row of the output vectors, label (1 for the word, 0 for noise), and how often the target counts."""

@@ -10,8 +10,8 @@ import sys
 import pytest
 
 from rescorer import Rescorer
+from rescorer.bench.load import ClientConfig, run_client
 from rescorer.errors import DeadlineExceeded, ServiceError
-from rescorer.load.client import ClientConfig, run_client
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from tests.support.clients import make_list
 from tools.chaos.versions import AnswerChecker, VersionRepository, write_expected

@@ -23,8 +23,7 @@ from typing import Any
 
 import grpc
 
-from rescorer.client.connection import Retry, channel_options
-from rescorer.client.identity import auth_metadata
+from rescorer.client.connection import Retry, auth_metadata, channel_options
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub

@@ -18,13 +18,13 @@ from pathlib import Path
 
 import grpc
 
-from rescorer.client.identity import auth_metadata
+from rescorer.bench.load import run_server
+from rescorer.client.connection import auth_metadata
 from rescorer.errors import ServiceError
-from rescorer.load.server import run_server
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
-from rescorer.service.net.clients_file import hash_token, new_token
+from rescorer.service.net import hash_token, new_token
 from rescorer.types import NBestList
 from tools.chaos.caller import CallerConfig, CallerReport, merge_reports
 from tools.chaos.versions import VersionRepository

@@ -20,7 +20,7 @@ import grpc
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from rescorer.load.server import run_server
+from rescorer.bench.load import run_server
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb

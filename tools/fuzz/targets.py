@@ -16,27 +16,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rescorer.bundle import read_manifest, read_normaliser
 from rescorer.errors import InputError, InvalidList, RescorerError
-from rescorer.evaluation.error_rate.alternations import (
-    MAX_READINGS,
-    expand_alternations,
-    parse_alternations,
-)
+from rescorer.evaluation.error_rate import MAX_READINGS, expand_alternations, parse_alternations
 from rescorer.formats.io.text_io import read_lines
-from rescorer.formats.nbest.jsonlines_output import encode_list
-from rescorer.formats.nist.references import read_groups, read_references
-from rescorer.formats.nist.trn_ctm import read_ctm, read_stm
+from rescorer.formats.jsonlines import encode_list
+from rescorer.formats.nist import read_ctm, read_groups, read_references, read_stm
 from rescorer.formats.registry import FORMATS, choose, detect
-from rescorer.lm.files.arpa import has_arpa_header
-from rescorer.lm.files.arpa_ngrams import read_arpa
-from rescorer.lm.files.kenlm_binary import read_kenlm_header
-from rescorer.lm.files.network_config import NetworkConfig
-from rescorer.lm.files.network_files import NETWORK_FILES, read_config, read_vocabulary
-from rescorer.lm.files.parameter_shapes import parameter_shapes
-from rescorer.reranking.files import RERANKER_FILES, read_reranker, write_reranker
-from rescorer.safe_input.files import Folder, open_regular
-from rescorer.score_combination import parse_weights, weights_to_dict
+from rescorer.models.arpa import has_arpa_header, read_arpa
+from rescorer.models.bundle import read_manifest, read_normaliser
+from rescorer.models.network_files import (
+    NETWORK_FILES,
+    NetworkConfig,
+    parameter_shapes,
+    read_config,
+    read_vocabulary,
+)
+from rescorer.models.ngram_files import read_kenlm_header
+from rescorer.reranking.reranker import RERANKER_FILES, read_reranker, write_reranker
+from rescorer.safe_input import Folder, open_regular
+from rescorer.scoring.combination import parse_weights, weights_to_dict
 from rescorer.text import NormaliserSettings
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS

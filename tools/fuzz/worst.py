@@ -19,20 +19,19 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from rescorer.bundle import Bundle, read_bundle
-from rescorer.candidates.pronunciation import load_pronouncer
 from rescorer.errors import InputError
 from rescorer.extensions import make_ranker
-from rescorer.lm.base import EdgeScores
+from rescorer.models.bundle import Bundle, read_bundle
+from rescorer.models.language_model import EdgeScores
 from rescorer.protocol.messages import write_ranking
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.batch import Batch, Part, ScoredPart
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.api.planning import PreparedRequest, prepare_lists
-from rescorer.service.limits.requests import check_request, check_response_size
-from rescorer.service.preflight import load_settings
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.api.rescoring import PreparedRequest, prepare_lists
+from rescorer.service.engine.request_limits import check_request, check_response_size
+from rescorer.service.settings import ServiceSettings, load_settings
+from rescorer.sounds import load_pronouncer
 
 Difference = Literal["none", "first", "middle", "last"]
 DIFFERENCES: tuple[Difference, ...] = ("none", "first", "last")

@@ -12,10 +12,10 @@ import numpy as np
 import typer
 
 from rescorer.cli import run
-from rescorer.cli.options.lists import FormatOption, ListInputOptions
-from rescorer.cli.output import PLAIN_HELP
-from rescorer.cli.service.load import read_valid_lists
+from rescorer.cli.measure import read_valid_lists
 from rescorer.errors import ConfigError
+from rescorer.terminal.list_options import FormatOption, ListInputOptions
+from rescorer.terminal.program import PLAIN_HELP
 from tools.simulate_fleet.autoscaling import TICK_S, AutoscalerSettings, Tick, simulate_autoscaling
 from tools.simulate_fleet.fleet import FleetResult, ServerShape, find_replicas
 from tools.simulate_fleet.replica import Pattern, parse_service_times, with_server

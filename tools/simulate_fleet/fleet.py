@@ -12,9 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.load.server import run_server
-from rescorer.load.service_times import encode_calls, measure_service_times, write_service_times
-from rescorer.load.stages import LoadPlan, StageResult, encode_requests, measure_server
+from rescorer.bench.load import (
+    LoadPlan,
+    StageResult,
+    encode_calls,
+    encode_requests,
+    measure_server,
+    measure_service_times,
+    run_server,
+    write_service_times,
+)
 from rescorer.types import NBestList
 from tools.simulate_fleet.replica import Pattern, Replica, TimeModel, draw_arrivals, measured
 

@@ -1,6 +1,6 @@
 """One simulated server: when lists arrive, how long each takes, and how workers take them from a queue.
 
-As in the service (``rescorer.service.engine.batcher``), a worker that becomes free takes all that waits, up
+As in the service (``rescorer.service.engine.engine``), a worker that becomes free takes all that waits, up
 to a batch. Nothing is refused, and lists have equal rights.
 """
 
@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rescorer.bench.load import ServiceTimes, read_service_times
 from rescorer.errors import ConfigError
-from rescorer.load.service_times import ServiceTimes, read_service_times
 
 
 @dataclass(frozen=True, slots=True)

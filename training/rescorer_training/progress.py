@@ -1,4 +1,10 @@
-"""Report the progress of long computations without deciding whether or how it is shown.
+"""Report the progress of long computations, which others show.
+
+Also fields of options.
+
+The end of processes.
+
+Report the progress of long computations without deciding whether or how it is shown.
 
 As with logging, library code only reports; the program that runs it installs a display. Without one, reports
 go nowhere.
@@ -6,9 +12,50 @@ go nowhere.
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import field
+from typing import Any, Protocol
+
+
+def option(default: Any, help: str, *flags: str, metavar: str | None = None, min: float | None = None) -> Any:
+    """Define a field from which ``rescorer.terminal.options`` makes an option of a command.
+
+    Args:
+        flags: option names, if they differ from the field's name: ``--embedding``, ``--tied/--untied``.
+        min: smallest value.
+    """
+    return field(default=default, metadata={"help": help, "flags": flags, "metavar": metavar, "min": min})
+
+
+@contextmanager
+def end_without_finalisation() -> Iterator[None]:
+    """End the process after the block, without finalising the interpreter, if ``torchrun`` started it.
+
+    Gloo's threads may still be releasing tensors while Python is finalised. They then abort the process
+    (``terminate called without an active exception``, pytorch/pytorch#179291), and ``torchrun`` takes a
+    training that has succeeded for one that failed.
+    """
+    status = 0
+    try:
+        yield
+    except SystemExit as end:
+        if not (end.code is None or isinstance(end.code, int)):
+            raise  # a message, which the interpreter prints
+        status = end.code or 0
+        if not _is_worker():
+            raise
+    if _is_worker():
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
+                stream.flush()
+        os._exit(status)
+
+
+def _is_worker() -> bool:
+    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 class ProgressTask(Protocol):

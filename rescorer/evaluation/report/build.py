@@ -6,36 +6,321 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from typing import NamedTuple
 
-from rescorer.evaluation.comparison.analysis import align_rows
-from rescorer.evaluation.comparison.row import Row, choose_row
-from rescorer.evaluation.comparison.systems import Comparison
-from rescorer.evaluation.comparison.tuned import MixtureScores
-from rescorer.evaluation.error_analysis.aligned_text import Aligner
-from rescorer.evaluation.error_analysis.changes import Changes as WordChanges
-from rescorer.evaluation.error_analysis.changes import count_changes
-from rescorer.evaluation.error_analysis.confusions import Confusions, count_confusions
-from rescorer.evaluation.error_rate.counting import DEFAULT_COUNTING, CountingSettings
-from rescorer.evaluation.error_rate.report import Report
+import numpy as np
+
+from rescorer.evaluation.calibration import (
+    Division,
+    Measures,
+    collect_outcomes,
+    judge_calibration,
+    judge_utterance,
+)
+from rescorer.evaluation.error_analysis import (
+    Aligner,
+    Confusions,
+    align_rows,
+    count_changes,
+    count_confusions,
+    find_oracle_by_depth,
+)
+from rescorer.evaluation.error_analysis import Changes as WordChanges
+from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
+from rescorer.evaluation.folds import make_folds
+from rescorer.evaluation.list_errors import Report
 from rescorer.evaluation.report.data import (
+    AlignedWord,
+    Calibration,
     Changes,
     Confusion,
+    DepthCurve,
+    FileAnalysis,
     GroupRow,
     Groups,
+    HypothesisRow,
+    HypothesisTable,
     Range,
+    Reading,
+    ReliabilityBin,
     ReportData,
     Role,
     SystemRow,
+    Utterance,
+    Utterances,
     WordChange,
+    WordKind,
+    describe_curves,
+    describe_share_curves,
+    describe_surface,
+    list_weights,
+    make_problem,
 )
-from rescorer.evaluation.report.files import analyse_file
-from rescorer.evaluation.report.utterances import NamedRow, describe_utterances
-from rescorer.evaluation.significance.gains import Significance
-from rescorer.evaluation.significance.verdict import Verdict, correct_verdicts, find_verdicts
-from rescorer.evaluation.statistics.bootstrap import Gain, Interval
-from rescorer.evaluation.statistics.multiple_tests import correct_holm
+from rescorer.evaluation.scored_lists import ScoredList, order_by_weights
+from rescorer.evaluation.significance import Significance, SystemVerdict, correct_verdicts, find_verdicts
+from rescorer.evaluation.statistics import Gain, Interval, correct_holm
+from rescorer.evaluation.systems import Comparison, MixtureScores, Row, choose_row, count_by_list
+from rescorer.scoring.combination import totals
+from rescorer.scoring.ranking import best_first
 from rescorer.trie import Words
 from rescorer.types import Weights
+
+N_FOLDS = 10
+MIN_LISTS = 20
+"""Smallest number of lists whose confidences are judged; a bin of fewer says nothing."""
+MAX_LISTS = 2_000
+"""Largest number of lists that are judged, evenly chosen: each takes milliseconds, and bins of hundreds of
+lists hardly change with more of them."""
+
+
+def describe_confidence(
+    scored: Sequence[ScoredList], weights: Weights, normalise: Callable[[str], Words]
+) -> tuple[Calibration, ...]:
+    """Judge the posteriors of best hypotheses, and confidences calibrated on other folds.
+
+    Returns an empty tuple if there are fewer than ``MIN_LISTS`` lists.
+    """
+    scored = scored[:: -(-len(scored) // MAX_LISTS)]
+    ids, groups = [item.evaluated.id for item in scored], [item.evaluated.group for item in scored]
+    if len(set(ids)) < MIN_LISTS:
+        return ()
+    claims = [_judge_best(item, weights, normalise) for item in scored]
+    references = [item.reference for item in scored]
+    folds = make_folds(ids, groups, references, N_FOLDS)
+    division = Division(list(map(str, folds.fold.tolist())), references)
+    judgement = judge_calibration(collect_outcomes(claims), division, groups)
+    if judgement is None:
+        return ()
+    held_out = "calibrated, held out"
+    return _describe_map("posterior", judgement.before), _describe_map(held_out, judgement.held_out)
+
+
+def _judge_best(
+    scored: ScoredList, weights: Weights, normalise: Callable[[str], Words]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Posteriors of the best hypothesis at several temperatures, and whether it is right."""
+    readings = [normalise(" ".join(words)) for words in scored.readings]
+    best = order_by_weights(scored, weights)[0]
+    return judge_utterance(scored.words, totals(scored.components, weights), best, readings)
+
+
+def _describe_map(name: str, measures: Measures) -> Calibration:
+    bins = (ReliabilityBin(part.confidence, part.right, part.claims) for part in measures.bins if part.claims)
+    entropy = measures.normalised_cross_entropy
+    return Calibration(
+        name,
+        tuple(bins),
+        measures.expected_calibration_error,
+        None if math.isnan(entropy) else entropy,
+    )
+
+
+Cell = tuple[WordKind, str]
+"""Kind of the word, and the word as recognised; empty for a deletion."""
+NOTHING: Cell = ("correct", "")
+
+
+class Slot(NamedTuple):
+    """One column: a reference word, or a gap in which some reading has insertions."""
+
+    reference: str
+    """Empty for a gap."""
+    cells: tuple[Cell, ...]
+    """One per reading."""
+
+
+def make_slots(readings: Sequence[Reading]) -> list[Slot]:
+    """Columns of readings that are aligned with the same reference words.
+
+    Readings of a reference with alternatives may differ in their reference words; those with another number
+    of reference words than the first are aligned position by position as far as they go.
+    """
+    columns = [_split(reading.words) for reading in readings]
+    n_words = max((len(words) for words, _ in columns), default=0)
+    slots: list[Slot] = []
+    for position in range(n_words + 1):
+        gaps = [insertions.get(position, ()) for _, insertions in columns]
+        if any(gaps):
+            slots.append(Slot("", tuple(("insertion", " ".join(gap)) if gap else NOTHING for gap in gaps)))
+        if position < n_words:
+            words = [words[position] if position < len(words) else None for words, _ in columns]
+            reference = next(word.reference for word in words if word is not None)
+            slots.append(
+                Slot(reference, tuple((word.kind, word.hypothesis) if word else NOTHING for word in words))
+            )
+    return slots
+
+
+def _split(aligned: Sequence[AlignedWord]) -> tuple[list[AlignedWord], dict[int, tuple[str, ...]]]:
+    """The reference words in order, and the insertions before each of them by position."""
+    words: list[AlignedWord] = []
+    insertions: dict[int, tuple[str, ...]] = {}
+    for word in aligned:
+        if word.kind == "insertion":
+            insertions[len(words)] = (*insertions.get(len(words), ()), word.hypothesis)
+        else:
+            words.append(word)
+    return words, insertions
+
+
+MAX_HYPOTHESES = 5
+"""Number of hypotheses with the highest totals in the table of an utterance."""
+
+
+@dataclass(frozen=True)
+class NamedRow:
+    """A row under the name that the report gives it."""
+
+    name: str
+    file: str
+    row: Row
+    comparison: Comparison
+    weights: Weights | None
+    """Weights of the file, for the totals of its hypotheses."""
+
+
+def describe_utterances(
+    rows: Sequence[NamedRow], baseline: NamedRow, system: NamedRow, aligner: Aligner, max_utterances: int
+) -> Utterances | None:
+    """Describe up to ``max_utterances`` utterances, those whose errors changed most first."""
+    scored = system.comparison.scored
+    before, after = (count_by_list(named.row, named.comparison.scored)[0] for named in (baseline, system))
+    has_changed = baseline.row.winners != system.row.winners
+    # the most changed first, then texts that changed without changing errors, then those with errors
+    order = np.lexsort((-after, ~has_changed, -np.abs(before - after)))[:max_utterances]
+    if not len(order):
+        return None
+    described = tuple(
+        _describe_utterance(index, rows, scored[index], int(before[index]), int(after[index]), aligner)
+        for index in order.tolist()
+    )
+    return Utterances(described, len(scored))
+
+
+def _describe_utterance(
+    index: int, rows: Sequence[NamedRow], scored: ScoredList, before: int, after: int, aligner: Aligner
+) -> Utterance:
+    evaluated = scored.evaluated
+    files = dict.fromkeys(row.file for row in rows)
+    tables = (_describe_hypotheses(index, [row for row in rows if row.file == file]) for file in files)
+    return Utterance(
+        id=evaluated.id,
+        group=evaluated.group,
+        reference_words=evaluated.oracle.reference_words,
+        baseline_errors=before,
+        system_errors=after,
+        readings=_describe_readings(index, rows, aligner),
+        tables=tuple(table for table in tables if table is not None),
+    )
+
+
+def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -> tuple[Reading, ...]:
+    """What systems chose, each distinct text once."""
+    chosen: dict[Words, list[str]] = {}
+    texts: dict[Words, str] = {}
+    errors: dict[Words, int] = {}
+    generated: dict[Words, str] = {}
+    for row in rows:
+        item, winner = row.comparison.scored[index], int(row.row.winners[index])
+        words = item.words[winner]
+        chosen.setdefault(words, []).append(row.name)
+        texts[words] = item.nbest.hypotheses[winner].text
+        errors[words] = item.evaluated.hypotheses[winner].errors
+        generated[words] = _describe_generated(item, winner)
+    reference = rows[0].comparison.scored[index].reference
+    return tuple(
+        Reading(
+            tuple(names),
+            tuple(
+                AlignedWord(pair.kind, pair.reference or "", pair.hypothesis or "")
+                for pair in aligner.align(reference, texts[words])
+            ),
+            errors[words],
+            generated[words],
+        )
+        for words, names in chosen.items()
+    )
+
+
+def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> HypothesisTable | None:
+    """Hypotheses of one file with their scores: those that a system chose, and the highest totals."""
+    weights, scored = rows[0].weights, rows[0].comparison.scored[index]
+    if weights is None:
+        return None
+    names = tuple(scored.components)
+    values = totals(scored.components, weights)
+    winners: dict[int, list[str]] = {}
+    for row in rows:
+        winners.setdefault(int(row.row.winners[index]), []).append(row.row.name)
+    highest = [int(i) for i in best_first(values)[:MAX_HYPOTHESES]]
+    shown = sorted({*winners, *highest}, key=lambda i: (-values[i], i))
+    return HypothesisTable(
+        rows[0].file,
+        names,
+        tuple(
+            HypothesisRow(
+                rank=i + 1,
+                text=" ".join(scored.words[i]),
+                errors=scored.evaluated.hypotheses[i].errors,
+                total=float(values[i]),
+                components=tuple(float(scored.components[name][i]) for name in names),
+                chosen_by=tuple(winners.get(i, ())),
+                generated=_describe_generated(scored, i),
+            )
+            for i in shown
+        ),
+        len(scored.words),
+    )
+
+
+def _describe_generated(scored: ScoredList, position: int) -> str:
+    made = scored.nbest.hypotheses[position].generated
+    return "" if made is None else ", ".join(f"{part.phrase} for {part.heard}" for part in made.parts)
+
+
+def analyse_file(
+    name: str,
+    comparison: Comparison,
+    weights: Weights | None,
+    held_out: Sequence[Weights],
+    system: NamedRow,
+    normalise: Callable[[str], Words],
+    mixture: MixtureScores | None = None,
+) -> FileAnalysis:
+    """Describe the lists of a file and the weights applied to them.
+
+    Args:
+        held_out: weights of each list that cross-validation tuned; empty without tuning.
+        system: row whose errors are compared with the oracle's, if it is of this file.
+        normalise: converts references to canonical words.
+        mixture: scores under the λ that tuning chose from, if it did.
+    """
+    scored = comparison.scored
+    problem = make_problem(scored, weights) if weights else None
+    folds = list({(*list_weights(fold).items(), *fold.mixture.items()): fold for fold in held_out}.values())
+    depth = find_oracle_by_depth(scored)
+    row = system.row if system.comparison is comparison else comparison.first_pass
+    total = row.report.total
+    return FileAnalysis(
+        file=name,
+        lists=len(scored),
+        hypotheses=total.hypotheses,
+        reference_words=total.system.reference_words,
+        weights=weights.name if weights else "",
+        weight_values=list_weights(weights) if weights else {},
+        curves=describe_curves(problem, folds) if problem else (),
+        share_curves=describe_share_curves(scored, weights, folds, mixture) if mixture and weights else (),
+        surface=describe_surface(problem, folds) if problem else None,
+        depth=DepthCurve(
+            depths=tuple(depth),
+            oracle_errors=tuple(counts.errors for counts in depth.values()),
+            first_pass_errors=comparison.first_pass.report.total.system.errors,
+            system_errors=total.system.errors,
+            system=system.name,
+        ),
+        calibrations=describe_confidence(scored, weights, normalise) if weights else (),
+    )
+
 
 MAX_UTTERANCES = 500
 """Default number of utterances in a report: about 3 MB of HTML."""
@@ -154,7 +439,7 @@ def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
     ]
 
 
-def _list_notes(file: ReportedFile, verdicts: Sequence[Verdict], *, is_only: bool) -> list[str]:
+def _list_notes(file: ReportedFile, verdicts: Sequence[SystemVerdict], *, is_only: bool) -> list[str]:
     """Verdicts about the models of a file, then what else readers must know."""
     sentences = [verdict.sentence().replace(file.path, file.name) for verdict in verdicts]
     prefix = "" if is_only else f"{file.name}: "

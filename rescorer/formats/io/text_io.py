@@ -1,23 +1,296 @@
-"""Read lines of text from files, pipes and gzip streams, and write text files atomically."""
+"""Read lines of text from files, pipes and compressed streams, and write files atomically.
+
+Find out what writing to a name would do, and replace only regular files, each by a complete one.
+
+A device, a pipe, a socket or an open descriptor (``/dev/stdout``) is a stream: it is written to, never
+replaced. A symbolic link stays, and the file at its end is replaced. A folder is an error.
+"""
 
 from __future__ import annotations
 
 import codecs
+import errno
 import gzip
 import io
 import os
+import shutil
+import stat
 import sys
+import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.formats.io.chunks import read_chunks
-from rescorer.formats.io.targets import WRITE_ERRORS, find_file, move_over, open_stream, write_error
-from rescorer.storage.objects import open_object
-from rescorer.storage.urls import is_url
+from rescorer.storage import is_url, open_object
+
+CHUNK_BYTES = 1 << 16
+GZIP_MAGIC = b"\x1f\x8b"
+OTHER_COMPRESSIONS = {
+    b"BZh": "bzip2", b"\xfd7zXZ\0": "xz", b"\x28\xb5\x2f\xfd": "zstd", b"PK\x03\x04": "zip",
+}  # fmt: skip
+"""Compressions that are not read, by the first bytes of a file."""
+BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
+"""What follows ``BZh`` and a digit: a block, or the end of empty data."""
+PARQUET_MAGIC = b"PAR1"
+"""First bytes of a parquet file; the byte after them is not one that a text can have."""
+
+
+def is_parquet(head: bytes) -> bool:
+    """Whether the first bytes of a file are those of parquet; five are needed, since a text may begin
+    with the same four letters."""
+    return head.startswith(PARQUET_MAGIC) and head[4:5] < b" " and head[4:5] not in b"\t\r\n"
+
+
+def find_other_compression(head: bytes) -> str:
+    """Return the name of a compression other than gzip by the first bytes of a file; empty if it is none."""
+    magic = next((magic for magic in OTHER_COMPRESSIONS if head.startswith(magic)), b"")
+    if magic == b"BZh" and not (head[3:4].isdigit() and head[4:10] in BZIP2_BLOCKS):
+        return ""
+    return OTHER_COMPRESSIONS.get(magic, "")
+
+
+def _may_begin_with_magic(head: bytes) -> bool:
+    """Whether more bytes are needed to know a format by its first bytes."""
+    is_bzip2 = len(head) < 10 and head[3:4].isdigit() and head.startswith(b"BZh")
+    magics = (PARQUET_MAGIC, *OTHER_COMPRESSIONS)
+    return len(head) < len(GZIP_MAGIC) or is_bzip2 or any(magic.startswith(head) for magic in magics)
+
+
+def read_chunks(stream: BinaryIO, name: str) -> Iterator[bytes]:
+    """Yield decompressed bytes as soon as they arrive, so that a pipe is processed line by line.
+
+    Args:
+        name: name of the stream for messages.
+
+    Raises:
+        FormatError: they are a table in the format parquet, or compressed otherwise than with gzip.
+    """
+    read = stream.read1 if isinstance(stream, (io.BufferedReader, io.BytesIO)) else stream.read
+    head = b""
+    while _may_begin_with_magic(head) and (chunk := read(CHUNK_BYTES)):
+        head += chunk
+    if is_parquet(head):
+        message = "is a parquet table, which cannot be read from a pipe or in another format"
+        raise FormatError(f"{message}; give the name of its file, without --format", file=name)
+    if compression := find_other_compression(head):
+        raise FormatError(f"is compressed with {compression}; decompress it, or use gzip", file=name)
+    compressed = head.startswith(GZIP_MAGIC)
+    member = zlib.decompressobj(wbits=31)
+    chunk = head
+    while chunk:
+        if compressed:
+            while chunk:  # a file may contain several gzip members, padded with zeros
+                if member.eof:
+                    chunk = chunk.lstrip(b"\0")
+                    if not chunk:
+                        break
+                    member = zlib.decompressobj(wbits=31)
+                yield member.decompress(chunk, CHUNK_BYTES)  # bounded: data may expand a thousandfold
+                chunk = member.unconsumed_tail or member.unused_data
+        else:
+            yield chunk
+        chunk = read(CHUNK_BYTES)
+    if compressed and not member.eof:
+        yield member.flush()
+        raise EOFError("the file ends early")
+
+
+WRITE_ERRORS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EROFS})
+"""Errors that come after a file was opened for writing: a full disk, an exceeded quota and such."""
+STDIN, STDOUT = 0, 1
+MAX_LINKS = 40
+"""Largest number of links that Linux follows, too."""
+
+
+def find_file(target: str | Path) -> Path | None:
+    """Return the regular file that writing to a target creates or replaces; None if the target is a stream.
+
+    Raises:
+        OSError: the target is a folder, or its links lead in a circle.
+    """
+    if str(target) == "-" or _find_descriptor(target) is not None:
+        return None
+    try:
+        mode = os.stat(target).st_mode
+    except FileNotFoundError:
+        return Path(os.path.realpath(target))
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    return Path(os.path.realpath(target)) if stat.S_ISREG(mode) else None
+
+
+def is_stream(target: str | Path) -> bool:
+    """Whether a target is standard output (``-``), a device, a pipe, a socket or an open descriptor."""
+    try:
+        return find_file(target) is None
+    except OSError:
+        return False
+
+
+def is_standard_output(target: str | Path) -> bool:
+    """Whether what is written to a target goes to standard output."""
+    return str(target) == "-" or _find_descriptor(target) == STDOUT
+
+
+def _find_descriptor(path: str | Path) -> int | None:
+    """Return the number of the open descriptor that a path such as ``/dev/stdout`` stands for, if any."""
+    for _ in range(MAX_LINKS):
+        folder, name = os.path.split(os.path.abspath(path))
+        folder = os.path.realpath(folder)
+        if name.isdecimal() and folder in (f"/proc/{os.getpid()}/fd", "/dev/fd"):
+            return int(name)
+        try:
+            path = os.path.join(folder, os.readlink(os.path.join(folder, name)))
+        except OSError:
+            return None
+    return None
+
+
+def open_stream(target: str | Path) -> BinaryIO:
+    """Open a stream for writing; raises OSError. An open descriptor goes on where it was written to last."""
+    sys.stdout.flush()
+    descriptor = STDOUT if str(target) == "-" else _find_descriptor(target)
+    return open(target, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
+
+
+@contextmanager
+def replace_file(target: str | Path) -> Iterator[Path]:
+    """Yield the name of a file to write, with the suffixes of the target's; its content becomes the target's.
+
+    The file lies next to the one that it replaces. For a stream it lies in a temporary folder, and is copied.
+
+    Raises:
+        FormatError: the target cannot be written.
+        BrokenPipeError: the reader of a pipe has gone.
+    """
+    with explain_write_errors(target):
+        path = find_file(target)
+    if path is None:
+        with tempfile.TemporaryDirectory(prefix="rescorer-") as folder:
+            partial = Path(folder) / Path(target).name
+            yield partial
+            copy_to_stream(partial, target)
+        return
+    partial = path.with_name(f".partial-{path.name}")
+    try:
+        yield partial
+        with explain_write_errors(target):
+            move_over(partial, path)
+    finally:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+
+
+def copy_to_stream(file: Path, target: str | Path) -> None:
+    """Write the content of a file to a stream.
+
+    Raises:
+        FormatError: the stream cannot be written.
+        BrokenPipeError: the reader of a pipe has gone.
+    """
+    with explain_write_errors(target), file.open("rb") as content, open_stream(target) as stream:
+        shutil.copyfileobj(content, stream)
+
+
+def move_over(partial: Path, path: Path) -> None:
+    """Put a complete file in the place of another, with that one's permissions, if there is one."""
+    with suppress(FileNotFoundError):
+        shutil.copymode(path, partial)
+    os.replace(partial, path)
+
+
+def remove_file(target: str | Path) -> None:
+    """Remove the regular file that an earlier run may have written to a target; links and streams stay.
+
+    Raises:
+        OSError: the file cannot be removed, or the target is a folder.
+    """
+    if (path := find_file(target)) is not None:
+        path.unlink(missing_ok=True)
+
+
+def check_target(target: str | Path) -> None:
+    """Check that a target can be written; existing content is not touched, and no file is left.
+
+    Raises:
+        FormatError: If it cannot: for instance, the folder is missing or read-only, or ``target`` is one.
+    """
+    with explain_write_errors(target):
+        path = find_file(target)
+        if path is not None:
+            with tempfile.NamedTemporaryFile(dir=path.parent, prefix=f".{path.name}."):
+                return
+        if str(target) == "-" or _find_descriptor(target) is not None:
+            return
+        if stat.S_ISSOCK(os.stat(target).st_mode):
+            raise OSError(errno.ENXIO, "is a socket; expected a file, a pipe or a device")
+        if not os.access(target, os.W_OK):  # opening it could wait for its reader
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+@contextmanager
+def explain_write_errors(target: str | Path) -> Iterator[None]:
+    """Turn an OSError, other than that of a closed pipe, into a FormatError that names the target."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise write_error(target, error) from None
+
+
+def write_error(target: str | Path, error: OSError) -> FormatError:
+    """The error that says why a target cannot be written."""
+    return FormatError(f"cannot be written: {error.strerror or error}", file=str(target))
+
+
+def make_folder(target: str | Path) -> Path:
+    """Create the folder to write to, unless it exists.
+
+    Raises:
+        FormatError: If the folder cannot be created, or is something else than a folder.
+    """
+    path = Path(target)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise FormatError(
+            "is not a folder; expected the name of a folder to write", file=str(target)
+        ) from None
+    except OSError as error:
+        raise FormatError(f"cannot create the folder: {error.strerror}", file=str(target)) from None
+    return path
+
+
+def check_not_input(
+    option: str, target: str | Path, inputs: Iterable[str | Path], what: str = "an input file"
+) -> None:
+    """Raise ConfigError if writing to a target would overwrite something that is read, by whatever names.
+
+    Devices, such as a terminal, may be both.
+
+    Args:
+        option: the option that names the target, for the message.
+        what: what the inputs are, for the message.
+    """
+    written = _status(target, STDOUT)
+    if written is None or stat.S_ISCHR(written.st_mode):
+        return
+    for name in inputs:
+        read = _status(name, STDIN)
+        if read is not None and os.path.samestat(written, read):
+            shown = "standard input" if str(name) == "-" else name
+            raise ConfigError(f"{option} {target} would overwrite {what}, {shown}; choose another file")
+
+
+def _status(name: str | Path, descriptor: int) -> os.stat_result | None:
+    with suppress(OSError, ValueError):
+        return os.fstat(descriptor) if str(name) == "-" else os.stat(name)
+    return None
+
 
 Source = str | Path | BinaryIO
 """A file name, the URL of an object, ``-`` for standard input, or an open binary stream."""

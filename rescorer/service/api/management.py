@@ -1,27 +1,213 @@
-"""Methods of ``ModelService`` (describe the loaded models) and ``AdminService`` (reload)."""
+"""Methods of ``ModelService`` and ``AdminService``, the health service, and reloading.
+
+The gRPC health service (grpc.health.v1), whose watchers cannot hinder one another.
+
+The servicer of grpcio-health-checking holds a lock while it writes to a watcher: one client that does not
+read makes all later watches hang, and the server's shutdown too. Here every watch compares the current status
+with the one it has sent last, without a lock, so that a slow reader skips what it has missed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import grpc
+import structlog
+from grpc_health.v1.health_pb2 import (  # type: ignore[attr-defined]  # the stubs lack List
+    HealthCheckRequest,
+    HealthCheckResponse,
+    HealthListRequest,
+    HealthListResponse,
+)
+from grpc_health.v1.health_pb2_grpc import HealthServicer
 
-from rescorer.errors import MAX_QUOTED_CHARS, shorten
-from rescorer.extensions.rerankers import needed_streams
-from rescorer.protocol.messages import weights_to_proto
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, Overloaded, RescorerError, shorten
+from rescorer.extensions import needed_streams
+from rescorer.protocol.messages import MISSING_MODELS, encode_missing_models, weights_to_proto
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceServicer
+from rescorer.reranking.networks import TransformerEnsemble
 from rescorer.reranking.reranker import Reranker
-from rescorer.reranking.transformer import TransformerEnsemble
-from rescorer.service.api.reload import Reloader
-from rescorer.service.api.shadow import Shadow
-from rescorer.service.models.repository import ModelRepository
-from rescorer.service.models.versions import Version
+from rescorer.service.api.calls import Authenticator
+from rescorer.service.api.rescoring import Shadow
+from rescorer.service.engine.client_limits import StreamSlots
+from rescorer.service.models import Changes, ModelRepository, Version
+from rescorer.service.settings import ServiceSettings
+
+SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
+Status = HealthCheckResponse.ServingStatus
+
+
+class Health(HealthServicer):
+    """One status for the whole server, under several names; NOT_SERVING until it is set.
+
+    Args:
+        names: names that clients may ask for.
+        watches: places for open watches.
+    """
+
+    def __init__(self, names: Sequence[str], watches: StreamSlots) -> None:
+        self._names = tuple(names)
+        self._watches = watches
+        self._status: int = NOT_SERVING
+        self._shutting_down = False
+        self._changed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Resolved and replaced by another future whenever the status changes."""
+        self.missing_models: tuple[str, ...] = ()
+        """Models that serve from memory although the disk lacks them; sent as metadata of ``Check``."""
+
+    def set(self, status: int) -> None:
+        """Set the status; ignored after ``begin_shutdown``."""
+        if self._shutting_down or status == self._status:
+            return
+        self._status = status
+        self._changed.set_result(None)
+        self._changed = asyncio.get_running_loop().create_future()
+
+    def begin_shutdown(self) -> None:
+        """Report NOT_SERVING from now on."""
+        self.set(NOT_SERVING)
+        self._shutting_down = True
+
+    async def Check(  # type: ignore[override]  # noqa: N802 (the name in the proto; the stubs know threads only)
+        self, request: HealthCheckRequest, context: grpc.aio.ServicerContext
+    ) -> HealthCheckResponse:
+        if request.service not in self._names:
+            names = " or ".join(map(repr, self._names))
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"unknown service; expected {names}")
+        if self.missing_models:
+            missing = encode_missing_models(self.missing_models)
+            context.set_trailing_metadata(((MISSING_MODELS, missing),))
+        return HealthCheckResponse(status=self._status)
+
+    async def List(  # noqa: N802
+        self, request: HealthListRequest, context: grpc.aio.ServicerContext
+    ) -> HealthListResponse:
+        response = HealthCheckResponse(status=self._status)
+        return HealthListResponse(statuses=dict.fromkeys(self._names, response))
+
+    async def Watch(  # type: ignore[override]  # noqa: N802
+        self, request: HealthCheckRequest, context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[HealthCheckResponse]:
+        """Send the status whenever it has changed; SERVICE_UNKNOWN, once, for a name that is not served."""
+        try:
+            with self._watches.hold(context.peer()) as slot:
+                known, sent = request.service in self._names, None
+                while not slot.revoked.done():
+                    changed = self._changed
+                    status = self._status if known else HealthCheckResponse.SERVICE_UNKNOWN
+                    if status != sent:
+                        yield HealthCheckResponse(status=status)
+                        sent = status
+                        continue  # it may have changed while it was written
+                    await asyncio.wait((changed, slot.revoked), return_when=asyncio.FIRST_COMPLETED)
+            raise Overloaded("this watch had to end in favour of another client's; try again later")
+        except Overloaded as error:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
+
+
+log = structlog.get_logger()
+
+
+class Reloader:
+    """Reload files that changed on disk. Unusable files are reported, and their previous state stays in use.
+
+    Args:
+        settings: the settings that the server started with.
+        read_settings: reads the settings from their sources again; None: they cannot change.
+        on_reloaded: called after a reload that was requested or that changed something.
+        shadow: the shadow, if any, whose bundle is reloaded too.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        repository: ModelRepository,
+        authenticator: Authenticator,
+        read_settings: Callable[[], ServiceSettings] | None = None,
+        on_reloaded: Callable[[Changes], None] = lambda changes: None,
+        shadow: Shadow | None = None,
+    ) -> None:
+        self._settings = settings
+        self._on_reloaded, self._shadow = on_reloaded, shadow
+        self._repository, self._authenticator = repository, authenticator
+        self._read_settings = read_settings
+        self._refused_files: dict[str, str] = {}
+        self._reloading: set[asyncio.Task[Changes]] = set()
+        self.others: Callable[[], Awaitable[None]] | None = None
+        """Reloads the other front ends of the server and waits for them; None: there are no others."""
+
+    async def reload_all(self) -> Changes:
+        """Reload all front ends and return the changes of this one."""
+        if self.others is None:
+            return await self.reload()
+        changes, _ = await asyncio.gather(self.reload(), self.others())
+        return changes
+
+    async def reload(self, *, retry_refused: bool = True) -> Changes:
+        """Reload, and return the changes; files that cannot be used are reported in ``Changes.refused``.
+
+        Args:
+            retry_refused: try bundles again that were refused and have not changed since.
+        """
+        refused = await self._reload_files()
+        try:
+            changes = await self._repository.reload(again=retry_refused)
+        except RescorerError as error:  # no bundle is served yet
+            changes = Changes(refused={"models": self._repository.reason(error)})
+        changes.refused |= refused
+        if self._shadow is not None:
+            self._shadow.reload(retry_refused=retry_refused)
+        if changes or retry_refused:
+            self._on_reloaded(changes)
+            log.info("reloaded", **vars(changes))
+        return changes
+
+    def request_reload(self) -> None:
+        """Reload in the background; for signal handlers, which cannot wait."""
+        task = asyncio.get_running_loop().create_task(self.reload())
+        self._reloading.add(task)
+        task.add_done_callback(self._reloading.discard)
+
+    async def poll(self) -> None:
+        """Look for changes every ``poll_s`` seconds, for ever."""
+        while True:
+            await asyncio.sleep(self._settings.poll_s)
+            try:
+                await self.reload(retry_refused=False)
+            except Exception as error:  # otherwise this would be the last look
+                log.error("looking for changes failed", exc_info=error)
+
+    async def _reload_files(self) -> dict[str, str]:
+        """Read settings and clients again; return the reasons why they are refused, and log new ones."""
+        refused: dict[str, str] = {}
+        for name, read in (("settings", self._reload_settings), ("access", self._authenticator.reload)):
+            try:
+                await asyncio.to_thread(read)
+            except ConfigError as error:
+                refused[name] = str(error)
+            if name in refused and refused[name] != self._refused_files.get(name):
+                log.error(
+                    "a file is refused, its former content stays in use", file=name, error=refused[name]
+                )
+        self._refused_files = refused
+        return refused
+
+    def _reload_settings(self) -> None:
+        if self._read_settings is None:
+            return
+        settings = self._read_settings()
+        self._repository.models = settings.models
+        changed = {name for name, value in settings if value != getattr(self._settings, name)} - {"models"}
+        if changed:
+            log.warning("changed settings need a restart", settings=sorted(changed))
+
 
 MODEL_SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name
 ADMIN_SERVICE = admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name

@@ -1,10 +1,10 @@
-"""Lend a server's workers to batches, load bundles in all of them, and replace those that die or stop."""
+"""Lend a server's workers to batches, load bundles in all of them, and replace those that die or hang."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,10 +13,51 @@ from typing import Any
 import structlog
 
 from rescorer.errors import ModelError, RescorerError, Unavailable
-from rescorer.service.workers.idle_workers import IdleWorkers
-from rescorer.service.workers.ipc import WorkerLost
-from rescorer.service.workers.time_limit import run_within
-from rescorer.service.workers.worker import Worker, load_timeout_error
+from rescorer.service.workers.frames import WorkerLost
+from rescorer.service.workers.worker import Worker, load_timeout_error, run_within
+
+
+class IdleWorkers:
+    """Fair queue of idle workers; contains None when there will be no more workers.
+
+    ``asyncio.Queue`` is not fair: a caller that arrives while a waiting one wakes up takes the item that the
+    other was woken for. With that queue, batches waited for minutes under a steady load.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[Worker | None] = deque()  # empty while any caller waits
+        self._waiting: deque[asyncio.Future[Worker | None]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._free)
+
+    def put(self, worker: Worker | None) -> None:
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(worker)
+                return
+        self._free.append(worker)
+
+    def remove(self, worker: Worker) -> bool:
+        """Remove a worker; return whether it was there."""
+        if worker not in self._free:
+            return False
+        self._free.remove(worker)
+        return True
+
+    async def get(self) -> Worker | None:
+        if self._free:
+            return self._free.popleft()
+        waiter: asyncio.Future[Worker | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            return await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                self.put(waiter.result())
+            raise
+
 
 MAX_CONSECUTIVE_LOSSES = 5
 """Maximum number of times that one worker may be lost soon after its start, without scoring a batch in

@@ -8,16 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import ConfigError
-from rescorer.evaluation.candidates.outcomes import Outcome, contains
-from rescorer.evaluation.candidates.threshold import (
+from rescorer.evaluation.false_alarms import (
     OFF,
     SOUND_WEIGHTS,
+    Outcome,
     choose,
-    judge,
+    contains,
+    judge_threshold,
     permitted_false_alarms,
     tally,
 )
-from rescorer.evaluation.tuning.folds import make_folds
+from rescorer.evaluation.folds import make_folds
 
 
 def make(totals, generated, match, right, errors, n_words=4) -> Outcome:
@@ -81,7 +82,7 @@ def test_lists_are_judged_by_weights_that_they_did_not_choose():
     good = [make([0, -2], [0, 1], [0, 4], [0, 1], [1, 0]) for _ in range(6)]
     wrong = [make([0, -9], [0, 1], [0, 1], [0, 0], [1, 2]) for _ in range(6)]
     folds = make_folds([str(i) for i in range(6)], list("aabbcc"), list("uvwxyz"))
-    found = judge(good, [[one, one] for one in wrong], folds, 0.4, 1.0)
+    found = judge_threshold(good, [[one, one] for one in wrong], folds, 0.4, 1.0)
     assert (found.before.errors, found.after.errors, found.after.right) == (6, 0, 6)
     assert (found.decoys.false_alarms, found.decoys.lists, found.after.words) == (0, 12, 24)
     assert found.errors.tolist() == [[1] * 6, [0] * 6]

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from rescorer.evaluation.comparison.explanation import MERGED, explain_list, sort_by_change
-from rescorer.evaluation.error_rate.oracle import Selection
+from rescorer.evaluation.error_analysis import MERGED, explain_list, sort_by_change
+from rescorer.evaluation.list_errors import Selection
 from rescorer.types import DecisionRule, Weights
 from tests.evaluation.comparison.test_rows import make_list, score
 

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.conversation import Phrase
-from rescorer.evaluation.comparison.false_alarms import (
+from rescorer.evaluation.false_alarms import (
     LEAST_WEIGHT,
     N_WEIGHTS,
     FalseAlarms,
@@ -20,12 +19,12 @@ from rescorer.evaluation.comparison.false_alarms import (
     draw_distractors,
     find_false_alarms,
 )
-from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
-from rescorer.evaluation.comparison.tuned import Tuning
-from rescorer.evaluation.error_rate.oracle import ALL, Selection
+from rescorer.evaluation.list_errors import ALL, Selection
+from rescorer.evaluation.scored_lists import ScoredList, score_lists
+from rescorer.evaluation.systems import Tuning
 from rescorer.extensions import Phrases
 from rescorer.pipeline import Rescorer
-from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.types import Hypothesis, NBestList, Phrase, Weights
 from tests.support.scored_lists import VOCABULARY, make_scored_lists
 
 WEIGHTS = Weights("start", {"acoustic": 1.0}, {"mixture": 0.5}, mixture={"ngram": 1.0}, phrases=2.0)

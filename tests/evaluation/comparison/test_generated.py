@@ -10,25 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.conversation import Phrase
-from rescorer.evaluation.comparison.analysis import find_first_pass_rank, find_oracle_by_depth
-from rescorer.evaluation.comparison.baselines import drop_models
-from rescorer.evaluation.comparison.explanation import explain_list
-from rescorer.evaluation.comparison.false_alarms import find_false_alarms
-from rescorer.evaluation.comparison.mixture_scores import score_mixtures
-from rescorer.evaluation.comparison.rankings import rerank
-from rescorer.evaluation.comparison.scored_lists import ScoredList, score_lists
-from rescorer.evaluation.comparison.systems import (
+from rescorer.evaluation.error_analysis import explain_list, find_first_pass_rank, find_oracle_by_depth
+from rescorer.evaluation.false_alarms import find_false_alarms
+from rescorer.evaluation.report.data import describe_curves, make_problem
+from rescorer.evaluation.scored_lists import ScoredList, rerank, score_lists
+from rescorer.evaluation.systems import (
     ORACLE,
     ORACLE_GENERATED,
+    Tuning,
     compare_systems,
+    drop_models,
+    score_mixtures,
     weights_by_system,
 )
-from rescorer.evaluation.comparison.tuned import Tuning
-from rescorer.evaluation.report.weights import describe_curves, make_problem
 from rescorer.extensions import Generation
 from rescorer.pipeline import Rescorer
-from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.types import Hypothesis, NBestList, Phrase, Weights
 from tests.support.small_dictionary import write_dictionary
 from tests.support.tiny_models import write_bundle
 

@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, Hypothesis, NBestList, Rescorer
-from rescorer.evaluation.comparison.baselines import drop_models
-from rescorer.evaluation.comparison.explanation import INTERACTION, encode_words, explain_list
-from rescorer.evaluation.comparison.rankings import order_by_weights
-from rescorer.evaluation.comparison.scored_lists import score_lists
-from rescorer.evaluation.comparison.systems import compare_systems, weights_by_system
-from rescorer.evaluation.comparison.tuned import Tuning
-from rescorer.evaluation.tuning.fingerprint import count_tuning_lists, fingerprint_list
-from rescorer.extensions.rerankers import used_rerankers
-from rescorer.word_encoder import WordEncoder
+from rescorer.evaluation.error_analysis import INTERACTION, encode_words, explain_list
+from rescorer.evaluation.folds import count_tuning_lists, fingerprint_list
+from rescorer.evaluation.scored_lists import order_by_weights, score_lists
+from rescorer.evaluation.systems import Tuning, compare_systems, drop_models, weights_by_system
+from rescorer.extensions import used_rerankers
+from rescorer.reranking.networks import WordEncoder
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "ran", "fast"]
 

@@ -8,24 +8,28 @@ import numpy as np
 import pytest
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.comparison.baselines import build_baselines, drop_models
-from rescorer.evaluation.comparison.rankings import rerank
-from rescorer.evaluation.comparison.row import choose_row
-from rescorer.evaluation.comparison.scored_lists import ScoredList, count_lists
-from rescorer.evaluation.comparison.systems import (
+from rescorer.evaluation.list_errors import Selection
+from rescorer.evaluation.scored_lists import ScoredList, count_lists, rerank
+from rescorer.evaluation.significance import (
+    Significance,
+    SystemVerdict,
+    correct_verdicts,
+    find_best_baseline,
+    find_verdicts,
+    judge_rows,
+)
+from rescorer.evaluation.statistics import Gain, Interval, correct_holm
+from rescorer.evaluation.systems import (
+    Tuning,
+    build_baselines,
+    choose_row,
     compare_file,
     compare_rules,
     compare_systems,
+    drop_models,
     name_possible_rows,
 )
-from rescorer.evaluation.comparison.tuned import Tuning
-from rescorer.evaluation.error_rate.oracle import Selection
-from rescorer.evaluation.significance.gains import Significance, find_best_baseline
-from rescorer.evaluation.significance.results import judge_rows
-from rescorer.evaluation.significance.verdict import Verdict, correct_verdicts, find_verdicts
-from rescorer.evaluation.statistics.bootstrap import Gain, Interval
-from rescorer.evaluation.statistics.multiple_tests import correct_holm
-from rescorer.score_combination import WORDS
+from rescorer.scoring.combination import WORDS
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.scored_lists import MODELS, make_scored_lists
@@ -185,12 +189,12 @@ def test_p_values_are_corrected_for_the_number_of_rows():
 
 
 def test_verdict_says_if_a_system_is_worse_or_cannot_be_judged():
-    worse = Verdict("ngram", "first pass", Gain(-0.02, Interval(-0.03, -0.01), 0.001, 40))
+    worse = SystemVerdict("ngram", "first pass", Gain(-0.02, Interval(-0.03, -0.01), 0.001, 40))
     assert (
         worse.sentence() == "'ngram' is worse than 'first pass', which needs no language model: −2.00 ± 1.00"
     )
     assert worse.to_dict()["verdict"] == "worse"
-    unknown = Verdict("ngram", "first pass", Gain(0.01, Interval(-np.inf, np.inf), 1.0, 1))
+    unknown = SystemVerdict("ngram", "first pass", Gain(0.01, Interval(-np.inf, np.inf), 1.0, 1))
     assert (unknown.is_better, unknown.is_worse) == (False, False)
     assert unknown.sentence() == (
         "nothing can be shown about 'ngram' against 'first pass' (+1.00 points): only 1 list differs, and an "
@@ -237,9 +241,9 @@ def test_chooses_the_row_to_analyse():
 
 def test_verdicts_of_a_run_are_corrected_for_their_number():
     """One gain in five that is significant alone is not so among five; a clear one still is."""
-    clear = Verdict("a", "first pass", Gain(0.02, Interval(0.01, 0.03), 0.001, 40))
-    doubtful = Verdict("b", "first pass", Gain(0.01, Interval(0.001, 0.019), 0.03, 40))
-    none = Verdict("c", "first pass", Gain(0.0, Interval(0.0, 0.0), 1.0, 0))
+    clear = SystemVerdict("a", "first pass", Gain(0.02, Interval(0.01, 0.03), 0.001, 40))
+    doubtful = SystemVerdict("b", "first pass", Gain(0.01, Interval(0.001, 0.019), 0.03, 40))
+    none = SystemVerdict("c", "first pass", Gain(0.0, Interval(0.0, 0.0), 1.0, 0))
     assert (clear.is_better, doubtful.is_better) == (True, True)
     assert correct_verdicts([[doubtful], []]) == [[doubtful], []]
     first, second = correct_verdicts([[clear, doubtful], [none, none, none]])

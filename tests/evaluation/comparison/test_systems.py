@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from rescorer.evaluation.comparison.systems import compare_systems, weights_by_system
+from rescorer.evaluation.systems import compare_systems, weights_by_system
 from rescorer.types import Weights
 from tests.support.scored_lists import make_scored_lists
 

@@ -8,13 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rescorer.evaluation.comparison.mixture_scores import score_mixtures
-from rescorer.evaluation.comparison.rankings import rerank
-from rescorer.evaluation.comparison.scored_lists import score_lists
-from rescorer.evaluation.comparison.systems import compare_systems, weights_by_system
-from rescorer.evaluation.comparison.tuned import MixtureScores, Tuning
-from rescorer.evaluation.tuning.mixture_choices import MixtureChoice
-from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.evaluation.folds import MixtureChoice
+from rescorer.evaluation.scored_lists import rerank, score_lists
+from rescorer.evaluation.systems import (
+    MixtureScores,
+    Tuning,
+    compare_systems,
+    score_mixtures,
+    weights_by_system,
+)
+from rescorer.formats.jsonlines import read_lists
 from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights
 from tests.support.scored_lists import make_scored_lists

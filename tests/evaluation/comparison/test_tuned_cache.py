@@ -10,11 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, NBestList, Rescorer, Utterance, Weights
-from rescorer.evaluation.comparison.mixture_scores import score_mixtures
-from rescorer.evaluation.comparison.rankings import rerank
-from rescorer.evaluation.comparison.scored_lists import score_lists
-from rescorer.evaluation.comparison.tuned import Tuning
-from rescorer.evaluation.tuning.mixture_choices import CACHE_SHARES
+from rescorer.evaluation.folds import CACHE_SHARES
+from rescorer.evaluation.scored_lists import rerank, score_lists
+from rescorer.evaluation.systems import Tuning, score_mixtures
 from tests.support.tiny_models import write_bundle
 
 WEIGHTS = Weights("w", {"acoustic": 1.0}, {"mixture": 1.0}, mixture={"ngram": 0.5, "neural": 0.5})

@@ -9,11 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.error_analysis.aligned_text import AlignedPair, Aligner, align_tokens
-from rescorer.evaluation.error_analysis.columns import Column, align_three
-from rescorer.evaluation.error_rate.alignment import align_words
-from rescorer.evaluation.error_rate.counting import CountingSettings
-from rescorer.evaluation.error_rate.error_counts import count_errors
+from rescorer.evaluation.error_analysis import AlignedPair, Aligner, Column, align_three, align_tokens
+from rescorer.evaluation.error_rate import CountingSettings, align_words, count_errors
 from rescorer.text import Normaliser
 
 words = st.lists(st.sampled_from("abc"), max_size=9).map(tuple)

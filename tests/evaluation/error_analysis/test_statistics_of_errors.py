@@ -5,18 +5,19 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.error_analysis.aligned_text import align_tokens
-from rescorer.evaluation.error_analysis.breakdown import (
+from rescorer.evaluation.error_analysis import (
     Part,
+    align_tokens,
+    choose_depths,
+    count_changes,
+    count_confusions,
     divide_by_frequency,
     divide_by_known,
     divide_lists,
     find_unknown_words,
+    oracle_by_depth,
 )
-from rescorer.evaluation.error_analysis.changes import count_changes
-from rescorer.evaluation.error_analysis.confusions import count_confusions
-from rescorer.evaluation.error_analysis.oracle_depth import choose_depths, oracle_by_depth
-from rescorer.evaluation.error_rate.error_counts import WordErrors, count_errors
+from rescorer.evaluation.error_rate import WordErrors, count_errors
 from rescorer.text import Normaliser, NormaliserSettings
 
 words = st.lists(st.sampled_from("abc"), max_size=7).map(tuple)

@@ -7,11 +7,10 @@ import json
 import pytest
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.comparison.systems import compare_file, compare_rules, compare_systems
 from rescorer.evaluation.report.build import ReportedFile, ReportSettings, build_report_data
-from rescorer.evaluation.report.markdown import render_markdown
-from rescorer.evaluation.report.page import render_html
-from rescorer.evaluation.significance.gains import Significance
+from rescorer.evaluation.report.pages import render_html, render_markdown
+from rescorer.evaluation.significance import Significance
+from rescorer.evaluation.systems import compare_file, compare_rules, compare_systems
 from rescorer.types import Weights
 from tests.support.scored_lists import make_scored_lists
 

@@ -9,8 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from rescorer.evaluation.report.markdown import render_markdown
-from rescorer.evaluation.report.page import read_asset, render_html, source_hash
+from rescorer.evaluation.report.pages import read_asset, render_html, render_markdown, source_hash
 from tests.support.report_data import make_report_data
 
 EVIL = '</td></details><script>alert("x")</script><img src=x onerror=alert(1)> & "quotes" \'too\' {{ 7 * 7 }}'

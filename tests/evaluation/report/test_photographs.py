@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rescorer.evaluation.report.page import render_html
+from rescorer.evaluation.report.pages import render_html
 from tests.support.report_data import make_report_data
 from tools.photographs import PROGRAM, open_chromium
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.error_analysis.aligned_text import align_tokens
+from rescorer.evaluation.error_analysis import align_tokens
+from rescorer.evaluation.report.build import make_slots
 from rescorer.evaluation.report.data import AlignedWord, Reading
-from rescorer.evaluation.report.slots import make_slots
 
 WORDS = st.lists(st.sampled_from("abc"), max_size=6).map(tuple)
 

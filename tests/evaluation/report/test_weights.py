@@ -9,18 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.comparison.rankings import rerank
-from rescorer.evaluation.comparison.tuned import MixtureScores
-from rescorer.evaluation.error_rate.oracle import ALL, Selection
-from rescorer.evaluation.report.charts.weights import draw_share_curve
-from rescorer.evaluation.report.weights import (
+from rescorer.evaluation.folds import MixtureChoice
+from rescorer.evaluation.list_errors import ALL, Selection
+from rescorer.evaluation.report.charts import draw_share_curve
+from rescorer.evaluation.report.data import (
     describe_curves,
     describe_share_curves,
     describe_surface,
     list_weights,
     make_problem,
 )
-from rescorer.evaluation.tuning.mixture_choices import MixtureChoice
+from rescorer.evaluation.scored_lists import rerank
+from rescorer.evaluation.systems import MixtureScores
 from rescorer.types import Weights
 from tests.support.scored_lists import make_scored_lists
 

@@ -7,8 +7,8 @@ import random
 import pytest
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation.error_rate.counting import CountingSettings
-from rescorer.evaluation.significance.pairwise import (
+from rescorer.evaluation.error_rate import CountingSettings
+from rescorer.evaluation.significance import (
     RecognisedText,
     compare_pairwise,
     find_common_places,

@@ -13,7 +13,7 @@ from statistics import NormalDist
 
 import pytest
 
-from rescorer.formats.nist.references import read_references
+from rescorer.formats.nist import read_references
 
 SCTK = shutil.which("sctk")
 installed = pytest.mark.skipif(not SCTK, reason="sc_stats is not installed (Debian: sctk)")

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rescorer.evaluation.statistics import bootstrap as module
-from rescorer.evaluation.statistics.bootstrap import Interval, bootstrap, draw_counts, sum_by_group
+from rescorer.evaluation import statistics as statistics_module
+from rescorer.evaluation.statistics import Interval, bootstrap, draw_counts, sum_by_group
 
 DRAWS = 60
 
@@ -125,7 +125,7 @@ def test_draws_as_many_units_as_there_are_whatever_the_chunks(monkeypatch):
     counts = np.concatenate(list(draw_counts(17, 50, seed=3)))
     assert counts.shape == (50, 17)
     assert (counts.sum(axis=1) == 17).all()
-    monkeypatch.setattr(module, "MAX_COUNTS_PER_CHUNK", 40)
+    monkeypatch.setattr(statistics_module, "MAX_COUNTS_PER_CHUNK", 40)
     chunks = list(draw_counts(17, 50, seed=3))
     assert len(chunks) == 25
     assert (np.concatenate(chunks) == counts).all()

@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from rescorer.evaluation.statistics.distributions import (
+from rescorer.evaluation.statistics import (
+    _rank,
     binomial_cdf,
     normal_quantile,
     normal_tail,
     student_quantile,
     student_tail,
 )
-from rescorer.evaluation.statistics.rank_tests import _rank
 
 
 @pytest.mark.parametrize("degrees", [1, 2, 9, 500])

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.statistics.multiple_tests import correct_holm
+from rescorer.evaluation.statistics import correct_holm
 
 
 def reject(p_values: list[float], level: float) -> list[bool]:

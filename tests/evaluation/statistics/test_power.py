@@ -7,9 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rescorer.evaluation.statistics.bootstrap import LEVEL, bootstrap
-from rescorer.evaluation.statistics.distributions import normal_quantile, normal_tail
-from rescorer.evaluation.statistics.power import units_needed
+from rescorer.evaluation.statistics import LEVEL, bootstrap, normal_quantile, normal_tail, units_needed
 
 
 def power_of_test(gain: float, standard_error: float, level: float = LEVEL) -> float:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from rescorer.evaluation.statistics.proportions import mcnemar, wilson_interval
+from rescorer.evaluation.statistics import mcnemar, wilson_interval
 
 
 @given(st.integers(1, 200).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))

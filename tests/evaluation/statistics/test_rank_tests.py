@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from rescorer.evaluation.statistics.rank_tests import RankTest, sign_test, wilcoxon
+from rescorer.evaluation.statistics import RankTest, sign_test, wilcoxon
 
 RATES = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=9)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.tuning.folds import make_folds
+from rescorer.evaluation.folds import make_folds
 
 LISTS = st.lists(
     st.tuples(st.sampled_from(["s1", "s2", "s3", "s4"]), st.sampled_from("abcdefgh")),

@@ -7,12 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rescorer.evaluation.tuning.flatness import find_flat_directions
-from rescorer.evaluation.tuning.folds import make_folds
-from rescorer.evaluation.tuning.judgement import judge
-from rescorer.evaluation.tuning.nested import choose_method, cross_validate_problem, fit_all
-from rescorer.evaluation.weight_search.fitting import METHODS, Fitter
-from rescorer.evaluation.weight_search.problem import make_problem
+from rescorer.evaluation.folds import make_folds
+from rescorer.evaluation.tuning import (
+    choose_method,
+    cross_validate_problem,
+    find_flat_directions,
+    fit_all,
+    judge,
+)
+from rescorer.evaluation.weight_search import METHODS, Fitter, make_problem
 from tests.support.tuning_problems import UNBOUNDED, count_one_by_one, pairs
 
 

@@ -9,16 +9,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.decision.bayes_risk import expected_errors, fewest_errors_first
 from rescorer.errors import ConfigError
-from rescorer.evaluation.tuning.mixture_choices import CACHE_SHARES, MixtureChoice
-from rescorer.evaluation.tuning.parameters import DEFAULT_FREE, Parameters, TuningList, build_problem
-from rescorer.evaluation.tuning.report import describe_weights
-from rescorer.evaluation.tuning.temperature import TEMPERATURES, BayesRiskErrors
-from rescorer.evaluation.weight_search.fitting import Solution
-from rescorer.evaluation.weight_search.problem import MAX_UNITS
-from rescorer.ranking import posteriors
-from rescorer.score_combination import totals
+from rescorer.evaluation.folds import (
+    CACHE_SHARES,
+    DEFAULT_FREE,
+    MixtureChoice,
+    Parameters,
+    TuningList,
+    build_problem,
+)
+from rescorer.evaluation.tuning import TEMPERATURES, BayesRiskErrors, describe_weights
+from rescorer.evaluation.weight_search import MAX_UNITS, Solution
+from rescorer.scoring.combination import totals
+from rescorer.scoring.decision import expected_errors, fewest_errors_first
+from rescorer.scoring.ranking import posteriors
 from rescorer.types import Weights
 
 START = Weights(

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rescorer.evaluation.tuning.folds import make_folds
-from rescorer.evaluation.tuning.judgement import judge
-from rescorer.evaluation.tuning.nested import cross_validate_problem
-from rescorer.evaluation.weight_search.problem import TuningProblem, make_problem
+from rescorer.evaluation.folds import make_folds
+from rescorer.evaluation.tuning import cross_validate_problem, judge
+from rescorer.evaluation.weight_search import TuningProblem, make_problem
 
 N_LISTS = 500
 N_WORDS = 10

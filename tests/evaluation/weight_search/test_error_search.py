@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.weight_search.error_search import minimise_errors
-from rescorer.evaluation.weight_search.line_search import compute_error_curve
-from rescorer.evaluation.weight_search.problem import make_problem
+from rescorer.evaluation.weight_search import compute_error_curve, make_problem, minimise_errors
 from tests.support.tuning_problems import UNBOUNDED, count_one_by_one, pairs, problems
 
 

@@ -7,8 +7,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.weight_search.expected_errors import ExpectedErrors, minimise_expected_errors
-from rescorer.evaluation.weight_search.fitting import METHODS, Fitter, Method
+from rescorer.evaluation.weight_search import (
+    METHODS,
+    ExpectedErrors,
+    Fitter,
+    Method,
+    minimise_expected_errors,
+)
 from tests.support.tuning_problems import expect_one_by_one, pairs, problems
 
 MOVES = st.lists(st.floats(-1, 1), min_size=4, max_size=4)
@@ -70,7 +75,7 @@ def test_another_mixture_replaces_its_component_only(problem):
 
 def test_a_better_mixture_is_found():
     """Under the λ of the start the language model is wrong, under another one it is right."""
-    from rescorer.evaluation.weight_search.problem import MixtureChoices, make_problem
+    from rescorer.evaluation.weight_search import MixtureChoices, make_problem
 
     n = 20
     components = np.array([[0.0, -1.0] * n, [1.0, 0.0] * n])

@@ -8,10 +8,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.preparation.previous import join_history
+from rescorer.models.neural import NeuralLanguageModel
+from rescorer.scoring.list_checks import join_history
 from rescorer.trie import SENTENCE_END, build_trie
-from rescorer_training.evaluation.neural_cache import cache_log_probs
+from rescorer_training.evaluation.past_text import cache_log_probs
 from tests.support.neural_cache_twin import neural_cache_probs
 from tests.support.tiny_models import NETWORK_WORDS, random_network, stable_network
 

@@ -11,11 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.contexts import context_cache
-from rescorer.lm.contexts.context_cache import BOOKKEEPING_BYTES, ContextCache
-from rescorer.lm.contexts.context_stats import ContextWords
-from rescorer.lm.kernels.int8 import is_int8_exact
-from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.models import contexts as contexts_module
+from rescorer.models.contexts import BOOKKEEPING_BYTES, ContextCache, ContextWords
+from rescorer.models.kernels import is_int8_exact
+from rescorer.models.neural import NeuralLanguageModel
 from rescorer.trie import build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 
@@ -151,7 +150,7 @@ def test_memory_is_bounded_and_batches_are_released(max_bytes):
         cache.store(batch, rows)
         cache.recall(batch, lambda: rows)
     # Of the cache's own allocations only: other threads, such as those of pytest-xdist, allocate meanwhile.
-    own = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, context_cache.__file__)])
+    own = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, contexts_module.__file__)])
     python_bytes = sum(trace.size for trace in own.traces)
     assert python_bytes > 0
     tracemalloc.stop()

@@ -13,12 +13,16 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError
-from rescorer.lm.checkpoint import deduplicated_state, load_model, save_model
-from rescorer.lm.features.tags import TagFilter
-from rescorer.lm.files.parameter_shapes import parameter_shapes
-from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
+from rescorer.models.contexts import TagFilter
+from rescorer.models.network_files import NetworkConfig, parameter_shapes
+from rescorer.models.neural import (
+    NeuralLanguageModel,
+    NeuralModel,
+    deduplicated_state,
+    load_model,
+    save_model,
+)
 from rescorer.trie import SENTENCE_END, build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 from tests.support.trie_checks import assert_scores_equal_reference

@@ -14,11 +14,16 @@ from safetensors.torch import load_file, save_file
 from scipy.special import digamma
 
 from rescorer.errors import BundleError
-from rescorer.lm.checkpoint import deduplicated_state, load_model, save_model
-from rescorer.lm.features.topics import CONTEXT_BLOCK, UPDATES, TopicReader, infer_mixtures
-from rescorer.lm.files.parameter_shapes import parameter_shapes
-from rescorer.lm.networks import NetworkConfig, NeuralModel, RecurrentNetwork
-from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.models.contexts import CONTEXT_BLOCK, UPDATES, TopicReader, infer_mixtures
+from rescorer.models.network_files import NetworkConfig, parameter_shapes
+from rescorer.models.networks import RecurrentNetwork
+from rescorer.models.neural import (
+    NeuralLanguageModel,
+    NeuralModel,
+    deduplicated_state,
+    load_model,
+    save_model,
+)
 from rescorer.trie import SENTENCE_END, build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 from tests.support.trie_checks import assert_scores_equal_reference

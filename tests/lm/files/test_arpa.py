@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from rescorer.errors import BundleError
-from rescorer.lm.files import arpa, compressed_text
-from rescorer.lm.files.arpa import MAX_BEFORE_BYTES, has_arpa_header, read_arpa_counts
-from rescorer.lm.files.arpa_ngrams import read_arpa
+from rescorer.models import arpa, compressed_text
+from rescorer.models.arpa import MAX_BEFORE_BYTES, has_arpa_header, read_arpa, read_arpa_counts
 from tests.support.tiny_models import ARPA
 
 PAGE = """\

@@ -7,11 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.lm.files import word_ids
-from rescorer.lm.files.arpa_lines import find_wrong_line, parse_ngrams
-from rescorer.lm.files.decimals import parse_decimals
-from rescorer.lm.files.token_bytes import TokenBytes
-from rescorer.lm.files.word_ids import WordIds
+from rescorer.models import arpa
+from rescorer.models.arpa import TokenBytes, WordIds, find_wrong_line, parse_decimals, parse_ngrams
 
 WORDS = (
     "a",
@@ -128,8 +125,8 @@ def test_words_are_found_by_their_hashes(max_steps, known, others):
     words.add(known)
     sought = [*known, *others, b"?"]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(word_ids, "MAX_STEPS", max_steps)
-        assert look_up(words, sought) == [words.ids.get(token, word_ids.NO_ID) for token in sought]
+        patch.setattr(arpa, "MAX_STEPS", max_steps)
+        assert look_up(words, sought) == [words.ids.get(token, arpa.NO_ID) for token in sought]
 
 
 def test_words_whose_hashes_collide_get_another_function(monkeypatch):
@@ -142,5 +139,5 @@ def test_words_whose_hashes_collide_get_another_function(monkeypatch):
     monkeypatch.setattr(TokenBytes, "hash", collide)
     words = WordIds([(b"<unk>", b"<UNK>")])
     words.add([b"a", b"b"])
-    assert look_up(words, [b"b", b"a", b"<UNK>", b"c"]) == [2, 1, 0, word_ids.NO_ID]
-    assert factors == [*word_ids.FACTORS[:2], word_ids.FACTORS[1]]
+    assert look_up(words, [b"b", b"a", b"<UNK>", b"c"]) == [2, 1, 0, arpa.NO_ID]
+    assert factors == [*arpa.FACTORS[:2], arpa.FACTORS[1]]

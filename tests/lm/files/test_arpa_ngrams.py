@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rescorer.errors import BundleError
-from rescorer.lm.files import arpa, arpa_ngrams, compressed_text
-from rescorer.lm.files.arpa_ngrams import ArpaModel, read_arpa
+from rescorer.models import arpa, compressed_text
+from rescorer.models.arpa import ArpaModel, read_arpa
 from tests.support.random_ngrams import format_arpa, random_orders
 from tests.support.tiny_models import ARPA
 
@@ -24,7 +24,7 @@ def read(path: Path, text: str | bytes) -> ArpaModel:
 @pytest.mark.parametrize("without_zeros", [False, True])
 @pytest.mark.parametrize("block_bytes", [1 << 16, 200])
 def test_reads_every_ngram(tmp_path, monkeypatch, without_zeros, block_bytes):
-    for module in (arpa, arpa_ngrams, compressed_text):
+    for module in (arpa, arpa, compressed_text):
         monkeypatch.setattr(module, "BLOCK_BYTES", block_bytes)
     orders = random_orders(5, 4)
     text = format_arpa(orders, without_zeros)
@@ -99,6 +99,6 @@ def test_refuses_more_ngrams_than_fit_into_memory(tmp_path, monkeypatch):
     def refuse(*_: object) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(arpa_ngrams, "_empty", refuse)
+    monkeypatch.setattr(arpa, "_empty", refuse)
     with pytest.raises(BundleError, match="header says 17 n-grams, more than fit into memory"):
         read(tmp_path / "m.arpa", ARPA)

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.ngrams import perfect_hash
-from rescorer.lm.ngrams.perfect_hash import (
+from rescorer.models import ngrams
+from rescorer.models.ngrams import (
     build_perfect_hash,
     choose_slots,
     count_bucket_bits,
@@ -77,12 +77,12 @@ def test_hash_follows_its_description(key, seed, bits):
 
 def test_another_seed_separates_keys_that_collide(monkeypatch):
     """With seed 0, all keys of this test fall into one bucket with the same low bits."""
-    original = perfect_hash.divide_hash
+    original = ngrams.divide_hash
 
     def collide(keys, seed, bits):
         return original(keys * (seed > 0), seed, bits)
 
-    monkeypatch.setattr(perfect_hash, "divide_hash", collide)
+    monkeypatch.setattr(ngrams, "divide_hash", collide)
     perfect, slots = build_perfect_hash(np.arange(50))
     assert perfect.seed == 1
     assert len(set(slots.tolist())) == 50

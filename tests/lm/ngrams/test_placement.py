@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 
 from rescorer.errors import ConfigError
-from rescorer.lm.ngrams import NgramModel, place_ngram, placement, read_ngram, table_model
-from rescorer.lm.ngrams.arrays import NUMPY
-from rescorer.lm.ngrams.table import NgramTable
-from rescorer.lm.ngrams.table_file import write_table
-from rescorer.lm.ngrams.table_model import TableNgram
+from rescorer.models import ngram_files, ngrams
+from rescorer.models.ngram_files import place_ngram, read_ngram, write_table
+from rescorer.models.ngrams import NUMPY, NgramModel, NgramTable, TableNgram
 from rescorer.pipeline import Rescorer
 from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList
@@ -29,8 +27,8 @@ TEXT_WORDS = (*WORDS, "w0", "w1", "nobody", "<unk>")
 
 @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 def device(request, monkeypatch) -> str:
-    monkeypatch.setattr(placement, "TORCH_DEVICES", frozenset({"cpu", "cuda"}))
-    monkeypatch.setattr(table_model, "MIN_DEVICE_EDGES", 0)
+    monkeypatch.setattr(ngram_files, "TORCH_DEVICES", frozenset({"cpu", "cuda"}))
+    monkeypatch.setattr(ngrams, "MIN_DEVICE_EDGES", 0)
     return request.param
 
 
@@ -91,7 +89,7 @@ def test_small_tries_are_looked_up_on_the_cpu(device, monkeypatch, tmp_path):
     monkeypatch.setattr(NgramTable, "score_trie", score_trie)
     monkeypatch.setattr(NgramTable, "to", copy)
     for least in (trie.n_edges + 1, trie.n_edges, trie.n_edges, trie.n_edges + 1):
-        monkeypatch.setattr(table_model, "MIN_DEVICE_EDGES", least)
+        monkeypatch.setattr(ngrams, "MIN_DEVICE_EDGES", least)
         model.score(trie)
         assert len(copies) == (len(looked_up) > 1)  # made for the first large trie
     assert looked_up == [model.table, copies[0], copies[0], model.table]
@@ -112,7 +110,7 @@ def test_bundles_place_their_ngrams(device, bundle):
     rescorer = Rescorer.load(bundle, device)
     assert is_placed(rescorer.models["ngram"])
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement, "TORCH_DEVICES", frozenset())
+        patch.setattr(ngram_files, "TORCH_DEVICES", frozenset())
         expected = Rescorer.load(bundle, device)
     assert not is_placed(expected.models["ngram"])
     (found,), (answer,) = rescorer.rescore([nbest]), expected.rescore([nbest])
@@ -133,8 +131,8 @@ def test_a_cpu_is_left_to_numpy(tmp_path):
 def test_a_table_without_room_stays_on_the_cpu(monkeypatch, tmp_path, free_share, placed):
     model = open_mapped(tmp_path, 3, 0, False)
     free = int(free_share * model.table.n_bytes)
-    monkeypatch.setattr("rescorer.lm.device.memory_bytes", lambda name: {"total": 7 + free, "used": 7})
-    monkeypatch.setattr(placement, "TORCH_DEVICES", frozenset({"cpu"}))
+    monkeypatch.setattr("rescorer.models.kernels.memory_bytes", lambda name: {"total": 7 + free, "used": 7})
+    monkeypatch.setattr(ngram_files, "TORCH_DEVICES", frozenset({"cpu"}))
     place_ngram(model, "cpu")
     assert is_placed(model) == placed
 

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
-from rescorer.lm.ngrams import LN_10, read_ngram
-from rescorer.lm.ngrams.table_model import TableNgram
-from rescorer.lm.ngrams.torch_arrays import TorchArrays
 from rescorer.lm.reference_scorer import reference_log_probs
+from rescorer.models.kernels import TorchArrays
+from rescorer.models.ngram_files import read_ngram
+from rescorer.models.ngrams import LN_10, TableNgram
 from rescorer.trie import build_trie
 from tests.conftest import REPOSITORY
 from tests.support.kenlm_twin import needs_kenlm, open_twin

@@ -10,15 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from rescorer.lm.ngrams import read_ngram
-from rescorer.lm.ngrams.table_file import write_table
+from rescorer.models.ngram_files import read_ngram, write_table
 from tests.conftest import REPOSITORY
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "kneser-ney"
 SCORE_AND_WAIT = """
 import sys
 from pathlib import Path
-from rescorer.lm.ngrams import read_ngram
+from rescorer.models.ngram_files import read_ngram
 from rescorer.trie import build_trie
 
 model = read_ngram(Path(sys.argv[1]))

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 
 from rescorer.errors import BundleError
-from rescorer.lm.ngrams import read_ngram
-from rescorer.lm.ngrams.table_file import (
+from rescorer.models.ngram_files import (
     ALIGNMENT,
     MAGIC,
     ORDER,
     START,
     UNITS,
     map_table,
+    read_ngram,
     read_table_header,
     write_table,
 )
-from rescorer.lm.ngrams.units import ClassMembers
+from rescorer.models.ngrams import ClassMembers
 from rescorer.trie import build_trie
 from tests.support.bounds import bounded
 from tests.support.random_ngrams import WORDS, random_orders, write_random_arpa

@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.ngrams import LN_10, read_ngram
-from rescorer.lm.ngrams.table_model import TableNgram
-from rescorer.lm.ngrams.torch_arrays import TorchArrays
-from rescorer.lm.ngrams.units import ClassMembers
 from rescorer.lm.reference_scorer import reference_log_probs
+from rescorer.models.kernels import TorchArrays
+from rescorer.models.ngram_files import read_ngram
+from rescorer.models.ngrams import LN_10, ClassMembers, TableNgram
 from rescorer.trie import build_trie
 from tests.support.random_ngrams import WORDS, Orders, katz_log10_probs, random_orders, write_random_arpa
 

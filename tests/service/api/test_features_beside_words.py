@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 from rescorer import Hypothesis, NBestList, Rescorer, Utterance
 from rescorer.cli import app
 from rescorer.client import Client
-from rescorer.lm.features import topics
-from rescorer.lm.features.topics import TopicReader
-from rescorer.lm.networks import NeuralModel
 from rescorer.lm.reference_scorer import reference_log_probs
+from rescorer.models import contexts
+from rescorer.models.contexts import TopicReader
+from rescorer.models.network_files import Vocabulary
+from rescorer.models.neural import NeuralModel
 from rescorer.trie import SENTENCE_END
-from rescorer.vocabulary import Vocabulary
-from rescorer_training.features.class_inputs import add_class_inputs, fold_class_inputs
+from rescorer_training.features import add_class_inputs, fold_class_inputs
 from tests.support.repositories import add_version
 from tests.support.servers import RunningServer, run_server
 from tests.support.tiny_models import NETWORK_WORDS, stable_network, write_bundle
@@ -157,7 +157,7 @@ def test_topics_are_cached_by_text(tmp_path, inferred):
 
 
 def test_memory_for_topics_is_bounded(tmp_path, monkeypatch):
-    monkeypatch.setattr(topics, "CACHE_BYTES", 1 << 13)
+    monkeypatch.setattr(contexts, "CACHE_BYTES", 1 << 13)
     bundle = write_bundle(tmp_path, network=with_topics(**LBL))
     pasts = [tuple(NETWORK_WORDS[(i >> shift) % 8] for shift in (0, 3, 6)) for i in range(100)]
     lists = [make_list(i, past) for i, past in enumerate(pasts)]

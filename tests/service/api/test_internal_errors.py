@@ -9,13 +9,13 @@ import pytest
 from google.rpc.error_details_pb2 import ErrorInfo
 from grpc_status import rpc_status
 
-from rescorer.protocol.status import status_from_error
+from rescorer.protocol.messages import status_from_error
 from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.scoring.ranker import ListRanker
-from rescorer.service.api import planning, rescorer_service
-from rescorer.service.workers.ipc import error_from_header, error_header
+from rescorer.service.api import rescoring
+from rescorer.service.workers.frames import error_from_header, error_header
 from tests.support.servers import run_server
 from tests.support.stubs import make_list_message
 from tests.support.tiny_models import write_bundle
@@ -52,9 +52,9 @@ def test_a_reason_never_quotes_an_unexpected_error(server, stub, monkeypatch, st
     elif stage == "score":
         monkeypatch.setattr(server.scorer, "error", error)
     elif stage == "rank":
-        monkeypatch.setattr(planning, "rank_list", fail)
+        monkeypatch.setattr(rescoring, "rank_list", fail)
     else:
-        monkeypatch.setattr(rescorer_service, "make_timing", fail)
+        monkeypatch.setattr(rescoring, "make_timing", fail)
     expect_internal_error(stub.Rescore, pb.RescoreRequest(lists=[make_list_message()]))
     if stage in ("score", "respond"):
         expect_internal_error(stub.ScoreText, pb.ScoreTextRequest(texts=["the cat"]))

@@ -15,7 +15,7 @@ from grpc_status import rpc_status
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.observability.logs import log_to_stderr
+from rescorer.service.logs import log_to_stderr
 from tests.support.servers import run_server, wait_until
 from tests.support.stubs import make_list_message
 

@@ -17,7 +17,7 @@ from rescorer.errors import ModelNotFound, PermissionDenied, RescorerError, Scor
 from rescorer.protocol.v1 import admin_pb2, models_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
-from rescorer.service.observability.logs import log_to_stderr
+from rescorer.service.logs import log_to_stderr
 from tests.support.guarded_servers import LISTS, rescore, run_guarded_server
 from tests.support.servers import run_server
 

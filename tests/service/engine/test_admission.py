@@ -9,9 +9,7 @@ import random
 import pytest
 
 from rescorer.errors import Overloaded
-from rescorer.service.engine.admission import Admission, Throughput
-from rescorer.service.engine.fair_queue import FairQueue
-from rescorer.service.engine.quota import Quota
+from rescorer.service.engine.admission import Admission, FairQueue, Quota, Throughput
 
 
 def test_active_clients_leave_room_for_another():

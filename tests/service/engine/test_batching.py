@@ -20,7 +20,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from rescorer import Hypothesis, NBestList
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.workers.model_host import WARM_UP
+from rescorer.service.workers.host import WARM_UP
 from tests.support.random_lists import assert_scored, connect, make_list, make_request
 from tests.support.servers import run_server, wait_until
 

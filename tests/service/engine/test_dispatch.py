@@ -11,8 +11,8 @@ import pytest
 from rescorer.errors import DeadlineExceeded
 from rescorer.protocol.messages import list_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.engine.dispatch import CallContext, Dispatcher
-from rescorer.service.observability.metrics import Metrics
+from rescorer.service.engine.engine import CallContext, Dispatcher
+from rescorer.service.metrics import Metrics
 from rescorer.types import Weights
 from tests.support.random_lists import make_list, make_request
 

@@ -10,11 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from rescorer.runtime.cpu_count import count_cpus
-from rescorer.runtime.profiling import Phase, phase
+from rescorer.runtime import Phase, count_cpus, phase
 from rescorer.service.assembly import NICENESS, niceness_of, threads_of
-from rescorer.service.engine.offload import SMALL_TOKENS, Offloader
-from rescorer.service.preflight import load_settings
+from rescorer.service.engine.engine import SMALL_TOKENS, Offloader
+from rescorer.service.settings import load_settings
 
 
 def thread_id_in_phase() -> int:

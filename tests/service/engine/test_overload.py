@@ -11,7 +11,7 @@ from google.rpc.error_details_pb2 import RetryInfo
 from grpc_status import rpc_status
 
 from rescorer.errors import Overloaded
-from rescorer.protocol.status import error_from_status
+from rescorer.protocol.messages import error_from_status
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from tests.support.random_lists import assert_scored, connect, make_list, make_request

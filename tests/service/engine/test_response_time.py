@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from rescorer.service.engine.response_time import MIN_TOKENS, SAFETY_FACTOR, ResponseTime
+from rescorer.service.engine.admission import MIN_TOKENS, SAFETY_FACTOR, ResponseTime
 
 
 def test_predicts_nothing_before_the_first_response() -> None:

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 import pytest
 
 from rescorer.client import NO_RETRY, Client
-from rescorer.service.limits import arrivals, slow_clients
-from rescorer.service.limits.arrivals import Arrivals
+from rescorer.service.engine import client_limits
+from rescorer.service.engine.client_limits import Arrivals
 from tests.support.clients import make_list
 from tests.support.http2 import RESCORE, RawConnection, grpc_code
 from tests.support.servers import run_server
@@ -22,7 +22,7 @@ HALF = b"\0\0\1\0\0half"
 
 @pytest.fixture(autouse=True)
 def short_arrivals(monkeypatch):
-    monkeypatch.setattr(arrivals, "MIN_ARRIVAL_S", 0.2)
+    monkeypatch.setattr(client_limits, "MIN_ARRIVAL_S", 0.2)
 
 
 async def receive(places: Arrivals, seconds: float, log: list[str], name: str) -> None:
@@ -72,7 +72,7 @@ def test_places_are_returned_by_cancelled_calls():
 
 @pytest.mark.slow
 def test_half_sent_requests_keep_nobody_out(ngram_bundle, monkeypatch):
-    monkeypatch.setattr(slow_clients, "Arrivals", lambda _: Arrivals(CAPACITY))
+    monkeypatch.setattr(client_limits, "Arrivals", lambda _: Arrivals(CAPACITY))
     with ExitStack() as stack:
         server = stack.enter_context(run_server(ngram_bundle))
         hostile = [stack.enter_context(RawConnection(server.port)) for _ in range(3)]

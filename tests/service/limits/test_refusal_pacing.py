@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rescorer.service.limits.refusal_pacing import (
+from rescorer.service.engine.client_limits import (
     BURST,
     MAX_DELAY_S,
     MAX_PER_CLIENT_PER_S,

@@ -9,16 +9,15 @@ import pytest
 
 from rescorer.errors import LimitExceeded
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.engine.quota import SETTINGS, Quota
-from rescorer.service.limits.requests import (
+from rescorer.service.engine.admission import SETTINGS, Quota
+from rescorer.service.engine.request_limits import (
     MAX_WEIGHT_NAMES,
     check_list,
     check_request,
     check_texts,
     count_values,
 )
-from rescorer.service.preflight import load_settings
-from rescorer.service.settings import ServiceSettings
+from rescorer.service.settings import ServiceSettings, load_settings
 from tests.conftest import REPOSITORY
 
 TABLE = re.compile(r"\| limit \|.*?\n\n", re.DOTALL)

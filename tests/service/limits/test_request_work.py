@@ -7,20 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from rescorer.bundle import read_bundle
-from rescorer.conversation import Phrase
 from rescorer.errors import LimitExceeded
 from rescorer.extensions import Phrases, make_ranker
-from rescorer.phrases.matching import PhraseSearch, fill_slots
-from rescorer.phrases.phrase_set import compile_phrases
-from rescorer.phrases.slots import read_slots
+from rescorer.models.bundle import read_bundle
+from rescorer.phrases import PhraseSearch, compile_phrases, fill_slots, read_slots
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.components import PreparedList
-from rescorer.service.api.planning import prepare_lists
-from rescorer.service.limits.requests import SearchBudget
-from rescorer.service.preflight import load_settings
+from rescorer.service.api.rescoring import prepare_lists
+from rescorer.service.engine.request_limits import SearchBudget
+from rescorer.service.settings import load_settings
 from rescorer.trie import Words
-from rescorer.types import Hypothesis, NBestList
+from rescorer.types import Hypothesis, NBestList, Phrase
 from tests.support.small_dictionary import write_dictionary
 
 PHRASES = [pb.Phrase(text="rusk"), pb.Phrase(text="call rusk", spellings=["rust"])]

@@ -17,13 +17,13 @@ from rescorer.protocol.messages import text_score_to_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.scoring.components import PreparedList
-from rescorer.service.limits.requests import (
+from rescorer.service.engine.request_limits import (
     LIST_STATUS_BYTES,
     RESPONSE_BYTES,
     check_response_size,
     check_text_response_size,
 )
-from rescorer.service.observability.process_memory import resident_bytes
+from rescorer.service.metrics import resident_bytes
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Calibration, ConfidenceMap, Hypothesis, NBestList, TextScore
 from tests.support.serve_command import run_serve_command

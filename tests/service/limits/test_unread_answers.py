@@ -12,7 +12,7 @@ import pytest
 from rescorer.client import Client
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.observability.process_memory import resident_bytes
+from rescorer.service.metrics import resident_bytes
 from tests.support.http2 import (
     DATA,
     NO_WINDOW,

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from rescorer import BundleError, ConfigError
-from rescorer.bundle import seal
 from rescorer.errors import ScoringError
+from rescorer.models.bundle import seal
 from tests.support.repositories import make_repository
 
 

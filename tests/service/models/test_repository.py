@@ -9,9 +9,9 @@ import shutil
 
 import pytest
 
-from rescorer.bundle import read_bundle, seal
 from rescorer.errors import ModelNotFound, Unavailable
-from rescorer.service.models.metadata import read_model_facts
+from rescorer.models.bundle import read_bundle, seal
+from rescorer.service.models import read_model_facts
 from tests.support.repositories import make_repository
 
 

@@ -17,8 +17,7 @@ from rescorer.protocol.v1 import models_pb2
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceStub
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.observability.log_values import MAX_TEXTS_CHARS
-from rescorer.service.observability.logs import log_to_stderr
+from rescorer.service.logs import MAX_TEXTS_CHARS, log_to_stderr
 from tests.support.servers import run_server
 from tests.support.stubs import make_list_message
 

@@ -19,7 +19,7 @@ import pytest
 from rescorer import Hypothesis, NBestList
 from rescorer.client import NO_RETRY, Client
 from rescorer.errors import ModelNotFound, ServiceError, Unavailable
-from rescorer.service.observability.stderr import PAUSE_S
+from rescorer.service.logs import PAUSE_S
 from tests.support.prometheus import read_samples
 from tests.support.serve_command import SERVE_COMMAND
 from tests.support.servers import wait_until

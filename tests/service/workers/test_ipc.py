@@ -9,9 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.lm.base import EdgeScores
-from rescorer.service.workers.ipc import PREFIX, pack, parse_prefix, read_frames, unpack
-from rescorer.service.workers.trie_arrays import pack_scores, pack_trie, unpack_scores, unpack_trie
+from rescorer.models.language_model import EdgeScores
+from rescorer.service.workers.frames import (
+    PREFIX,
+    pack,
+    pack_scores,
+    pack_trie,
+    parse_prefix,
+    read_frames,
+    unpack,
+    unpack_scores,
+    unpack_trie,
+)
 from rescorer.trie import build_trie
 
 words = st.text(st.characters(exclude_categories=["Z", "Cc", "Cs"]), min_size=1, max_size=4)

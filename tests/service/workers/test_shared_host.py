@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import BundleError
-from rescorer.service.workers.__main__ import serve
-from rescorer.service.workers.ipc import pack, read_frames
-from rescorer.service.workers.shared_host import SharedModelHost, Tenant
+from rescorer.service.workers.frames import pack, read_frames
+from rescorer.service.workers.host import SharedModelHost, Tenant, serve
 
 
 class CountingHost:

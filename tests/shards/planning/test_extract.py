@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.shards.planning import extract
-from rescorer.shards.planning.extract import Block, draw_extract, read_block
+from rescorer.jobs import plan
+from rescorer.jobs.plan import Block, draw_extract, read_block
 from rescorer.types import NBestList
 from tests.support.sharding import make_lines, make_source, write_lines
 
@@ -41,7 +41,7 @@ def test_every_list_is_in_one_block(tmp_path_factory, n, n_bytes, has_header, en
 
 
 def test_lists_of_all_lengths_are_drawn_equally_often(tmp_path, monkeypatch):
-    monkeypatch.setattr(extract, "BLOCK_BYTES", 512)
+    monkeypatch.setattr(plan, "BLOCK_BYTES", 512)
     texts = [" ".join(["word"] * (1 + i // 4)) for i in range(120)]  # the longest ones at the end
     lines = [json.dumps({"id": f"u{i}", "hypotheses": [{"text": text}]}) for i, text in enumerate(texts)]
     names = [

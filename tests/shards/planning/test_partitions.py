@@ -12,11 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InputError
-from rescorer.files.rescoring import rescore_lists
-from rescorer.shards.merge import merge
-from rescorer.shards.planning.inputs import find_files, open_part
-from rescorer.shards.planning.partition import Division, make_plan
-from rescorer.shards.planning.plan import InputFile, Part, Plan, parse_plan
+from rescorer.jobs.files import rescore_lists
+from rescorer.jobs.plan import Division, InputFile, Part, Plan, find_files, make_plan, open_part, parse_plan
+from rescorer.jobs.shards import merge
 from tests.support.sharding import (
     BATCH_WORDS,
     load,

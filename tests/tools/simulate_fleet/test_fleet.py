@@ -12,14 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, NBestList
-from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.load.service_times import (
+from rescorer.bench.load import (
     ServiceTimes,
     encode_calls,
     measure_service_times,
     read_service_times,
     write_service_times,
 )
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from tests.conftest import REPOSITORY
 from tests.support.clients import make_list
 from tests.support.servers import run_server

@@ -9,14 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from rescorer.bundle import publish, read_bundle
-from rescorer.lm.checkpoint import save_model
-from rescorer.model_loading import load_bundle_models
-from rescorer.pipeline import Rescorer
+from rescorer.models.bundle import publish, read_bundle
+from rescorer.models.neural import save_model
+from rescorer.pipeline import Rescorer, load_bundle_models
 from rescorer.text import Normaliser
-from rescorer_training.adaptation.report import JudgedText, MixedModels, measure_texts
+from rescorer_training.adaptation import JudgedText, MixedModels, measure_texts
 from rescorer_training.cli import main
-from rescorer_training.neural.postprocess import find_precision
+from rescorer_training.neural.checkpoint import find_precision
 from tests.support.domain_text import write_domain_lists, write_domain_text
 from tests.support.tiny_models import random_network, write_bundle
 from tests.support.tiny_rerankers import add_tiny_rerankers
@@ -130,7 +129,7 @@ def test_weights_sets_keep_what_does_not_depend_on_models(adapt, bundle, tmp_pat
 
 
 def test_ngram_that_cannot_be_read_back_stays_beside(adapt, bundle, monkeypatch):
-    monkeypatch.setattr("rescorer_training.adaptation.ngram.contains_words", lambda path: False)
+    monkeypatch.setattr("rescorer_training.adaptation.contains_words", lambda path: False)
     _, facts, _ = adapt(bundle)
     adapted = read_bundle(facts["bundle"])
     assert list(adapted.model_kinds) == ["ngram", "neural", "domain"]
@@ -182,7 +181,7 @@ def test_network_keeps_its_precision_and_stays_unless_it_improves(adapt, bundle,
     _, facts, _ = adapt(source)
     assert facts["networks"]["neural"]["improved"]
     assert find_precision(read_bundle(facts["bundle"]).folder / "neural") == "int8"
-    monkeypatch.setattr("rescorer_training.adaptation.network.perplexity", lambda *_: 1.0)
+    monkeypatch.setattr("rescorer_training.adaptation.perplexity", lambda *_: 1.0)
     _, facts, _ = adapt(source, output=tmp_path / "new" / "2")
     assert not facts["networks"]["neural"]["improved"]
     weights = [folder / "neural" / "model.safetensors" for folder in (source, tmp_path / "new" / "2")]

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
 from rescorer.text import Normaliser
-from rescorer_training.adaptation.text import (
+from rescorer_training.adaptation import (
     MAX_BLOCK_SENTENCES,
     MAX_HELD_OUT_SENTENCES,
     MIN_HELD_OUT_SENTENCES,

@@ -11,11 +11,15 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from rescorer.bench.matrix_products import flops
+from rescorer.bench.models import flops
 from rescorer.errors import ConfigError
-from rescorer.lm.networks import NetworkConfig
-from rescorer_training.bench.gemm_floor import list_network_products, list_output_products
-from rescorer_training.bench.run import BenchmarkOptions, make_zipf_text
+from rescorer.models.network_files import NetworkConfig
+from rescorer_training.bench import (
+    BenchmarkOptions,
+    list_network_products,
+    list_output_products,
+    make_zipf_text,
+)
 from rescorer_training.cli import app
 
 pytestmark = pytest.mark.slow
@@ -73,7 +77,7 @@ def test_counts_the_products_of_a_step():
 
 COUNT_PAGE_FAULTS = """
 import resource, torch
-from rescorer.lm.malloc import keep_freed_memory
+from rescorer.runtime import keep_freed_memory
 kept = keep_freed_memory()
 for _ in range(40):  # the heap needs some rounds to settle
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -94,7 +98,7 @@ def test_reusing_freed_memory_causes_no_page_faults():
 MEASURE_RELEASED_MEMORY = """
 import resource
 from pathlib import Path
-from rescorer.lm.malloc import release_freed_memory, keep_freed_memory
+from rescorer.runtime import release_freed_memory, keep_freed_memory
 def rss_bytes():
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 kept = keep_freed_memory()

@@ -8,8 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from rescorer_training.classes.brown import find_brown_clusters, mutual_information
-from rescorer_training.classes.class_tree import compute_union_changes, find_class_paths, find_nested_classes
+from rescorer_training.classes.brown import (
+    compute_union_changes,
+    find_brown_clusters,
+    find_class_paths,
+    find_nested_classes,
+    mutual_information,
+)
 
 tables = st.integers(2, 7).flatmap(
     lambda n: arrays.arrays(np.float64, (n, n), elements=st.integers(0, 9).map(float))

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
-from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.output import TreeSoftmax
-from rescorer.lm.output.tree_paths import MAX_PATH_DECISIONS, balanced_tree, leaf_paths
-from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
+from rescorer.models.network_files import END, START, UNKNOWN, WEIGHTS_FILE, NetworkConfig, Vocabulary
+from rescorer.models.neural import NeuralModel, load_model, save_model
+from rescorer.models.tree_softmax import MAX_PATH_DECISIONS, TreeSoftmax, balanced_tree, leaf_paths
 from rescorer_training.classes.brown import compute_neighbour_vectors
-from rescorer_training.classes.softmax_trees import MOST_PLACES, build_huffman_tree, build_vector_tree
+from rescorer_training.classes.trees import MOST_PLACES, build_huffman_tree, build_vector_tree
 from tests.support.tiny_models import NETWORK_WORDS
 
 

@@ -7,10 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.vocabulary import Vocabulary
-from rescorer_training.classification.accuracy import Accuracy
-from rescorer_training.classification.naive_bayes import NaiveBayes
-from rescorer_training.classification.prepare import encode_sentences
+from rescorer.models.network_files import Vocabulary
+from rescorer_training.classification import Accuracy, NaiveBayes, encode_sentences
 
 VOCABULARY = Vocabulary(("</s>", "<unk>", "a", "b", "c", "<s>"))
 PAIRS = st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(1, 40)), min_size=1, max_size=30)

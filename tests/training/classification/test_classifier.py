@@ -12,14 +12,11 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError
-from rescorer.lm.checkpoint import load_model, save_model
-from rescorer.lm.networks import NeuralModel
-from rescorer.vocabulary import Vocabulary
-from rescorer_training.classification.model import load_classifier
-from rescorer_training.classification.predict import predict
-from rescorer_training.classification.prepare import encode_sentences
+from rescorer.models.network_files import Vocabulary
+from rescorer.models.neural import NeuralModel, load_model, save_model
+from rescorer_training.batches import Sentences
+from rescorer_training.classification import encode_sentences, load_classifier, predict
 from rescorer_training.cli import main
-from rescorer_training.data.sentence_batches import Sentences
 from tests.support.toy_classifiers import make_classifier
 
 VOCABULARY = Vocabulary(("</s>", "<unk>", "a", "b", "c", "d", "e", "f", "<s>"))

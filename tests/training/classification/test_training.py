@@ -10,17 +10,27 @@ import pytest
 import torch
 
 from rescorer.errors import BundleError, ConfigError, FormatError
+from rescorer.models.network_files import Vocabulary
 from rescorer.text import Normaliser
-from rescorer.vocabulary import Vocabulary
-from rescorer_training.classification.config import ClassifierOptions, ClassifierTraining
-from rescorer_training.classification.model import Classifier, load_classifier
-from rescorer_training.classification.predict import predict, predict_lines
-from rescorer_training.classification.prepare import load_prepared, prepare_text, read_labelled
-from rescorer_training.classification.train import RunInputs, make_classifier, start_folder, train
-from rescorer_training.data.labelled_sentences import TaggedSentences, label, tag
+from rescorer_training.batches import TaggedSentences, label, tag
+from rescorer_training.classification import (
+    Classifier,
+    ClassifierOptions,
+    ClassifierTraining,
+    RunInputs,
+    load_classifier,
+    load_prepared,
+    make_classifier,
+    predict,
+    predict_lines,
+    prepare_text,
+    read_labelled,
+    start_folder,
+    train,
+)
 from rescorer_training.neural.options import RunOptions, TrainingOptions
-from rescorer_training.neural.trainer import Trainer, TrainingRun
-from rescorer_training.neural.validation import perplexity
+from rescorer_training.neural.prepare import perplexity
+from rescorer_training.neural.train import Trainer, TrainingRun
 from tests.support.toy_classifiers import WORDS, make_config, write_texts
 
 NETWORK = ClassifierOptions(embedding_size=8, hidden_size=8)

@@ -9,8 +9,8 @@ import pytest
 
 from rescorer.text import Normaliser
 from rescorer_training import progress
-from rescorer_training.cli.progress import show_bar
-from rescorer_training.data.corpus import count_words
+from rescorer_training.cli.options import show_bar
+from rescorer_training.corpus import count_words
 
 
 @pytest.fixture

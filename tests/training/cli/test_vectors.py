@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer_training.cli import app
-from rescorer_training.vectors.files import read_vectors, write_vectors
-from rescorer_training.vectors.files.formats import VectorFormat
+from rescorer_training.vectors.files import VectorFormat, read_vectors, write_vectors
 from tests.support.random_vectors import random_vectors
 from tests.support.tiny_models import NETWORK_WORDS, write_bundle
 

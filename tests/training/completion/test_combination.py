@@ -9,13 +9,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from rescorer.errors import ConfigError
-from rescorer_training.completion.combination import (
-    OUTER_FOLDS,
-    STRENGTHS,
-    cross_validate,
-    fit,
-    log_probs,
-)
+from rescorer_training.completion import OUTER_FOLDS, STRENGTHS, cross_validate, fit, log_probs
 
 SIZES = st.tuples(st.integers(0, 1000), st.integers(1, 12), st.integers(1, 3))
 

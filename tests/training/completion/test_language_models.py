@@ -10,16 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.lm.checkpoint import save_model
 from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
-from rescorer.score_combination import MIXTURE
+from rescorer.models.neural import save_model
+from rescorer.scoring.combination import MIXTURE
 from rescorer_training.cli import app
-from rescorer_training.completion.answers import answer
-from rescorer_training.completion.language_models import score_sentences
-from rescorer_training.completion.questions import read_questions
-from rescorer_training.evaluation.model_set import load_models
-from rescorer_training.evaluation.perplexity import perplexity
-from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer_training.completion import answer, read_questions, score_sentences
+from rescorer_training.evaluation.perplexity import load_models, perplexity, score_tokens
 from tests.support.tiny_models import random_network, write_arpa
 
 HEADER = "id,question,a,b,c,d,e,answer\n"

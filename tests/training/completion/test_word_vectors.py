@@ -14,12 +14,19 @@ from typer.testing import CliRunner
 from rescorer.errors import BundleError, ConfigError
 from rescorer.text import Normaliser
 from rescorer_training.cli import app
-from rescorer_training.completion.answers import COMBINATION, Combined, answer, combine, score_vectors
-from rescorer_training.completion.questions import CandidateScores, Question
-from rescorer_training.completion.word_vectors import score_neighbours, score_similarity
-from rescorer_training.vectors.word2vec.options import Word2VecOptions
-from rescorer_training.vectors.word2vec.prediction import NeighbourModel, load_neighbour_model
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.completion import (
+    COMBINATION,
+    CandidateScores,
+    Combined,
+    Question,
+    answer,
+    combine,
+    score_neighbours,
+    score_similarity,
+    score_vectors,
+)
+from rescorer_training.vectors.files import WordVectors
+from rescorer_training.vectors.word2vec import NeighbourModel, Word2VecOptions, load_neighbour_model
 from tests.support.tiny_models import write_arpa
 from tests.support.word2vec_twin import path_targets
 

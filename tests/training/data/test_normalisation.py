@@ -9,7 +9,7 @@ import pytest
 from rescorer.errors import ConfigError
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.cli import main
-from rescorer_training.data.normalisation import choose_normaliser, record_normaliser, recorded_normaliser
+from rescorer_training.corpus import choose_normaliser, record_normaliser, recorded_normaliser
 
 RAW = NormaliserSettings.raw()
 TEXT = "The Sea was calm .\nThe ship lay at Anchor .\nThe calm sea , the Ship .\n" * 20

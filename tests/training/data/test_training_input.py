@@ -11,11 +11,11 @@ import torch
 from typer.testing import CliRunner
 
 from rescorer.errors import BundleError, ConfigError, FormatError, RescorerError
-from rescorer.lm.checkpoint import load_model
+from rescorer.models.neural import load_model
 from rescorer.text import Normaliser
 from rescorer_training.cli import app
-from rescorer_training.cli.models.neural import parse_weighted_text
-from rescorer_training.data.corpus import read_encoded
+from rescorer_training.cli.networks import parse_weighted_text
+from rescorer_training.corpus import read_encoded
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import RunInputs, load_prepared, prepare_text
 from rescorer_training.neural.train import prepare_run, train

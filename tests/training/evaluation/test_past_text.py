@@ -15,25 +15,26 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
-from rescorer.lm.checkpoint import save_model
-from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.models.neural import NeuralLanguageModel, save_model
 from rescorer_training import progress
 from rescorer_training.cli import app
-from rescorer_training.evaluation import neural_cache
-from rescorer_training.evaluation.carried_state import TextReading, score_with_carried_state
-from rescorer_training.evaluation.dynamic_evaluation import (
+from rescorer_training.evaluation import past_text
+from rescorer_training.evaluation.past_text import (
     DECAYS,
     RATES,
     DynamicSettings,
+    TextReading,
+    add_cache,
+    cache_log_probs,
+    fit_cache,
     fit_dynamic,
     measure_gradients,
+    mix_with_cache,
     read_dynamically,
+    score_past_texts,
+    score_with_carried_state,
 )
-from rescorer_training.evaluation.em_weights import fit_mixture
-from rescorer_training.evaluation.neural_cache import add_cache, cache_log_probs, fit_cache, mix_with_cache
-from rescorer_training.evaluation.past_text import score_past_texts
-from rescorer_training.evaluation.perplexity import perplexity
-from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer_training.evaluation.perplexity import fit_mixture, perplexity, score_tokens
 from tests.support.tiny_models import random_network
 
 SENTENCES = [("the", "cat", "sat"), ("on", "the", "mat"), ("the", "cat", "ran")] * 12
@@ -67,7 +68,7 @@ def cache_log_prob(vectors, words, t, n_words, flatness):
 def test_cache_equals_a_sum_over_the_past(words, n_words, flatness, chunk):
     vectors = torch.randn(len(words), 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neural_cache, "MAX_CHUNK_TOKENS", chunk)
+        patch.setattr(past_text, "MAX_CHUNK_TOKENS", chunk)
         found = cache_log_probs(vectors, torch.tensor(words), n_words, flatness)
     expected = [cache_log_prob(vectors, words, t, n_words, flatness) for t in range(len(words))]
     np.testing.assert_allclose(found, expected, atol=1e-9)
@@ -86,7 +87,7 @@ def test_fitted_cache_lowers_the_perplexity_of_a_repetitive_text():
     reading = TextReading(vectors, words, log_probs)
     settings = fit_cache(reading, n_words=60)
     assert add_cache(reading, settings).mean() > log_probs.mean() + 1
-    assert settings.share == max(neural_cache.SHARE_GRID)
+    assert settings.share == max(past_text.SHARE_GRID)
 
 
 def test_dynamic_evaluation_without_steps_scores_as_the_network_does(network):
@@ -118,7 +119,7 @@ def test_words_that_the_statistics_lack_do_not_make_the_network_diverge(network)
 
 def test_rates_with_which_a_network_diverges_are_not_chosen(network, monkeypatch):
     root_mean_squares = measure_gradients(network, SENTENCES)
-    module = "rescorer_training.evaluation.dynamic_evaluation"
+    module = "rescorer_training.evaluation.past_text"
     monkeypatch.setattr(f"{module}.RATES", (1e-4, 1e38))
     assert fit_dynamic(network, SENTENCES, root_mean_squares).rate == 1e-4
     monkeypatch.setattr(f"{module}.RATES", (1e38,))

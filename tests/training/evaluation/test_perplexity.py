@@ -12,14 +12,11 @@ import torch
 from typer.testing import CliRunner
 
 from rescorer.errors import FormatError, ScoringError
-from rescorer.lm.checkpoint import save_model
-from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.score_combination import MIXTURE
+from rescorer.models.neural import NeuralLanguageModel, save_model
+from rescorer.scoring.combination import MIXTURE
 from rescorer_training.cli import app
-from rescorer_training.evaluation import carried_state
-from rescorer_training.evaluation.model_set import load_models
-from rescorer_training.evaluation.perplexity import measure
-from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer_training.evaluation import past_text
+from rescorer_training.evaluation.perplexity import load_models, measure, score_tokens
 from tests.support.tiny_models import random_network, write_arpa
 
 SENTENCES = [("the", "cat", "sat"), ("the", "dog", "ran"), ("zebra", "unheard"), ("on", "the", "mat")]
@@ -73,7 +70,7 @@ def test_treatments_agree_for_models_of_one_vocabulary(folder):
 
 @pytest.mark.parametrize("max_chunk_tokens", [1, 4, 1000])
 def test_state_is_carried_across_sentences(max_chunk_tokens, monkeypatch):
-    monkeypatch.setattr(carried_state, "MAX_CHUNK_TOKENS", max_chunk_tokens)
+    monkeypatch.setattr(past_text, "MAX_CARRIED_TOKENS", max_chunk_tokens)
     model = make_carried_network()
     scores = score_tokens({"neural": model}, SENTENCES, in_order=True)
     ids = [i for words in SENTENCES for i in (*model.words.encode(words).tolist(), model.words.end)]

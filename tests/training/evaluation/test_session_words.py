@@ -9,13 +9,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
-from rescorer.lm.ngrams import read_ngram
-from rescorer.preparation.previous import MAX_PREVIOUS_WORDS
+from rescorer.models.ngram_files import read_ngram
+from rescorer.scoring.list_checks import MAX_PREVIOUS_WORDS
 from rescorer.trie import SENTENCE_END
 from rescorer_training.cli import app
-from rescorer_training.evaluation.perplexity import perplexity
-from rescorer_training.evaluation.session_words import fit_share, measure_sessions, read_text_sessions
-from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer_training.evaluation.past_text import fit_share, measure_sessions, read_text_sessions
+from rescorer_training.evaluation.perplexity import perplexity, score_tokens
 from tests.support.session_cache_twin import cache_prob, log_probs_with_cache
 from tests.support.tiny_models import write_arpa
 

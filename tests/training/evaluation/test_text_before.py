@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.preparation.previous import join_history
-from rescorer_training.evaluation import carried_state
-from rescorer_training.evaluation.text_before import find_topical_histories, infer_token_topics
-from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer.models.neural import NeuralLanguageModel
+from rescorer.scoring.list_checks import join_history
+from rescorer_training.evaluation import past_text
+from rescorer_training.evaluation.past_text import find_topical_histories, infer_token_topics
+from rescorer_training.evaluation.perplexity import score_tokens
 from tests.lm.features.test_topics import network_with_topics
 from tests.support.tiny_models import NETWORK_WORDS, random_network
 
@@ -57,7 +57,7 @@ def test_carried_state_and_topics_do_not_depend_on_the_chunks(monkeypatch):
     random = np.random.default_rng(0)
     sentences = [tuple(random.choice(WORDS, size=n).tolist()) for n in (5, 9, 0, 7, 8)]
     whole = score_tokens({"neural": model}, sentences, in_order=True).log_probs["neural"]
-    monkeypatch.setattr(carried_state, "MAX_CHUNK_TOKENS", 4)
+    monkeypatch.setattr(past_text, "MAX_CARRIED_TOKENS", 4)
     parts = score_tokens({"neural": model}, sentences, in_order=True).log_probs["neural"]
     np.testing.assert_allclose(parts, whole, atol=1e-5)
     alone = score_tokens({"neural": model}, sentences).log_probs["neural"]

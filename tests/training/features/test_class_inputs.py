@@ -10,14 +10,12 @@ import torch
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
-from rescorer.lm.checkpoint import load_model, save_model
-from rescorer.lm.neural import NeuralLanguageModel
+from rescorer.models.neural import NeuralLanguageModel, load_model, save_model
 from rescorer.trie import build_trie
 from rescorer_training.cli import app
-from rescorer_training.features.class_inputs import ClassEmbedding, add_class_inputs, fold_class_inputs
-from rescorer_training.neural.feature_files import load_class_inputs, parse_depths
-from rescorer_training.neural.prepare import load_prepared
-from rescorer_training.neural.validation import perplexity
+from rescorer_training.features import ClassEmbedding, add_class_inputs, fold_class_inputs
+from rescorer_training.neural.build import load_class_inputs, parse_depths
+from rescorer_training.neural.prepare import load_prepared, perplexity
 from tests.support.tiny_models import NETWORK_WORDS, random_network
 from tests.support.toy_training import write_text
 

@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
-from rescorer.lm.checkpoint import load_model
-from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
+from rescorer.models.neural import NeuralLanguageModel, load_model
+from rescorer_training import features
+from rescorer_training.batches import Sentences
 from rescorer_training.cli import app
-from rescorer_training.data.sentence_batches import Sentences
-from rescorer_training.features import tag_model
-from rescorer_training.features.tag_model import (
+from rescorer_training.features import (
     ExpectedCounts,
     TagModel,
     count_tags,
@@ -90,8 +89,8 @@ def test_iterations_make_the_text_more_probable(seed):
     (words,) = make_batches(text, np.arange(20))
     model = random_model(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tag_model, "PRIOR_TRANSITIONS", 0.0)
-        patch.setattr(tag_model, "PRIOR_WORDS", 0.0)
+        patch.setattr(features, "PRIOR_TRANSITIONS", 0.0)
+        patch.setattr(features, "PRIOR_WORDS", 0.0)
         log_probs = []
         for _ in range(5):
             counts = count_tags(model, words)

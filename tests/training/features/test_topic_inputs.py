@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
-from rescorer.lm.checkpoint import load_model
-from rescorer.lm.features.topics import TopicReader
+from rescorer.models.contexts import TopicReader
+from rescorer.models.neural import load_model
 from rescorer.pipeline import Rescorer
 from rescorer.types import Hypothesis, NBestList, Utterance
+from rescorer_training.batches import SentenceBatches, Sentences, StreamBatches
 from rescorer_training.cli import app
-from rescorer_training.data.sentence_batches import SentenceBatches, Sentences
-from rescorer_training.data.stream_batches import StreamBatches
-from rescorer_training.features.sentence_topics import write_sentence_topics
-from rescorer_training.features.topic_model import BLOCK_WORDS, fit_word_topics
-from rescorer_training.neural.prepare import load_prepared
-from rescorer_training.neural.validation import perplexity
+from rescorer_training.features import BLOCK_WORDS, fit_word_topics, write_sentence_topics
+from rescorer_training.neural.prepare import load_prepared, perplexity
 
 texts = st.lists(st.lists(st.integers(1, 9), max_size=12), min_size=1, max_size=20)
 THEMES = (

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.errors import ConfigError
-from rescorer_training.lists.journal import Journal
+from rescorer_training.lists.speech import Journal
 
 
 def test_records_survive_a_cut_at_any_byte(tmp_path: Path) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import LimitExceeded
-from rescorer.formats.lattices.lattice import Arc, Lattice
-from rescorer_training.lists.lattice_search import END, START, Scales, find_candidates
+from rescorer.formats.lattices import Arc, Lattice
+from rescorer_training.lists.text import END, START, Scales, find_candidates
 
 SCALES = Scales(lm=2.5, word_penalty=-0.4)
 

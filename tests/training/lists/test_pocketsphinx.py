@@ -13,15 +13,15 @@ import numpy as np
 import pytest
 
 from rescorer.errors import ConfigError
-from rescorer.formats.lattices.slf import read_lattice
-from rescorer_training.lists.lattice_search import find_candidates
-from rescorer_training.lists.pocketsphinx import (
+from rescorer.formats.lattices import read_lattice
+from rescorer_training.lists.speech import (
     SCALES,
     PocketSphinx,
     PocketSphinxTrigram,
     import_pocketsphinx,
     prune_links,
 )
+from rescorer_training.lists.text import find_candidates
 
 needs_pocketsphinx = pytest.mark.skipif(
     find_spec("pocketsphinx") is None, reason="the package pocketsphinx is not installed"

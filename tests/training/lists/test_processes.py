@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import time
 
-from rescorer_training.lists.processes import TaskError, run_tasks
+from rescorer_training.lists.speech import TaskError, run_tasks
 from tests.support.fake_speech import make_sleeper, make_square
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError
-from rescorer_training.lists.pronunciations import PhoneCosts, Pronunciations, phone_numbers
+from rescorer_training.lists.patterns import PhoneCosts, Pronunciations, phone_numbers
 
 DICTIONARY = [";;; comment", "Pear P EH1 R", "pear(2) P AA R", "bear B EH R", "tree T R IY", "eight EY T"]
 

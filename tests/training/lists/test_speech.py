@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from rescorer.cli.options.lists import ListInputOptions
 from rescorer.errors import ConfigError
-from rescorer.formats.nbest.jsonlines import read_lists
+from rescorer.formats.jsonlines import read_lists
+from rescorer.terminal.list_options import ListInputOptions
 from rescorer.types import NBestList
 from rescorer_training.cli import app
-from rescorer_training.cli.reranking.lists.common import ReadingOptions
+from rescorer_training.cli.reranking import ReadingOptions
+from rescorer_training.lists.patterns import Sentence
 from rescorer_training.lists.speech import SpeechSettings, make_speech_lists
-from rescorer_training.lists.texts import Sentence
 from tests.support.fake_speech import CALLS, FakeRecogniser, install_flite
 
 TEXTS = ["a crash", "silence please", *(f"sentence number {chr(97 + i)}" for i in range(10))]

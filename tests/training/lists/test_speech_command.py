@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from rescorer_training.cli import app
-from rescorer_training.lists import pocketsphinx
+from rescorer_training.lists import speech
 from tests.support.fake_speech import CALLS, FakeRecogniser, install_flite
 
 ROOT = Path(__file__).parents[3]
@@ -33,8 +33,8 @@ def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     install_flite(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setenv(CALLS, str(tmp_path / "calls"))
-    monkeypatch.setattr(pocketsphinx, "PocketSphinx", FakeRecogniser)
-    monkeypatch.setattr(pocketsphinx, "import_pocketsphinx", lambda: None)
+    monkeypatch.setattr(speech, "PocketSphinx", FakeRecogniser)
+    monkeypatch.setattr(speech, "import_pocketsphinx", lambda: None)
     names = [f"{chr(97 + i // 20)}{chr(97 + i % 20)}" for i in range(300)]
     (tmp_path / "text.txt").write_text("".join(f"sentence number {name}\n" for name in names))
     return tmp_path / "calls"

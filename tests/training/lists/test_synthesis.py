@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rescorer.errors import ConfigError
-from rescorer_training.lists.synthesis import (
+from rescorer_training.lists.speech import (
     COMMANDS,
     VOICES,
     Rendering,

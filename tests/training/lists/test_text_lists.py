@@ -12,19 +12,15 @@ import pytest
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.error_rate.oracle import evaluate_list
-from rescorer.formats.nbest.jsonlines import read_lists, writer
+from rescorer.evaluation.list_errors import evaluate_list
+from rescorer.formats.jsonlines import read_lists, writer
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
 from rescorer_training.cli import app
-from rescorer_training.cli.reranking.lists.text import check_read_twice
-from rescorer_training.lists.confusions import Confusions, Substitution
-from rescorer_training.lists.context_model import CountModel
-from rescorer_training.lists.pocketsphinx import dictionary_path
-from rescorer_training.lists.pronunciations import Pronunciations
-from rescorer_training.lists.score_model import ScoreModel
-from rescorer_training.lists.text import ListImitator, find_kept
-from rescorer_training.lists.texts import Choice, choose_sentences
+from rescorer_training.cli.reranking import check_read_twice
+from rescorer_training.lists.patterns import Choice, CountModel, Pronunciations, choose_sentences
+from rescorer_training.lists.speech import dictionary_path
+from rescorer_training.lists.text import Confusions, ListImitator, ScoreModel, Substitution, find_kept
 
 ONSETS, VOWELS, CODAS = "B D P T K G", "AA IY UW EH", "N M T K"
 DICTIONARY = [

@@ -9,7 +9,7 @@ import pytest
 from rescorer.errors import ConfigError
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
-from rescorer_training.lists.texts import Choice, choose_sentences, reference_words
+from rescorer_training.lists.patterns import Choice, choose_sentences, reference_words
 
 LINES = ["One two three.", "one, two three", "two words", "four five six", "in 1815 he died", "a b c d e f g"]
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from rescorer.lm.checkpoint import load_model
+from rescorer.models.neural import load_model
 from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.validation import perplexity
+from rescorer_training.neural.prepare import perplexity
 from tests.support.toy_training import make_text, make_trainer
 
 pytestmark = pytest.mark.gpu

@@ -13,11 +13,12 @@ from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.lm.checkpoint import WEIGHTS_FILE, load_model, save_model
-from rescorer.lm.kernels.quantisation import SCALE_SUFFIX, dequantise_tensors, quantise_tensors
-from rescorer_training.classes.softmax_trees import build_huffman_tree
+from rescorer.models.kernels import dequantise_tensors, quantise_tensors
+from rescorer.models.network_files import SCALE_SUFFIX, WEIGHTS_FILE
+from rescorer.models.neural import load_model, save_model
+from rescorer_training.classes.trees import build_huffman_tree
 from rescorer_training.cli import app
-from rescorer_training.neural.postprocess import average, quantise
+from rescorer_training.neural.checkpoint import average, quantise
 from tests.support.tiny_models import NETWORK_WORDS, random_network
 
 

@@ -11,11 +11,10 @@ import pytest
 import torch
 
 from rescorer.errors import ConfigError, ScoringError
-from rescorer.lm.checkpoint import load_model
-from rescorer_training.neural.optimisation.averaging import WeightAverage
-from rescorer_training.neural.optimisation.schedule import compute_learning_rate
+from rescorer.models.neural import load_model
+from rescorer_training.neural.optimisation import WeightAverage, compute_learning_rate
 from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.validation import perplexity
+from rescorer_training.neural.prepare import perplexity
 from tests.support.toy_training import make_text, make_trainer, reports_without_seconds
 
 pytestmark = pytest.mark.slow
@@ -178,7 +177,7 @@ def test_rejects_invalid_options(settings, message):
 
 
 def test_missing_tensorboard_error_names_the_extra(tmp_path, monkeypatch):
-    from rescorer_training.neural.progress import Monitor
+    from rescorer_training.neural.prepare import Monitor
 
     monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", None)
     with pytest.raises(ConfigError, match=r"rescorer\[training\]"):
@@ -186,7 +185,7 @@ def test_missing_tensorboard_error_names_the_extra(tmp_path, monkeypatch):
 
 
 def test_weights_set_how_often_sentences_are_drawn():
-    from rescorer_training.data.sentence_batches import Sentences
+    from rescorer_training.batches import Sentences
 
     ids = np.tile(np.array([5, 0], dtype=np.int32), 10)
     sentences = Sentences.from_ids(ids, start_id=9, end_id=0, max_words=9, corpora=((4, 0.5), (6, 2.5)))

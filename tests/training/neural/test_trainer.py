@@ -18,17 +18,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
-from rescorer.lm.checkpoint import load_model
-from rescorer.lm.neural import NeuralLanguageModel
 from rescorer.lm.reference_scorer import reference_log_probs
+from rescorer.models.neural import NeuralLanguageModel, load_model
 from rescorer.text import Normaliser
+from rescorer_training.batches import Sentences, cut_into_batches, plan_batches
 from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
 from rescorer_training.cli import main
-from rescorer_training.data.corpus import encode_text, read_lines
-from rescorer_training.data.sentence_batches import Sentences, cut_into_batches, plan_batches
-from rescorer_training.evaluation.em_weights import fit_mixture
+from rescorer_training.corpus import encode_text, read_lines
+from rescorer_training.evaluation.perplexity import fit_mixture
 from rescorer_training.neural.options import TrainingOptions
-from rescorer_training.neural.validation import perplexity
+from rescorer_training.neural.prepare import perplexity
 from tests.support.toy_training import make_text, make_trainer, reports_without_seconds
 
 OPTIONS = TrainingOptions(
@@ -48,8 +47,8 @@ def test_time_includes_validations_but_no_interruptions(tmp_path, text, monkeypa
         now[0] += 10
         return 5.0
 
-    monkeypatch.setattr("rescorer_training.neural.trainer.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("rescorer_training.neural.trainer.perplexity", validate)
+    monkeypatch.setattr("rescorer_training.neural.train.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rescorer_training.neural.train.perplexity", validate)
     options = replace(OPTIONS, epochs=2, validations_an_epoch=1)
     assert make_trainer(tmp_path, text, options).train(text.train, text.validation).seconds == 20
     now[0] += 500

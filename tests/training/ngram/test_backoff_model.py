@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.errors import BundleError, FormatError
-from rescorer.lm.files import arpa_ngrams
 from rescorer.lm.reference_scorer import reference_log_probs
-from rescorer.lm.vocabulary_alignment import align_vocabularies
-from rescorer.vocabulary import END, START, UNKNOWN
+from rescorer.models import arpa
+from rescorer.models.network_files import END, START, UNKNOWN
+from rescorer.models.neural import align_vocabularies
 from rescorer_training.cli import app
-from rescorer_training.evaluation.model_set import open_ngram
+from rescorer_training.evaluation.perplexity import open_ngram
 from rescorer_training.ngram.backoff_model import load_backoff_model
-from rescorer_training.ngram.interpolate import compute_unknown_log_shares, interpolate
+from rescorer_training.ngram.prune import compute_unknown_log_shares, interpolate
 from tests.support.arpa_dicts import read_arpa
 from tests.support.backoff_models import (
     FIRST_TEXT,
@@ -65,7 +65,7 @@ def test_follow_agrees_with_katz_recursion(data, tmp_path_factory):
 
 @pytest.mark.parametrize("read_size_bytes", [40, 1 << 24])
 def test_reads_arpa_files_of_other_toolkits(read_size_bytes, tmp_path, monkeypatch):
-    monkeypatch.setattr(arpa_ngrams, "BLOCK_BYTES", read_size_bytes)
+    monkeypatch.setattr(arpa, "BLOCK_BYTES", read_size_bytes)
     expected = load_backoff_model(write_arpa(tmp_path))
     lines = ARPA.replace("\\end\\", "").replace("\t0\n", "\n").splitlines()  # SRILM omits weights of 0
     text = "comment before the header\n" + "\r\n".join(lines) + "\r\n\\end\\"

@@ -15,9 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from rescorer.lm.files.arpa_ngrams import ArpaModel, read_arpa
+from rescorer.models.arpa import ArpaModel, read_arpa
 from rescorer_training.cli import app
-from rescorer_training.ngram.arpa import read_arpa_arrays
+from rescorer_training.ngram.backoff_model import read_arpa_arrays
 from tests.support.random_ngrams import format_arpa, random_orders
 from tests.support.tiny_models import ARPA
 

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer_training.ngram.arpa import write_arpa
-from rescorer_training.ngram.counts import count_ngrams
+from rescorer_training.ngram.backoff_model import write_arpa
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
-from rescorer_training.ngram.smoothing.building import build_model, check_cutoffs
-from rescorer_training.ngram.smoothing.kneser_ney import (
+from rescorer_training.ngram.smoothing import (
     FALLBACK_DISCOUNTS,
+    build_model,
+    check_cutoffs,
+    count_ngrams,
     estimate_discounts,
     smooth_kneser_ney,
 )

@@ -15,10 +15,8 @@ from typer.testing import CliRunner
 from rescorer.errors import FormatError
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.cli import app, main
-from rescorer_training.data.corpus import read_sentences
-from rescorer_training.evaluation.model_set import open_ngram
-from rescorer_training.evaluation.perplexity import TextPerplexity, measure
-from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer_training.corpus import read_sentences
+from rescorer_training.evaluation.perplexity import TextPerplexity, measure, open_ngram, score_tokens
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from tests.support.arpa_dicts import read_arpa
 

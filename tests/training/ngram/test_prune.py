@@ -10,13 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from rescorer.errors import BundleError, ConfigError
+from rescorer.models.network_files import END, START
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer.vocabulary import END, START
 from rescorer_training.cli import app
-from rescorer_training.data.corpus import encode_text, read_sentences
-from rescorer_training.evaluation.model_set import open_ngram
-from rescorer_training.evaluation.perplexity import perplexity
-from rescorer_training.evaluation.token_scores import score_tokens
+from rescorer_training.corpus import encode_text, read_sentences
+from rescorer_training.evaluation.perplexity import open_ngram, perplexity, score_tokens
 from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff_model
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.ngram.prune import (

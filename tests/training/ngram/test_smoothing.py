@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.ngrams import read_ngram
+from rescorer.models.ngram_files import read_ngram
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.ngram.estimate import SMOOTHINGS, NGramOptions, train_ngram
-from rescorer_training.ngram.smoothing.katz import estimate_good_turing
+from rescorer_training.ngram.smoothing import estimate_good_turing
 from tests.support.smoothing_twins import Corpus, SmoothingTwin
 
 RAW = Normaliser(NormaliserSettings.raw())

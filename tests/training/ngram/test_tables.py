@@ -11,13 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
-from rescorer.lm.ngrams import read_ngram
-from rescorer.lm.ngrams.building import build_table, list_ngrams
-from rescorer.lm.ngrams.table import NO_KEY
-from rescorer.lm.ngrams.table_file import write_table
+from rescorer.models.ngram_files import build_table, list_ngrams, read_ngram, write_table
+from rescorer.models.ngrams import NO_KEY
 from rescorer_training.cli import main
 from rescorer_training.ngram.backoff_model import load_backoff_model
-from rescorer_training.recipe.bundles.tables import write_arpa_table
+from rescorer_training.recipe.bundles import write_arpa_table
 from tests.support.backoff_models import FIRST_TEXT, SECOND_TEXT, map_ngrams_to_rows, train_small_model
 from tests.support.random_ngrams import random_orders, write_random_arpa
 

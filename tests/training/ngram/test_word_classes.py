@@ -13,12 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError, ConfigError, FormatError
-from rescorer.lm.ngrams import read_ngram
+from rescorer.models.ngram_files import read_ngram
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import build_trie
 from rescorer_training.ngram.backoff_model import load_backoff_model
-from rescorer_training.ngram.estimate import NGramOptions, train_ngram
-from rescorer_training.ngram.word_classes import learn_classes, read_class_file
+from rescorer_training.ngram.estimate import NGramOptions, learn_classes, read_class_file, train_ngram
 
 RAW = Normaliser(NormaliserSettings.raw())
 CLASS_OF = {"a": "X", "b": "X", "c": "Y", "d": "Y", "e": "Z"}
@@ -119,7 +118,7 @@ def test_reads_class_files(tmp_path):
     ],
 )
 def test_refuses_options_that_contradict_one_another(output, options, engine, message, tmp_path, monkeypatch):
-    monkeypatch.setattr("rescorer_training.ngram.lmplz.find_tool", lambda name: name)
+    monkeypatch.setattr("rescorer_training.ngram.estimate.find_tool", lambda name: name)
     with pytest.raises(ConfigError, match=message):
         train_ngram(
             [GOLDEN / "text.txt"], Normaliser(), tmp_path / output, NGramOptions(**options), engine=engine

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, Hypothesis, NBestList, Rescorer
-from rescorer.evaluation.comparison.systems import weights_by_system
-from rescorer.evaluation.components import collect_components
+from rescorer.evaluation.scored_lists import collect_components
+from rescorer.evaluation.systems import weights_by_system
 from rescorer_training.cli import main as train_main
-from rescorer_training.evaluation.em_weights import fit_mixture
-from rescorer_training.recipe.bundles.models import check_shares, choose_shares, name_models
+from rescorer_training.evaluation.perplexity import fit_mixture
+from rescorer_training.recipe.bundles import check_shares, choose_shares, name_models
 from tests.support.tiny_models import ARPA, random_network, write_arpa
 
 NAMES = ["ngram", "lodr", "neural", "small"]
@@ -24,7 +24,7 @@ LISTS = [NBestList("a", tuple(map(Hypothesis, TEXTS)), {"acoustic": (0.0, -1.0, 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
     """Two n-grams, the second of which does not know "zebra" and likes "the cat" less, and two networks."""
-    from rescorer.lm.checkpoint import save_model
+    from rescorer.models.neural import save_model
 
     folder = tmp_path_factory.mktemp("inputs")
     write_arpa(folder)

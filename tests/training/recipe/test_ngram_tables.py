@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from rescorer.bundle import Bundle, read_bundle
-from rescorer.lm.ngrams import read_ngram
+from rescorer.models.bundle import Bundle, read_bundle
+from rescorer.models.ngram_files import read_ngram
 from rescorer.pipeline import Rescorer
-from rescorer.safe_input.files import Folder
-from rescorer.service.models.metadata import read_model_facts
+from rescorer.safe_input import Folder
+from rescorer.service.models import read_model_facts
 from rescorer.text import Normaliser
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList, Weights
 from rescorer_training.cli import main
-from rescorer_training.evaluation.model_set import open_ngram
-from rescorer_training.recipe.bundles.export import BundleParts, copy_models
+from rescorer_training.evaluation.perplexity import open_ngram
+from rescorer_training.recipe.bundles import BundleParts, copy_models
 from tests.support.random_ngrams import WORDS, random_orders, write_random_arpa
 
 TRIE = build_trie([("a", "b", "c", "e"), ("nobody", "d"), ()])

@@ -12,16 +12,15 @@ import pytest
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from rescorer.bundle import read_bundle
 from rescorer.errors import ConfigError
-from rescorer.service.models.metadata import read_model_facts
+from rescorer.models.bundle import read_bundle
+from rescorer.service.models import read_model_facts
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.cli import app
-from rescorer_training.data.normalisation import record_normaliser
+from rescorer_training.corpus import record_normaliser
 from rescorer_training.recipe.config import make_recipe, read_recipe
 from rescorer_training.recipe.report import Report, plot_curves, render_markdown
-from rescorer_training.recipe.run import run_recipe
-from rescorer_training.recipe.start import start_run
+from rescorer_training.recipe.run import run_recipe, start_run
 
 TOML = """
 title = "Toy"

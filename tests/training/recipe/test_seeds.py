@@ -10,9 +10,8 @@ import pytest
 
 from rescorer.errors import ConfigError
 from rescorer_training.recipe.config import list_shipped_recipes, make_recipe, read_recipe
-from rescorer_training.recipe.report import MeasuredModel, Report, render_markdown
+from rescorer_training.recipe.report import MeasuredModel, Report, add_means, compare, render_markdown
 from rescorer_training.recipe.run import run_recipe
-from rescorer_training.recipe.seeds import add_means, compare
 
 TOML = """
 [text]

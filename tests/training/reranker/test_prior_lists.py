@@ -9,11 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.tuning.folds import make_folds
-from rescorer_training.reranker.arrays import TrainingArrays, make_arrays
-from rescorer_training.reranker.candidates import START, START_EMPTY_OUT, Candidate, make_candidates
-from rescorer_training.reranker.cross_validation import NestedTraining
-from rescorer_training.reranker.prior_lists import ListKeys, PriorLists
+from rescorer.evaluation.folds import make_folds
+from rescorer_training.reranker.arrays import (
+    START,
+    START_EMPTY_OUT,
+    Candidate,
+    TrainingArrays,
+    make_arrays,
+    make_candidates,
+)
+from rescorer_training.reranker.fitting import ListKeys, NestedTraining, PriorLists
 
 N_MODELS = 40
 FEATURES = ("total", "score:own", *(f"score:m{number}" for number in range(N_MODELS)))

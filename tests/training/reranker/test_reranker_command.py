@@ -8,12 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from rescorer.bundle import read_bundle
-from rescorer.evaluation.tuning.nested import choose_cautious, is_as_good
+from rescorer.evaluation.tuning import choose_cautious, is_as_good
+from rescorer.models.bundle import read_bundle
 from rescorer.pipeline import Rescorer
 from rescorer.types import Hypothesis, NBestList
 from rescorer_training.cli import main
-from rescorer_training.reranker.report import group_features
+from rescorer_training.reranker.training import group_features
 
 WORDS = ("the", "cat", "sat", "on", "mat")
 
@@ -183,9 +183,7 @@ def test_rejects_what_cannot_be_learnt_from(change, options, message, run, ngram
 def test_checks_names_and_places_before_any_work(
     output, options, message, run, ngram_bundle, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(
-        "rescorer_training.cli.reranking.reranker.read_files", lambda *_: pytest.fail("work was done")
-    )
+    monkeypatch.setattr("rescorer_training.cli.reranking.read_files", lambda *_: pytest.fail("work was done"))
     (tmp_path / "file").touch()
     (tmp_path / "page" / "1.md").mkdir(parents=True)
     code, _, errors = train(run, "lists.jsonl", ngram_bundle, tmp_path / output, *options)

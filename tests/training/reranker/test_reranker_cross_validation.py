@@ -7,18 +7,17 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rescorer.evaluation.tuning.folds import make_folds
-from rescorer_training.reranker.arrays import make_arrays
-from rescorer_training.reranker.candidates import (
+from rescorer.evaluation.folds import make_folds
+from rescorer_training.reranker.arrays import (
     START,
     START_EMPTY_OUT,
     Average,
     Candidate,
     average,
+    make_arrays,
     make_candidates,
 )
-from rescorer_training.reranker.cross_validation import NestedTraining
-from rescorer_training.reranker.fitting import is_better_without_empty
+from rescorer_training.reranker.fitting import NestedTraining, is_better_without_empty
 
 N_LISTS, LENGTH = 24, 4
 SETS = {START: ("total",), START_EMPTY_OUT: ("total", "empty"), "all": ("total", "empty", "a", "b")}

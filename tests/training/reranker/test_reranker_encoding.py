@@ -9,18 +9,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.bundle import read_bundle
-from rescorer.evaluation.comparison.scored_lists import score_lists
+from rescorer.evaluation.scored_lists import score_lists
+from rescorer.models.bundle import read_bundle
 from rescorer.pipeline import Rescorer
-from rescorer.reranking.ensemble import Ensemble
-from rescorer.reranking.transformer import TransformerSizes
+from rescorer.reranking.networks import Ensemble, TransformerSizes, WordEncoder
 from rescorer.types import Hypothesis, NBestList
-from rescorer.word_encoder import WordEncoder
-from rescorer_training.reranker import encoding, training, transformer
-from rescorer_training.reranker.candidates import WITH_ENCODING, Candidate
-from rescorer_training.reranker.encoding import compress_encoding, encode_lists, find_components
-from rescorer_training.reranker.export import publish_with_reranker
-from rescorer_training.reranker.training import TrainingLists, compare_rules, train_reranker
+from rescorer_training.reranker import arrays as arrays_module
+from rescorer_training.reranker import fitting, training
+from rescorer_training.reranker.arrays import (
+    WITH_ENCODING,
+    Candidate,
+    compress_encoding,
+    encode_lists,
+    find_components,
+)
+from rescorer_training.reranker.training import (
+    TrainingLists,
+    compare_rules,
+    publish_with_reranker,
+    train_reranker,
+)
 from tests.support.tiny_rerankers import random_transformer
 
 N_FEATURES, VECTOR_SIZE = 3, 12
@@ -91,9 +99,9 @@ def make_lists(n_lists: int = 48) -> list[NBestList]:
 @pytest.mark.parametrize(("n_hidden", "n_layers"), [(0, 0), (2, 0), (0, 1)])
 def test_published_rerankers_score_as_in_training(bundle, tmp_path, monkeypatch, n_hidden, n_layers):
     candidate = Candidate(WITH_ENCODING, "expected errors", 1.0, n_hidden, n_layers, members=2)
-    monkeypatch.setattr(transformer, "N_EPOCHS", 2)
+    monkeypatch.setattr(fitting, "N_EPOCHS", 2)
     monkeypatch.setattr(training, "make_candidates", lambda *_, **__: (candidate,))
-    monkeypatch.setattr(encoding, "MIN_LISTS_FOR_NETWORKS", 20)
+    monkeypatch.setattr(arrays_module, "MIN_LISTS_FOR_NETWORKS", 20)
     fitted = []
     compress = training.compress_encoding
     monkeypatch.setattr(training, "compress_encoding", lambda *a: fitted.append(a[0]) or compress(*a))
@@ -120,7 +128,7 @@ def test_published_rerankers_score_as_in_training(bundle, tmp_path, monkeypatch,
 def test_encodes_by_networks_and_only_many_lists(bundle, ngram_bundle, monkeypatch):
     lists = make_lists(20)
     assert encode_lists(Rescorer.load(bundle), lists) is None
-    monkeypatch.setattr(encoding, "MIN_LISTS_FOR_NETWORKS", 20)
+    monkeypatch.setattr(arrays_module, "MIN_LISTS_FOR_NETWORKS", 20)
     assert encode_lists(Rescorer.load(ngram_bundle), lists) is None
     encoded = encode_lists(Rescorer.load(bundle), lists)
     centred = np.concatenate([part - part.mean(axis=0) for part in encoded.encodings])

@@ -10,15 +10,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer_training.reranker.arrays import TrainingArrays, make_arrays
-from rescorer_training.reranker.networks import (
+from rescorer_training.reranker.arrays import (
+    MAX_PAIR_DISTANCE,
+    OBJECTIVES,
+    TrainingArrays,
+    make_arrays,
+    make_loss,
+)
+from rescorer_training.reranker.fitting import (
     PenalisedLoss,
     draw_parameters,
     fit,
     linear_parameters,
     make_ensemble,
 )
-from rescorer_training.reranker.objectives import MAX_PAIR_DISTANCE, OBJECTIVES, make_loss
 
 finite = st.floats(-4, 4)
 

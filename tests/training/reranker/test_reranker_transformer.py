@@ -9,17 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.tuning.folds import make_folds
-from rescorer.reranking.transformer import TransformerSizes
-from rescorer_training.reranker import transformer
-from rescorer_training.reranker.arrays import TrainingArrays, make_arrays
-from rescorer_training.reranker.candidates import START, START_EMPTY_OUT, Candidate
-from rescorer_training.reranker.cross_validation import NestedTraining
-from rescorer_training.reranker.fitting import Fitted
-from rescorer_training.reranker.networks import fit, linear_parameters
-from rescorer_training.reranker.objectives import OBJECTIVES
-from rescorer_training.reranker.transformer import (
+from rescorer.evaluation.folds import make_folds
+from rescorer.reranking.networks import TransformerSizes
+from rescorer_training.reranker import fitting
+from rescorer_training.reranker.arrays import (
+    OBJECTIVES,
+    START,
+    START_EMPTY_OUT,
+    Candidate,
+    TrainingArrays,
+    make_arrays,
+)
+from rescorer_training.reranker.fitting import (
+    Fitted,
+    NestedTraining,
+    fit,
     fit_transformer,
+    linear_parameters,
     make_batches,
     make_transformer_ensemble,
     score_batch,
@@ -77,7 +83,7 @@ def test_gradients_are_those_of_the_loss(objective):
     arrays = make_lists(random, 6)
     (batch,) = make_batches(arrays, objective, random)
     sizes = TransformerSizes(2, 0, 1, 4, 2, 3)
-    drawn = transformer.draw_transformer(sizes, random.normal(size=2), random)
+    drawn = fitting.draw_transformer(sizes, random.normal(size=2), random)
     parameters = {name: values.detach().double() for name, values in drawn.items()}
     parameters["output"] = torch.from_numpy(random.normal(size=4))
     inputs = batch.inputs.double()
@@ -117,9 +123,9 @@ def make_training(seed: int = 0) -> NestedTraining:
 
 
 def test_learns_from_the_list_what_linear_networks_cannot(monkeypatch):
-    monkeypatch.setattr(transformer, "N_EPOCHS", 40)
-    monkeypatch.setattr(transformer, "LEARNING_RATE", 1e-2)
-    monkeypatch.setattr(transformer, "NETWORK_STRENGTH", 0.1)
+    monkeypatch.setattr(fitting, "N_EPOCHS", 40)
+    monkeypatch.setattr(fitting, "LEARNING_RATE", 1e-2)
+    monkeypatch.setattr(fitting, "NETWORK_STRENGTH", 0.1)
     arrays = make_lists(np.random.default_rng(1))
     training, held_out = arrays.select(np.arange(160)), arrays.select(np.arange(160, 240))
     prior = np.array([1.0, 0.0])
@@ -140,8 +146,8 @@ def test_follows_the_seed_and_leaves_torch_as_it_was():
 
 
 def test_strong_penalties_keep_it_at_the_prior(monkeypatch):
-    monkeypatch.setattr(transformer, "N_EPOCHS", 200)
-    monkeypatch.setattr(transformer, "NETWORK_STRENGTH", 1e4)
+    monkeypatch.setattr(fitting, "N_EPOCHS", 200)
+    monkeypatch.setattr(fitting, "NETWORK_STRENGTH", 1e4)
     prior = np.array([1.0, 0.5])
     fitted = fit_transformer(make_training().arrays, "expected errors", 1e4, prior, prior + 0.1, 1, 0)
     np.testing.assert_allclose(fitted["linear"], prior, atol=0.02)
@@ -150,7 +156,7 @@ def test_strong_penalties_keep_it_at_the_prior(monkeypatch):
 
 def test_long_lists_come_in_small_batches(monkeypatch):
     arrays = make_lists(np.random.default_rng(0), 20)
-    monkeypatch.setattr(transformer, "MAX_BATCH_CELLS", 4 * 36)
+    monkeypatch.setattr(fitting, "MAX_BATCH_CELLS", 4 * 36)
     batches = make_batches(arrays, "pairwise", np.random.default_rng(0))
     assert max(len(batch.inputs) for batch in batches) == 4
     assert sum(int(batch.is_present.sum()) for batch in batches) == len(arrays.errors)

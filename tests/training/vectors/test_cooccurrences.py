@@ -13,11 +13,9 @@ from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, ScoringError
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer_training.vectors.cooccurrences import cells as cells_module
-from rescorer_training.vectors.cooccurrences import counting
-from rescorer_training.vectors.cooccurrences.counting import count_block, count_cooccurrences
-from rescorer_training.vectors.cooccurrences.matrix import load_matrix
-from rescorer_training.vectors.encoded_text import EncodedText, prepare_text
+from rescorer_training.vectors import counts as counts_module
+from rescorer_training.vectors.counts import count_block, count_cooccurrences, load_matrix
+from rescorer_training.vectors.runs import EncodedText, prepare_text
 
 N_WORDS = 5
 TEXTS = st.lists(st.lists(st.integers(0, N_WORDS + 1).filter(lambda word: word != N_WORDS), max_size=9))
@@ -58,8 +56,10 @@ def test_equals_a_dictionary_for_any_sizes_of_blocks(
     expected = count_plainly(sentences, window, by_distance)
     output = tmp_path_factory.mktemp("counts") / "cells"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(counting, "MAX_BLOCK_IDS", block_ids)
-        patch.setattr(counting, "merge_runs", lambda runs, _: cells_module.merge_runs(runs, merge_bytes))
+        patch.setattr(counts_module, "MAX_BLOCK_IDS", block_ids)
+        patch.setattr(
+            counts_module, "merge_runs", lambda runs, _: counts_module.merge_runs(runs, merge_bytes)
+        )
         if not expected.any():
             with pytest.raises(ConfigError, match="no two words"):
                 count_cooccurrences(
@@ -90,7 +90,7 @@ def test_counts_within_the_memory_limit_what_does_not_fit(tmp_path: Path) -> Non
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     n_large = count_cooccurrences(text, tmp_path / "large", window=10, by_distance=True, memory_mb=1024)
-    small, large = (np.fromfile(tmp_path / name, cells_module.CELL) for name in ("small", "large"))
+    small, large = (np.fromfile(tmp_path / name, counts_module.CELL) for name in ("small", "large"))
     assert n_small == n_large == len(small)
     assert small.nbytes > peak  # not even the counts would have fitted
     assert peak < 16 << 20
@@ -110,7 +110,7 @@ def test_says_what_to_do_when_the_disk_is_full(tmp_path: Path, monkeypatch: pyte
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(counting, "merge_runs", fail)
+    monkeypatch.setattr(counts_module, "merge_runs", fail)
     with pytest.raises(ScoringError, match=r"No space left on device\. Free disk space"):
         count_cooccurrences(encode([[0, 1]]), tmp_path / "cells", window=2, by_distance=True, memory_mb=16)
     assert not list(tmp_path.iterdir())

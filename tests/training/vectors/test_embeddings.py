@@ -9,12 +9,10 @@ import pytest
 import torch
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.lm.checkpoint import load_model
+from rescorer.models.neural import load_model
 from rescorer_training.cli import main
-from rescorer_training.vectors.embeddings import initialise_embedding
-from rescorer_training.vectors.files import read_vectors, write_vectors
-from rescorer_training.vectors.files.formats import VectorFormat
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.vectors.files import VectorFormat, WordVectors, read_vectors, write_vectors
+from rescorer_training.vectors.runs import initialise_embedding
 from tests.conftest import DATA
 from tests.support.tiny_models import random_network
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.lm.checkpoint import save_model
-from rescorer_training.vectors.export import export_embeddings
+from rescorer.models.neural import save_model
+from rescorer_training.vectors.runs import export_embeddings
 from tests.support.tiny_models import NETWORK_WORDS, random_network
 
 NETWORKS = [

@@ -16,10 +16,9 @@ import pytest
 from rescorer.errors import ScoringError
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.cli import main
-from rescorer_training.vectors.glove import run as glove
-from rescorer_training.vectors.glove.options import GloveOptions
-from rescorer_training.vectors.word2vec import run as word2vec
-from rescorer_training.vectors.word2vec.options import Word2VecOptions
+from rescorer_training.vectors import glove, word2vec
+from rescorer_training.vectors.glove import GloveOptions
+from rescorer_training.vectors.word2vec import Word2VecOptions
 
 N_WORDS = 60
 RAW = Normaliser(NormaliserSettings.raw())

@@ -13,13 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer_training.vectors.cooccurrences.cells import CELL
-from rescorer_training.vectors.glove.entries import ENTRY
-from rescorer_training.vectors.glove.model import MAX_GRADIENT, GloveParameters, train_block
-from rescorer_training.vectors.glove.options import GloveOptions
-from rescorer_training.vectors.glove.shuffle import shuffle_entries
-from rescorer_training.vectors.glove.state import GloveState
-from rescorer_training.vectors.glove.training import GloveTrainer
+from rescorer_training.vectors.counts import CELL
+from rescorer_training.vectors.glove import (
+    ENTRY,
+    MAX_GRADIENT,
+    GloveOptions,
+    GloveParameters,
+    GloveState,
+    GloveTrainer,
+    shuffle_entries,
+    train_block,
+)
 
 N_WORDS, DIMENSIONS, RATE = 6, 3, 0.05
 Entry = tuple[int, int, float, float]
@@ -133,7 +137,7 @@ def test_counts_become_logarithms_and_weights(
 
 
 def test_shuffles_both_halves_of_the_matrix(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rescorer_training.vectors.glove.shuffle.BYTES_PER_ENTRY", 1 << 19)  # many parts
+    monkeypatch.setattr("rescorer_training.vectors.glove.BYTES_PER_ENTRY", 1 << 19)  # many parts
     cells = np.array([(i * 20 + j, 1 + i + j) for i in range(20) for j in range(i, 20)], dtype=CELL)
     cells.tofile(tmp_path / "cells")
     n = shuffle_entries(tmp_path / "cells", tmp_path / "entries", n_words=20, memory_mb=16, seed=1)

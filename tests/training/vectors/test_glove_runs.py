@@ -10,11 +10,17 @@ import pytest
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer_training.vectors.glove import training
-from rescorer_training.vectors.glove.entries import ENTRY, open_entries
-from rescorer_training.vectors.glove.options import GloveOptions
-from rescorer_training.vectors.glove.run import ENTRIES_FILE, run, start_run
-from rescorer_training.vectors.glove.state import STATE_FILE, load_state
+from rescorer_training.vectors import glove
+from rescorer_training.vectors.glove import (
+    ENTRIES_FILE,
+    ENTRY,
+    STATE_FILE,
+    GloveOptions,
+    load_state,
+    open_entries,
+    run,
+    start_run,
+)
 
 
 @pytest.fixture
@@ -32,16 +38,16 @@ def start(text: Path, folder: Path, options: GloveOptions) -> None:
 def test_a_run_that_was_interrupted_ends_with_the_same_vectors(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(training, "PART_ENTRIES", 10)
-    monkeypatch.setattr(training, "PARTS_PER_ROUND", 2)
-    monkeypatch.setattr(training, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(glove, "PART_ENTRIES", 10)
+    monkeypatch.setattr(glove, "PARTS_PER_ROUND", 2)
+    monkeypatch.setattr(glove, "SECONDS_BETWEEN_SAVES", 0.0)
     options = GloveOptions(4, 3, 1, epochs=3, block_cells=4)
     start(text, tmp_path / "whole", options)
     whole, state = run(tmp_path / "whole", options, threads=1)
     assert state.losses[-1] < state.losses[0]
 
     start(text, tmp_path / "parts", options)
-    original, calls = training.save_state, []
+    original, calls = glove.save_state, []
 
     def kill_after_three(*arguments: object) -> None:
         original(*arguments)  # type: ignore[arg-type]
@@ -50,7 +56,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_vectors(
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(training, "save_state", kill_after_three)
+        patch.setattr(glove, "save_state", kill_after_three)
         with pytest.raises(KeyboardInterrupt):
             run(tmp_path / "parts", options, threads=1)
     resumed, resumed_state = run(tmp_path / "parts", options, threads=1)
@@ -61,7 +67,7 @@ def test_a_run_that_was_interrupted_ends_with_the_same_vectors(
 def test_blocks_of_a_small_vocabulary_repeat_each_word_a_few_times(text: Path, tmp_path: Path) -> None:
     options = GloveOptions(4, 3, 1, epochs=50, block_cells=1024)
     start(text, tmp_path / "run", options)
-    trainer = training.GloveTrainer(
+    trainer = glove.GloveTrainer(
         tmp_path / "run",
         open_entries(tmp_path / "run" / ENTRIES_FILE, 8, 64),
         options,

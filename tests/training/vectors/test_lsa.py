@@ -13,9 +13,9 @@ from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
 from rescorer_training.cli import app
-from rescorer_training.vectors.encoded_text import EncodedText
+from rescorer_training.vectors.counts import analyse, count_documents, weigh_entries
 from rescorer_training.vectors.files import read_vectors
-from rescorer_training.vectors.lsa import analyse, count_documents, weigh_entries
+from rescorer_training.vectors.runs import EncodedText
 
 WORDS = ("a", "b", "c", "d")
 SENTENCES = st.lists(st.lists(st.integers(0, 5).filter(lambda i: i != 4), max_size=6), min_size=1, max_size=9)

@@ -9,7 +9,7 @@ import pytest
 
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer_training.vectors.sources import SOURCES_FILE, check_sources, record_sources
+from rescorer_training.vectors.runs import SOURCES_FILE, check_sources, record_sources
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array, random_array
 
 from rescorer.errors import ConfigError
-from rescorer_training.vectors.svd import SvdOptions, compute_ppmi, compute_singular_vectors, decompose
+from rescorer_training.vectors.counts import SvdOptions, compute_ppmi, compute_singular_vectors, decompose
 
 WORDS = tuple("abcdef")
 

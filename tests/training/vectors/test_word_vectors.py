@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.vectors.files import WordVectors
 
 
 def test_finds_rows_and_normalises():

@@ -1,13 +1,30 @@
-"""Command-line options that several commands share, and parsers of their values."""
+"""Options that the commands share, the models that they open, and what they show and write."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from tqdm import tqdm
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, FormatError
+from rescorer.formats.io.text_io import is_stream
+from rescorer.terminal.program import check_not_an_input
+from rescorer.trie import Words
+from rescorer_training.corpus import choose_normaliser, direction_file, read_sentences, record_file
+from rescorer_training.evaluation.perplexity import (
+    ModelSet,
+    TokenScores,
+    load_models,
+    resolve_model_folder,
+    score_tokens,
+)
+from rescorer_training.ngram.estimate import BINARY_SUFFIXES, word_list_file
+from rescorer_training.progress import ProgressTask
 
 NormaliserOption = Annotated[
     str | None,
@@ -50,3 +67,106 @@ def parse_number(value: str) -> float:
         return float(value)
     except ValueError:
         raise ConfigError(f"expected a number, got {value!r}") from None
+
+
+def check_model_output(option: str, output: Path) -> None:
+    """Raise ConfigError if a model, or one of the files that are written next to it, is an input."""
+    check_not_an_input(option, output)
+    if not is_stream(output):
+        words = [word_list_file(output)] if output.suffix in BINARY_SUFFIXES else []
+        for file in (record_file(output), direction_file(output), *words):
+            check_not_an_input(option, file)
+
+
+def check_run_output(option: str, folder: Path, files: Iterable[str]) -> None:
+    """Raise ConfigError if the folder of a new run, or one of the files written there, is an input."""
+    check_not_an_input(option, folder)
+    for name in files:
+        check_not_an_input(option, folder / name)
+
+
+class _BarTask:
+    def __init__(self, bar: tqdm) -> None:
+        self._bar = bar
+
+    def advance(self, amount: int = 1) -> None:
+        self._bar.update(amount)
+
+    def set_note(self, note: str) -> None:
+        self._bar.set_postfix_str(note, refresh=False)
+
+
+@contextmanager
+def show_bar(description: str, unit: str, total: int | None) -> Iterator[ProgressTask]:
+    """Draw a bar on stderr while a task runs; draw nothing where stderr is not a terminal."""
+    # disable=None is tqdm's own test for a terminal
+    with tqdm(
+        desc=description, unit=f" {unit}", total=total, unit_scale=True, leave=False, disable=None
+    ) as bar:
+        yield _BarTask(bar)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """Language models to open."""
+
+    bundle: Annotated[
+        Path | None, typer.Option(help="Bundle folder: NAME/VERSION, or NAME for its newest version.")
+    ] = None
+    ngram: Annotated[
+        list[Path] | None,
+        typer.Option(help="ARPA file, n-gram table or KenLM binary; repeat for more models."),
+    ] = None
+    neural: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of a trained network or of its run; repeat for more models."),
+    ] = None
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        """The given interpolation weights λ, by model name."""
+        return {}
+
+    def open(self, normaliser: str | None, device: str) -> ModelSet:
+        """Load the models.
+
+        Args:
+            normaliser: value of ``--normaliser``; None for the one recorded with the models.
+        """
+        ngrams, neurals = self.ngram or [], self.neural or []
+        given = [*ngrams, *map(resolve_model_folder, neurals)]
+        chosen = choose_normaliser(normaliser, given) if normaliser else None
+        return load_models(self.bundle, ngrams, neurals, normaliser=chosen, shares=self.shares, device=device)
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureOptions(ModelOptions):
+    """Language models to open, and their interpolation weights λ."""
+
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHT",
+            help="Interpolation weight λ of a model in the mixture, such as ngram=0.4; repeat for each "
+            "model. Default: the bundle's weights, or equal ones.",
+        ),
+    ] = None
+
+    @property
+    def shares(self) -> Mapping[str, float]:
+        return parse_shares(self.share)
+
+
+def score_file(models: ModelSet, path: Path) -> TokenScores:
+    """Score a text file with every model.
+
+    Networks that carry their state across sentence boundaries read the sentences in text order."""
+    return score_tokens(models.models, read_words(models, path), f"scoring {path.name}", in_order=True)
+
+
+def read_words(models: ModelSet, path: Path) -> list[Words]:
+    """Read the sentences of a text file with the normaliser of the models; raises FormatError without any."""
+    sentences = list(read_sentences([path], models.normaliser))
+    if not sentences:
+        raise FormatError("no words in the text to score", file=str(path))
+    return sentences

@@ -6,79 +6,78 @@ from typing import Annotated
 
 import typer
 
-from rescorer.cli.lazy_commands import LazyCommand, LazyGroup
-from rescorer.cli.output import PLAIN_HELP, version_option
-from rescorer.cli.ending import run as run_program
-from rescorer_training.cli.progress import show_bar
-from rescorer_training.data.pipes import keep_pipes
+from rescorer.terminal.program import PLAIN_HELP, LazyCommand, LazyGroup, version_option
+from rescorer.terminal.program import run as run_program
+from rescorer_training.cli.options import show_bar
+from rescorer_training.corpus import keep_pipes
 from rescorer_training.progress import install_display
 
 COMMANDS = {
     "ngram": LazyCommand(
-        "rescorer_training.cli.models.ngram:ngram",
+        "rescorer_training.cli.ngrams:ngram",
         "Estimate an n-gram model of words or of classes of words, by default with Kneser-Ney smoothing.",
-        "rescorer_training.cli.models.ngram:NGramCommand",
+        "rescorer_training.cli.ngrams:NGramCommand",
     ),
     "neural": LazyCommand(
-        "rescorer_training.cli.models.neural:neural",
+        "rescorer_training.cli.networks:neural",
         "Train a neural language model.",
     ),
     "run": LazyCommand(
-        "rescorer_training.cli.run:run",
+        "rescorer_training.cli.networks:run",
         "Follow a recipe from raw text to a verified bundle and a one-page report.",
     ),
     "bench": LazyCommand(
-        "rescorer_training.cli.bench:bench",
+        "rescorer_training.cli.networks:bench",
         "Compare training speed with a plain PyTorch loop and with the time that the "
         "matrix products alone take.",
     ),
     "bundle": LazyCommand(
-        "rescorer_training.cli.bundles.bundle:bundle",
+        "rescorer_training.cli.bundles:bundle",
         "Publish trained models as a bundle that rescorer can serve.",
     ),
     "adapt": LazyCommand(
-        "rescorer_training.cli.bundles.adapt:adapt",
+        "rescorer_training.cli.bundles:adapt",
         "Adapt a bundle to a domain by text alone, and measure what that changes.",
     ),
     "tables": LazyCommand(
-        "rescorer_training.cli.bundles.tables:tables",
+        "rescorer_training.cli.bundles:tables",
         "Publish a bundle again, with n-gram tables in place of its ARPA files.",
     ),
     "perplexity": LazyCommand(
-        "rescorer_training.cli.evaluation.perplexity:perplexity_command",
+        "rescorer_training.cli.evaluation:perplexity_command",
         "Measure the perplexity of texts under models and their mixture, including </s>.",
     ),
     "interpolate": LazyCommand(
-        "rescorer_training.cli.models.interpolate:interpolate_command",
+        "rescorer_training.cli.ngrams:interpolate_command",
         "Fit the interpolation weights λ of a word-level mixture by EM, "
         "and show what each model contributes.",
     ),
     "prune": LazyCommand(
-        "rescorer_training.cli.models.prune:prune_command",
+        "rescorer_training.cli.ngrams:prune_command",
         "Remove those n-grams from a model whose removal raises its perplexity least.",
     ),
     "sample": LazyCommand(
-        "rescorer_training.cli.evaluation.sample:sample_command",
+        "rescorer_training.cli.evaluation:sample_command",
         "Sample sentences word by word from an n-gram model, a network or a mixture.",
     ),
     "quantise": LazyCommand(
-        "rescorer_training.cli.models.postprocess:quantise_command",
+        "rescorer_training.cli.networks:quantise_command",
         "Store a network's weights in fewer bits; scoring still computes in float32.",
     ),
     "average": LazyCommand(
-        "rescorer_training.cli.models.postprocess:average_command",
+        "rescorer_training.cli.networks:average_command",
         "Average the weights of several networks into one network.",
     ),
     "complete": LazyCommand(
-        "rescorer_training.cli.evaluation.complete:complete_command",
+        "rescorer_training.cli.evaluation:complete_command",
         "Answer sentence-completion questions by language models, word vectors, and their combination.",
     ),
     "reranker": LazyCommand(
-        "rescorer_training.cli.reranking.reranker:reranker_command",
+        "rescorer_training.cli.reranking:reranker_command",
         "Train a reranker: a small model that scores hypotheses by features of their whole list.",
     ),
     "lists": LazyCommand(
-        "rescorer_training.cli.reranking.lists:lists_app",
+        "rescorer_training.cli.reranking:lists_app",
         "Make n-best lists with references, for training where there are few real ones.",
     ),
     "classify": LazyCommand(

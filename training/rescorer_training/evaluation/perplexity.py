@@ -1,4 +1,12 @@
-"""Perplexity of models on a text under several treatments of unknown words.
+"""Perplexity of models and their mixtures on a text, under several treatments of unknown words.
+
+Load the models that a command evaluates: those of a bundle, single n-gram models and networks, or any
+combination, aligned over the union of their vocabularies.
+
+Log-probabilities that several models assign to every token of a text, computed over the same tries as
+rescoring.
+
+Perplexity of models on a text under several treatments of unknown words.
 
 Two perplexities are comparable only under the same treatment of unknown words, vocabulary and tokens.
 """
@@ -6,16 +14,262 @@ Two perplexities are comparable only under the same treatment of unknown words, 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
-from rescorer.evaluation.perplexity import to_perplexity
-from rescorer.lm.files.arpa_ngrams import LOG10_ZERO
-from rescorer.lm.ngrams import LN_10
-from rescorer.score_combination import MIXTURE
-from rescorer_training.evaluation.token_scores import TokenScores
+from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
+from rescorer.evaluation.scored_lists import to_perplexity
+from rescorer.models.arpa import LOG10_ZERO
+from rescorer.models.bundle import read_bundle
+from rescorer.models.language_model import LanguageModel, check_mixture, mix
+from rescorer.models.neural import align_vocabularies
+from rescorer.models.ngram_files import contains_words, read_ngram, read_words
+from rescorer.models.ngrams import LN_10, NgramModel
+from rescorer.pipeline import MAX_BATCH_WORDS, load_bundle_models, load_network
+from rescorer.safe_input import Folder
+from rescorer.scoring.batch import plan_batches
+from rescorer.scoring.combination import MIXTURE
+from rescorer.text import Normaliser
+from rescorer.trie import Words, build_trie
+from rescorer_training.corpus import check_no_pipe, common_normaliser, is_backward, recorded_normalisers
+from rescorer_training.progress import ProgressTask, track
+
+
+def fit_mixture(
+    log_probs: Mapping[str, np.ndarray], *, tolerance: float = 1e-6, max_iterations: int = 200
+) -> dict[str, float]:
+    """Return the interpolation weights λ that maximise Σ_t ln Σ_m λ_m · P_m(t) (Jelinek & Mercer 1980).
+
+    The objective is concave, so the result does not depend on the starting point.
+
+    Args:
+        log_probs: for each model, (T,) ln P of every held-out token.
+        tolerance: stop when the mean log-likelihood improves by less than this, in nats.
+    """
+    columns = np.stack(list(log_probs.values()))  # (M, T)
+    highest = columns.max(axis=0)
+    relative = np.exp(columns - highest)  # relative to the best model of each token, so nothing underflows
+    shares = np.full(len(columns), 1.0 / len(columns))
+    previous = -np.inf
+    for _ in range(max_iterations):
+        mixed = shares @ relative  # (T,)
+        likelihood = float(np.mean(np.log(mixed) + highest))
+        if likelihood - previous < tolerance:
+            break
+        previous = likelihood
+        shares = shares * (relative / mixed).mean(axis=1)
+    return dict(zip(log_probs, (shares / shares.sum()).tolist(), strict=True))
+
+
+@dataclass(frozen=True)
+class ModelSet:
+    """Models with aligned vocabularies, by name, and their common normaliser."""
+
+    models: Mapping[str, LanguageModel]
+    normaliser: Normaliser
+    shares: Mapping[str, float]
+    """Interpolation weight λ of each model in the word-level mixture; empty for a single model and for both
+    directions."""
+
+
+def load_models(
+    bundle: Path | None,
+    ngrams: Sequence[Path] = (),
+    neurals: Sequence[Path] = (),
+    *,
+    normaliser: Normaliser | None = None,
+    shares: Mapping[str, float] | None = None,
+    device: str = "cpu",
+) -> ModelSet:
+    """Load models and align their vocabularies, so that unknown words are treated as in a bundle.
+
+    Args:
+        ngrams: ARPA files or KenLM binaries, named ngram, ngram2, …
+        neurals: folders of trained networks or of their training runs, named neural, neural2, …
+        normaliser: None uses the normaliser recorded with the models, or the default one if none is recorded.
+        shares: interpolation weight λ by model name. None uses the bundle's weights if all models come from
+            the bundle, and equal weights otherwise; models of both directions are not mixed.
+
+    Raises:
+        ConfigError: no model is given, the shares do not match the models, or the models were trained with
+            different normalisers and none is given.
+        BundleError: a model cannot be read.
+    """
+    loaded = read_bundle(bundle) if bundle else None
+    if normaliser is None:
+        recorded = {bundle: loaded.normaliser} if bundle and loaded else {}
+        recorded |= recorded_normalisers([*ngrams, *map(resolve_model_folder, neurals)])
+        normaliser = common_normaliser(recorded) or Normaliser()
+    models = load_bundle_models(loaded, device) if loaded else {}
+    for path in ngrams:
+        name = choose_name("ngram", models)
+        models[name] = open_ngram(path, name)
+    for folder in neurals:
+        name = choose_name("neural", models)
+        models[name] = load_network(resolve_model_folder(folder), name, device)
+    if not models:
+        raise ConfigError("no model given: add --bundle, --ngram or --neural")
+    align_vocabularies(list(models.values()))
+    chosen: Mapping[str, float] = {name: 1 / len(models) for name in models}
+    backward = [name for name, model in models.items() if model.backward]
+    if shares:
+        check_mixture(shares, list(models), backward)
+        chosen = shares
+    elif 0 < len(backward) < len(models):
+        chosen = {}
+    elif loaded and len(models) == len(loaded.model_kinds):
+        chosen = loaded.weights["default"].mixture
+    chosen = chosen if len(models) > 1 else {}
+    return ModelSet(models, normaliser, chosen)
+
+
+def choose_name(kind: str, taken: Collection[str]) -> str:
+    """Return ``kind``, or the first of ``kind2``, ``kind3``, … that is not taken."""
+    names = [kind, *(f"{kind}{i}" for i in range(2, len(taken) + 2))]
+    return next(name for name in names if name not in taken)
+
+
+def open_ngram(path: Path, name: str = "ngram") -> NgramModel:
+    """Open an n-gram model.
+
+    A KenLM binary does not contain its word list; ``rescorer-train ngram`` writes the word list
+    to a file next to the binary.
+
+    Raises:
+        BundleError: the file, the word list of a binary, or the record of its direction cannot be read.
+        ConfigError: it is a pipe.
+    """
+    check_no_pipe(path)
+    words = None if contains_words(path) else _read_binary_words(path)
+    return read_ngram(path, name, words, backward=is_backward(path))
+
+
+def _read_binary_words(path: Path) -> frozenset[str]:
+    """Read the word list next to a KenLM binary; raises BundleError if there is none."""
+    words = path.with_suffix(".words.txt")
+    if not words.exists():
+        raise BundleError(
+            f"{path}: is a KenLM binary, and the list of its words, {words}, is missing; give its ARPA file"
+        )
+    return frozenset(read_words(Folder(words.parent), words.name))
+
+
+def resolve_model_folder(folder: Path) -> Path:
+    """Return the best model's folder if ``folder`` is a training run, and ``folder`` itself otherwise."""
+    best = folder / "best"
+    return best if best.is_dir() else folder
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """Scores of a text by model. Its T tokens are all words and one ``</s>`` for each of its S sentences."""
+
+    lengths: np.ndarray
+    """(S,) int64 number of tokens in each sentence."""
+    log_probs: Mapping[str, np.ndarray]
+    """(T,) float64 ln P over the union of the models' vocabularies: a word that a model does not know gets
+    its share of that model's ``<unk>``."""
+    unknown: Mapping[str, np.ndarray]
+    """(T,) bool, True where the model does not know the word."""
+    log_shares: Mapping[str, np.ndarray]
+    """(T,) float64 ln of the share of P(``<unk>``) that the word gets; 0 where the model knows the word."""
+    backward: frozenset[str] = frozenset()
+    """Names of the backward models, whose last token of a sentence is its start instead of its end."""
+
+    def mix(self, shares: Mapping[str, float]) -> np.ndarray:
+        """Return the mixture's log-probabilities ln Σ_m λ_m · P_m, (T,), for interpolation weights λ."""
+        return mix([self.log_probs[name] for name in shares], list(shares.values()))
+
+    @property
+    def has_both_directions(self) -> bool:
+        """Whether there are forward and backward models."""
+        return 0 < len(self.backward) < len(self.log_probs)
+
+    def average_directions(self, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Average (T,) values by model over the models of each direction, then over both directions: (T,)."""
+        backward = [part for name, part in values.items() if name in self.backward]
+        forward = [part for name, part in values.items() if name not in self.backward]
+        mean: np.ndarray = (np.mean(forward, axis=0) + np.mean(backward, axis=0)) / 2
+        return mean
+
+    def sum_by_sentence(self, values: np.ndarray) -> np.ndarray:
+        """Sum (T,) values over each sentence; returns (S,)."""
+        return np.add.reduceat(values, np.cumsum(self.lengths) - self.lengths)
+
+
+def score_tokens(
+    models: Mapping[str, LanguageModel],
+    sentences: Sequence[Words],
+    progress: str = "",
+    *,
+    in_order: bool = False,
+) -> TokenScores:
+    """Score every token of a text with every model.
+
+    Args:
+        progress: description under which progress is reported; empty for no report.
+        in_order: score the sentences in text order: networks that were trained that way carry their state
+            across them, and those with topics read the topics of all sentences before. All other models, and
+            all models without this, score each sentence on its own.
+
+    Raises:
+        FormatError: there are no sentences.
+        ScoringError: a score is not finite.
+    """
+    if not sentences:
+        raise FormatError("no words in the text to score")
+    lengths = np.array([len(words) + 1 for words in sentences])
+    index = {word: i for i, word in enumerate(dict.fromkeys(word for words in sentences for word in words))}
+    tokens = np.array(
+        [i for words in sentences for i in (*map(index.__getitem__, words), len(index))]
+    )  # (T,)
+    log_probs, unknown, log_shares = {}, {}, {}
+    with track(progress, "words", len(tokens) * len(models)) as task:
+        for name, model in models.items():
+            known = model.vocabulary()
+            unknown[name] = np.array([word not in known for word in index] + [False])[tokens]
+            log_shares[name] = np.array([*map(model.log_share, index), 0.0])[tokens]
+            log_probs[name] = _score_with_model(model, sentences, lengths, log_shares[name], in_order, task)
+            if not np.isfinite(log_probs[name]).all():
+                raise ScoringError(f"model {name!r} gave a score that is not finite")
+    backward = frozenset(name for name, model in models.items() if model.backward)
+    return TokenScores(lengths, log_probs, unknown, log_shares, backward)
+
+
+def _score_with_model(
+    model: LanguageModel,
+    sentences: Sequence[Words],
+    lengths: np.ndarray,
+    log_shares: np.ndarray,
+    in_order: bool,
+    task: ProgressTask,
+) -> np.ndarray:
+    """Return ln P of every token under one model, (T,)."""
+    histories: Sequence[Words] = [()] * len(sentences)
+    if in_order:
+        from rescorer_training.evaluation.past_text import (
+            carries_state,
+            find_topical_histories,
+            score_with_carried_state,
+        )
+
+        if carries_state(model):
+            task.advance(len(log_shares))
+            return score_with_carried_state(model, sentences) + log_shares
+        histories = find_topical_histories(model, sentences)
+    ends = np.cumsum(lengths)
+    log_probs = np.empty(len(log_shares))
+    for plan in plan_batches(sentences, [()] * len(sentences), MAX_BATCH_WORDS):
+        trie = build_trie([sentences[i] for i in plan.indices], [histories[i] for i in plan.indices])
+        scores = model.score(trie)
+        for hypothesis, i in enumerate(plan.indices):
+            log_probs[ends[i] - lengths[i] : ends[i]] = scores.log_probs[scores.path_edges(trie, hypothesis)]
+        task.advance(plan.cost)
+    return log_probs
+
 
 LOG_ZERO = (LOG10_ZERO + 1) * LN_10
 """Largest ln P of what has no probability, which ARPA files write as -99."""
@@ -102,3 +356,28 @@ def measure(scores: TokenScores, shares: Mapping[str, float] | None = None) -> T
 def perplexity(log_probs: np.ndarray) -> float:
     """Return exp of the mean negative log-probability; ``log_probs``: (T,) in nats."""
     return to_perplexity(math.fsum(log_probs), len(log_probs))
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """What one model contributes to a mixture, measured on the text used to fit the interpolation weights."""
+
+    share: float
+    """Interpolation weight λ."""
+    alone: float
+    """Perplexity of the model alone."""
+    without: float | None
+    """Perplexity of the mixture of the other models, with refitted weights; None if there are no others."""
+
+
+def measure_contributions(scores: TokenScores, shares: Mapping[str, float]) -> dict[str, Contribution]:
+    """Measure the contribution of each model; return the results by model name."""
+
+    def measure_without(name: str) -> float | None:
+        others = {key: values for key, values in scores.log_probs.items() if key != name}
+        return perplexity(scores.mix(fit_mixture(others))) if others else None
+
+    return {
+        name: Contribution(share, perplexity(scores.log_probs[name]), measure_without(name))
+        for name, share in shares.items()
+    }

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 
 from rescorer.errors import ConfigError
-from rescorer.lm.base import LanguageModel
-from rescorer.lm.mixture import mix
-from rescorer.lm.neural import NeuralLanguageModel
-from rescorer.lm.ngrams import NgramModel
+from rescorer.models.language_model import LanguageModel, mix
+from rescorer.models.network_files import END, UNKNOWN
+from rescorer.models.neural import NeuralLanguageModel
+from rescorer.models.ngrams import NgramModel
 from rescorer.trie import Words
-from rescorer.vocabulary import END, UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,23 @@
-"""Make lists from text alone, in imitation of real lists with references.
+"""Make training lists from text alone, in imitation of real lists with references.
+
+Score the arcs of a lattice with a trigram model, and find its n best word sequences.
+
+The total is acoustic + scale · LM + penalty · (words + 1), in nats, like the one that PocketSphinx maximises
+when it searches a lattice. Nodes are split by the last two words before them; for each such state the best
+completion is computed with array operations, and A* follows it (see ``rescorer.formats.lattices``
+for the same search over general lattices).
+
+How the score streams of a recogniser follow the words of its hypotheses: a linear model of real lists.
+
+What a list has in common does not rank its hypotheses, so scores and facts are centred in each list. Facts of
+a hypothesis: words, characters, ln P by a language model, substitutions, deletions and insertions.
+
+Which words a recogniser hears instead of others: a model learned from real lists.
+
+A wrong word h for the word r, after the words c, has a probability proportional to
+exp(−a · phone cost(r, h) + b · ln P(h | c)), where a and b are fitted to the substitutions of real lists.
+
+Make lists from text alone, in imitation of real lists with references.
 
 A made list takes the pattern of a real list of about the same length: which hypotheses are right, wrong and
 different at which words. The wrong words are drawn by ``confusions``, and the scores of the real list are
@@ -9,21 +28,359 @@ of real lists.
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from rapidfuzz import process
+from rapidfuzz.distance import Levenshtein
 
-from rescorer.errors import ConfigError
+from rescorer.errors import ConfigError, LimitExceeded
+from rescorer.formats.lattices import ESTIMATE_DECIMALS, MAX_PATHS, Lattice
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList
-from rescorer_training.lists.confusions import Confusions, Substitution
-from rescorer_training.lists.context_model import ContextModel
-from rescorer_training.lists.patterns import Pattern, Words, apply_pattern, find_pattern
-from rescorer_training.lists.pronunciations import Pronunciations
-from rescorer_training.lists.score_model import ScoreModel, describe
-from rescorer_training.lists.texts import Sentence
+from rescorer_training.lists.patterns import (
+    ContextModel,
+    Pattern,
+    PhoneCosts,
+    Pronunciations,
+    Sentence,
+    Words,
+    apply_pattern,
+    find_pattern,
+)
+
+START, END = "<s>", "</s>"
+NO_WORD = 0
+"""Number of the missing word before the start of a sentence."""
+
+
+class TrigramModel(Protocol):
+    """A language model with at most two words of history."""
+
+    def log_prob(self, ngram: tuple[str, ...]) -> float:
+        """ln P of the last word after the others, of which there are one or two."""
+
+
+class Scales(NamedTuple):
+    """Weights of the total."""
+
+    lm: float
+    word_penalty: float
+    """In nats; added per word and for the end of the sentence."""
+
+
+class Candidate(NamedTuple):
+    """A word sequence of a lattice."""
+
+    words: tuple[str, ...]
+    acoustic: float
+    """Acoustic score of the best path with these words, in nats."""
+    lm: float
+    """Language model score in nats, with the end of the sentence, unscaled."""
+
+    def total(self, scales: Scales) -> float:
+        """First-pass score, which determines the order of a list."""
+        return self.acoustic + scales.lm * self.lm + scales.word_penalty * (len(self.words) + 1)
+
+
+class _Transition(NamedTuple):
+    """An arc, with one entry in each array per history of the node that it leaves."""
+
+    target: int
+    word: str
+    """Empty for fillers and at the end."""
+    acoustic: float
+    penalty: float
+    lm: np.ndarray
+    """(H,) float64."""
+    histories: np.ndarray
+    """(H,) int64, index of the resulting history among those of the target, or their number if it was left
+    out."""
+
+
+class ExpandedLattice:
+    """A lattice whose nodes are split by their histories."""
+
+    def __init__(self, lattice: Lattice, model: TrigramModel, scales: Scales, beam: float = math.inf) -> None:
+        """Score all arcs.
+
+        Args:
+            beam: histories of a node are left out if their best total is lower by more nats than that of the
+                node's best history.
+
+        Raises:
+            ValueError: the lattice has a cycle.
+        """
+        self.start, self.end, self.scales = lattice.start, lattice.end, scales
+        self._model, self._beam = model, beam
+        self._order = lattice.topological_order()
+        words = {arc.word for node in self._order for arc in lattice.arcs[node]} - {"", END}
+        self._vocabulary = ["", START, END, *sorted(words)]
+        self._ids = {word: number for number, word in enumerate(self._vocabulary)}
+        self._log_probs: dict[int, float] = {}
+        self.transitions = self._expand(lattice)
+        self.completions = self._complete()
+
+    def _expand(self, lattice: Lattice) -> dict[int, list[_Transition]]:
+        size = len(self._vocabulary)
+        first = np.array([NO_WORD * size + self._ids[START]])
+        reached: dict[int, list[tuple[np.ndarray, np.ndarray]]] = {self.start: [(first, np.zeros(1))]}
+        histories: dict[int, np.ndarray] = {}
+        unlinked: dict[int, list[tuple[_Transition, np.ndarray]]] = {}
+        for node in self._order:
+            pairs, totals = self._merge(reached.pop(node))
+            histories[node], unlinked[node] = pairs, []
+            for arc in lattice.arcs[node]:
+                heard = END if arc.target == lattice.end else arc.word
+                number = self._ids[heard]
+                after = (pairs % size) * size + number if heard else pairs
+                lm = self._query(pairs * size + number) if heard else np.zeros(len(pairs))
+                penalty = self.scales.word_penalty if heard else 0.0
+                through = totals + (arc.scores[0] + penalty) + self.scales.lm * lm
+                reached.setdefault(arc.target, []).append((after, through))
+                word = "" if heard == END else heard
+                step = _Transition(arc.target, word, arc.scores[0], penalty, lm, after)
+                unlinked[node].append((step, after))
+        self._n_histories = {node: len(pairs) for node, pairs in histories.items()}
+        return {
+            node: [step._replace(histories=_find(histories[step.target], after)) for step, after in steps]
+            for node, steps in unlinked.items()
+        }
+
+    def _merge(self, arriving: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+        """The distinct histories that reach a node, with their best totals, without those below the beam."""
+        codes, inverse = np.unique(np.concatenate([pairs for pairs, _ in arriving]), return_inverse=True)
+        totals = np.full(len(codes), -math.inf)
+        np.maximum.at(totals, inverse, np.concatenate([part for _, part in arriving]))
+        kept = totals >= totals.max() - self._beam
+        return codes[kept], totals[kept]
+
+    def _query(self, ngrams: np.ndarray) -> np.ndarray:
+        """Log-probabilities of trigrams of word numbers; the model is asked for each of them once."""
+        known, size = self._log_probs, len(self._vocabulary)
+        codes = ngrams.tolist()
+        for code in codes:
+            if code not in known:
+                numbers = (code // (size * size), code // size % size, code % size)
+                known[code] = self._model.log_prob(
+                    tuple(self._vocabulary[number] for number in numbers if number != NO_WORD)
+                )
+        return np.array([known[code] for code in codes])
+
+    def _complete(self) -> dict[int, np.ndarray]:
+        """The best total from each history of each node to the end; minus infinity if there is no path."""
+        completions: dict[int, np.ndarray] = {}
+        for node in reversed(self._order):
+            best = np.full(self._n_histories[node] + 1, -math.inf)  # the last: histories that were left out
+            best[:-1] = 0.0 if node == self.end else -math.inf
+            for step in self.transitions[node]:
+                through = completions[step.target][step.histories] + self.scales.lm * step.lm
+                np.maximum(best[:-1], through + (step.acoustic + step.penalty), out=best[:-1])
+            completions[node] = best
+        return completions
+
+
+def _find(histories: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Indices in a sorted array; its length for what is not in it."""
+    index = np.searchsorted(histories, wanted)
+    found = histories[np.minimum(index, len(histories) - 1)] == wanted
+    return np.where(found, index, len(histories))
+
+
+def find_candidates(
+    lattice: Lattice,
+    model: TrigramModel,
+    scales: Scales,
+    depth: int,
+    *,
+    beam: float = math.inf,
+    max_paths: int = MAX_PATHS,
+) -> list[Candidate]:
+    """Find the ``depth`` best distinct word sequences, best first.
+
+    Of paths with the same words, the best counts. The list is empty if no path leads to the end. Without a
+    beam, the search is exact.
+
+    Raises:
+        ValueError: the lattice has a cycle.
+        LimitExceeded: the search needs more than ``max_paths`` partial paths.
+    """
+    graph = ExpandedLattice(lattice, model, scales, beam)
+    first = graph.completions[graph.start][0]
+    queue: list[tuple[float, int, tuple[str, ...], float, float, float, int, int]] = []
+    heapq.heappush(queue, (-first, 0, (), 0.0, 0.0, 0.0, graph.start, 0))
+    visited: set[tuple[int, int, tuple[str, ...]]] = set()
+    found: list[Candidate] = []
+    pushed = 0  # settles ties, newest first
+    while queue and len(found) < depth:
+        estimate, _, words, acoustic, lm, total, node, history = heapq.heappop(queue)
+        if estimate == math.inf:
+            break
+        if (node, history, words) in visited:
+            continue
+        visited.add((node, history, words))
+        if node == graph.end:
+            found.append(Candidate(words, acoustic, lm))
+            continue
+        for step in graph.transitions[node]:
+            target, after, lm_step = step.target, int(step.histories[history]), float(step.lm[history])
+            longer = total + step.acoustic + step.penalty + scales.lm * lm_step
+            estimate = longer + float(graph.completions[target][after])
+            if estimate == -math.inf:
+                continue
+            pushed += 1
+            if pushed > max_paths:
+                raise LimitExceeded(f"the search needs more than {max_paths} partial paths")
+            path = (*words, step.word) if step.word else words
+            scores = acoustic + step.acoustic, lm + lm_step, longer
+            priority = -round(estimate, ESTIMATE_DECIMALS)
+            heapq.heappush(queue, (priority, -pushed, path, *scores, target, after))
+    return sorted(found, key=lambda candidate: (-candidate.total(scales), candidate.words))
+
+
+RIDGE = 1e-3
+"""Penalty on weights, relative to the variance of their facts."""
+
+
+def describe(hypotheses: Sequence[Words], errors: np.ndarray, model: ContextModel) -> np.ndarray:
+    """Facts of the hypotheses of a list, centred, (H, 6) float64."""
+    lengths = [(len(words), sum(map(len, words)), model.score(words)) for words in hypotheses]
+    facts = np.column_stack([np.array(lengths, dtype=np.float64), errors])
+    centred: np.ndarray = facts - facts.mean(axis=0)
+    return centred
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreModel:
+    """Change of each stream with each fact."""
+
+    weights: np.ndarray
+    """(6, S) float64."""
+
+    @classmethod
+    def fit(cls, facts: Sequence[np.ndarray], scores: Sequence[np.ndarray]) -> ScoreModel:
+        """Fit by least squares; every list counts the same.
+
+        Args:
+            facts: (H, 6) of each list, centred.
+            scores: (H, S) of each list.
+        """
+        x = np.concatenate([list_facts / np.sqrt(len(list_facts)) for list_facts in facts])
+        y = np.concatenate([(part - part.mean(axis=0)) / np.sqrt(len(part)) for part in scores])
+        gram = x.T @ x
+        return cls(np.linalg.solve(gram + np.diag(RIDGE * np.diag(gram) + 1e-9), x.T @ y))
+
+    def transfer(self, scores: np.ndarray, facts: np.ndarray, new_facts: np.ndarray) -> np.ndarray:
+        """Scores (H, S) of hypotheses with other words: those of the imitated list, changed by what its words
+        do not explain."""
+        result: np.ndarray = scores + (new_facts - facts) @ self.weights
+        return result
+
+
+N_NEIGHBOURS = 40
+"""Number of words that are considered in place of a word: those whose phones are most alike."""
+MAX_VOCABULARY = 30_000
+PHONE_WEIGHTS, LM_WEIGHTS = (0.1, 0.2, 0.4, 0.8, 1.6), (0.0, 0.25, 0.5, 0.75, 1.0)
+"""Values of a and b to choose from."""
+
+
+class Substitution(NamedTuple):
+    """A wrong word in a real hypothesis."""
+
+    right: str
+    heard: str
+    context: Words
+    """Words of the reference before it."""
+
+
+class Confusions:
+    """Draws wrong words."""
+
+    def __init__(
+        self,
+        pronunciations: Pronunciations,
+        counts: Mapping[str, int],
+        model: ContextModel,
+        substitutions: Sequence[Substitution],
+        insertions: Counter[Words],
+    ) -> None:
+        """Learn from the substitutions and insertions of real lists.
+
+        Args:
+            counts: number of occurrences of words; the commonest that have a pronunciation can be heard.
+
+        Raises:
+            ConfigError: fewer than two words have a pronunciation.
+        """
+        known = [word for word, _ in Counter(counts).most_common() if word in pronunciations]
+        if len(known) < 2:
+            raise ConfigError(
+                f"only {len(known)} of the {len(counts):,} distinct words of the texts are in the "
+                "pronunciation dictionary; expected at least 2: give texts of its language, or another "
+                "--dictionary"
+            )
+        self._vocabulary = known[:MAX_VOCABULARY]
+        self._heard = [pronunciations[word] for word in self._vocabulary]
+        self._pronunciations, self._model = pronunciations, model
+        self._insertions = list(insertions)
+        frequencies = np.array([insertions[words] for words in self._insertions], dtype=np.float64)
+        self._insertion_shares = frequencies / max(frequencies.sum(), 1.0)
+        pairs = Counter((pronunciations[s.right], pronunciations[s.heard]) for s in substitutions)
+        self.costs = PhoneCosts(
+            pronunciations.phones, [(right, heard, float(n)) for (right, heard), n in pairs.items()]
+        )
+        self._neighbours: dict[str, tuple[list[str], np.ndarray]] = {}
+        self.phone_weight, self.lm_weight = self._fit(substitutions)
+
+    def _fit(self, substitutions: Sequence[Substitution]) -> tuple[float, float]:
+        """Choose a and b by the likelihood of those substitutions whose wrong word is a neighbour."""
+        seen = []
+        for right, heard, context in dict.fromkeys(substitutions):
+            words, costs = self.neighbours(right)
+            if heard in words:
+                seen.append((words.index(heard), costs, self._model.log_probs(context, words)))
+
+        def log_likelihood(phone_weight: float, lm_weight: float) -> float:
+            total = 0.0
+            for index, costs, log_probs in seen:
+                logits = lm_weight * log_probs - phone_weight * costs
+                total += logits[index] - np.logaddexp.reduce(logits)
+            return total
+
+        grid = [(a, b) for a in PHONE_WEIGHTS for b in LM_WEIGHTS]
+        return max(grid, key=lambda weights: log_likelihood(*weights))
+
+    def neighbours(self, word: str) -> tuple[list[str], np.ndarray]:
+        """Words that sound like a word, without itself, and their phone costs."""
+        if word not in self._neighbours:
+            phones = self._pronunciations[word]
+            distances = process.cdist([phones], self._heard, scorer=Levenshtein.distance, dtype=np.uint8)[0]
+            nearest = np.argsort(distances, kind="stable")[: N_NEIGHBOURS + 1]
+            words = [self._vocabulary[index] for index in nearest if self._vocabulary[index] != word]
+            costs = self.costs.distances(phones, [self._pronunciations[w] for w in words])
+            self._neighbours[word] = words[:N_NEIGHBOURS], costs[:N_NEIGHBOURS]
+        return self._neighbours[word]
+
+    def draw_wrong(self, word: str, context: Words, n_words: int, random: np.random.Generator) -> Words:
+        """Draw wrong words for a word, distinct if there are enough."""
+        words, costs = self.neighbours(word)
+        logits = self.lm_weight * self._model.log_probs(context, words) - self.phone_weight * costs
+        # the largest logits with Gumbel noise are a draw without replacement
+        order = np.argsort(-(logits + random.gumbel(size=len(words))))
+        return tuple(words[order[index % len(order)]] for index in range(n_words))
+
+    def draw_inserted(self, n_insertions: int, random: np.random.Generator) -> tuple[Words, ...]:
+        """Draw insertions as often as they occur in real lists, distinct if there are enough."""
+        n_distinct = min(n_insertions, len(self._insertions))
+        chosen = random.choice(len(self._insertions), n_distinct, replace=False, p=self._insertion_shares)
+        insertions = [self._insertions[index] for index in chosen]
+        return tuple(insertions[index % n_distinct] for index in range(n_insertions))
+
 
 METHOD = "text"
 N_TEMPLATES = 5

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 
 from rescorer.errors import ConfigError
-from rescorer_training.option_fields import option
+from rescorer_training.progress import option
 
 OPTIMISERS = ("adamw", "sgd")
 SCHEDULES = ("cosine", "plateau", "constant")

@@ -1,23 +1,120 @@
-"""Prepare the text of a training run: choose the vocabulary, encode the text once and map it into memory."""
+"""Prepare the text of a training run, and compute the perplexity of a network on it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
+from torch import Tensor
+from tqdm import tqdm
 
 from rescorer.errors import ConfigError, FormatError
+from rescorer.models.network_files import Vocabulary
+from rescorer.models.networks import State
+from rescorer.models.neural import SequenceModel
 from rescorer.text import Normaliser
-from rescorer.vocabulary import Vocabulary
+from rescorer_training.batches import Sentences, StreamBatches, cut_into_batches
 from rescorer_training.classes.partition import order_vocabulary
-from rescorer_training.data.corpus import count_ids, number_words, read_encoded, read_lines, renumber
-from rescorer_training.data.pipes import find_size
-from rescorer_training.data.sentence_batches import Sentences
+from rescorer_training.corpus import count_ids, find_size, number_words, read_encoded, read_lines, renumber
+
+MAX_LOG_PERPLEXITY = 700.0
+"""Limit on the mean loss in nats; the perplexity of a larger loss may not fit into a float64."""
+
+
+def print_status(message: str) -> None:
+    """Print a line on stderr, above a progress bar if one is shown."""
+    tqdm.write(message, file=sys.stderr)
+
+
+class Monitor:
+    """Progress reports of one training run, with one line per validation in ``log.jsonl``.
+
+    Args:
+        folder: folder of the run.
+        quiet: report nothing; for all processes of a group except the first.
+        tensorboard: also write scalars to ``folder/tensorboard``.
+
+        unit: what is predicted and counted, in the plural.
+
+    Raises:
+        ConfigError: ``tensorboard`` is set and TensorBoard is not installed.
+    """
+
+    def __init__(
+        self, folder: Path, *, quiet: bool = False, tensorboard: bool = False, unit: str = "words"
+    ) -> None:
+        self.folder, self.quiet, self.unit = folder, quiet, unit
+        self.bar: tqdm | None = None
+        self.scalars = make_summary_writer(folder / "tensorboard") if tensorboard and not quiet else None
+
+    def start(self, n_words: int, n_done: int) -> None:
+        """Show a bar with words per second and the remaining time.
+
+        Args:
+            n_words: number of training words in the whole run.
+            n_done: number of these words already trained on.
+        """
+        if not self.quiet:
+            style: dict[str, Any] = {"unit_scale": True, "smoothing": 0.05, "disable": None}
+            style["unit"] = f" {self.unit}"
+            self.bar = tqdm(total=n_words, initial=n_done, **style)
+
+    def advance(self, n_words: int) -> None:
+        """Advance the bar by a number of words."""
+        if self.bar is not None:
+            self.bar.update(n_words)
+
+    def report_loss(self, step: int, mean_loss: float, learning_rate: float) -> None:
+        """Show the mean loss of the last few steps, in nats per word, and write it as a scalar."""
+        if self.bar is not None:
+            perplexity = math.exp(min(mean_loss, MAX_LOG_PERPLEXITY))
+            self.bar.set_postfix_str(f"loss {mean_loss:.3f}, perplexity {perplexity:.1f}", refresh=False)
+        if self.scalars is not None:
+            self.scalars.add_scalar("training/loss", mean_loss, step)
+            self.scalars.add_scalar("training/learning_rate", learning_rate, step)
+            words_per_second = self.bar.format_dict["rate"] if self.bar is not None else None
+            if words_per_second:
+                self.scalars.add_scalar("training/words_per_second", words_per_second, step)
+
+    def report_validation(self, entry: dict[str, Any]) -> None:
+        """Append a validation's entry of ``Progress.reports`` to the log."""
+        if self.quiet:
+            return
+        with open(self.folder / "log.jsonl", "a", encoding="utf-8") as log:
+            log.write(json.dumps(entry) + "\n")
+        if self.scalars is not None:
+            self.scalars.add_scalar("validation/perplexity", entry["validation_perplexity"], entry["step"])
+
+    def rewind(self, reports: Sequence[dict[str, Any]]) -> None:
+        """Forget validations that were reported after a checkpoint, since they are done again."""
+        if not self.quiet:
+            lines = "".join(json.dumps(entry) + "\n" for entry in reports)
+            (self.folder / "log.jsonl").write_text(lines, encoding="utf-8")
+
+    def close(self) -> None:
+        """Close the bar and the scalar writer."""
+        if self.bar is not None:
+            self.bar.close()
+        if self.scalars is not None:
+            self.scalars.close()
+
+
+def make_summary_writer(folder: Path) -> Any:
+    """Return TensorBoard's writer; raises ConfigError if TensorBoard is not installed."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("--tensorboard needs TensorBoard: pip install 'rescorer[training]'") from None
+    return SummaryWriter(str(folder))
+
 
 NO_LIMIT = 1 << 30
 """Sentence length that no sentence reaches, for validation text: its sentences are never truncated."""
@@ -195,3 +292,102 @@ def load_prepared(folder: Path, longest: int) -> PreparedText:
 def _load_topics(path: Path) -> np.ndarray | None:
     """Map topic features into memory, (S, K) float32; None if there is no file."""
     return np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None
+
+
+MAX_COLUMNS = 64
+"""Maximum number of columns to compute in one pass, which limits the memory for long sentences."""
+N_STREAMS = 16
+"""Number of text positions that a network with carried state reads in parallel."""
+WARM_UP_WORDS = 256
+"""Number of words read before each stream without scoring them; enough to approximate the state that results
+from reading all the preceding text."""
+MIN_STREAM_WORDS = 2048
+"""Minimum number of words per stream; short texts use fewer streams, so that the warm-up stays cheap."""
+
+
+@torch.no_grad()
+def perplexity(
+    model: SequenceModel, text: Sentences, batch_words: int = 8192, streams: int = N_STREAMS
+) -> float:
+    """Return exp of the mean −ln P per word, including ``</s>``; always exactly normalised.
+
+    In n-best rescoring, a network with carried state has a different perplexity, because each sentence starts
+    from the start state and ``</s>`` unless the request has context.
+    """
+    total, n = 0.0, 0
+    for hidden, words in iterate_contexts(model, text, batch_words, streams):
+        total += float(model.output.loss(hidden, words))
+        n += len(words)
+    mean = total / n
+    return math.inf if mean > MAX_LOG_PERPLEXITY else math.exp(mean)
+
+
+@torch.no_grad()
+def iterate_contexts(
+    model: SequenceModel, text: Sentences, batch_words: int = 8192, streams: int = N_STREAMS
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield context vectors, (N, D), and the words to predict from them, (N,), for all words of a text.
+
+    Dropout is off. A network that resets its state starts every sentence from the start state. A network that
+    carries its state reads the text in order, starting from the start state and ``</s>``; ``streams`` is the
+    number of positions read in parallel.
+    """
+    was_training = model.training
+    model.eval()
+    try:
+        if model.config.carried:
+            n_streams = max(1, min(streams, len(text.ids) // MIN_STREAM_WORDS))
+            yield from _iterate_streams(model, text, n_streams)
+        else:
+            order = np.argsort(text.lengths, kind="stable")
+            for chosen in cut_into_batches(order, text.lengths, batch_words):
+                yield from _iterate_rows(model, *text.pad_rows(chosen), text.topics_of(chosen), None)
+    finally:
+        model.train(was_training)
+
+
+def _iterate_streams(
+    model: SequenceModel, text: Sentences, n_streams: int
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Read the whole text at several positions in parallel, each after a warm-up."""
+    state = model.network.initial_state(1)
+    ids = text.ids
+    streams = StreamBatches(ids, n_streams, -(-len(ids) // n_streams), sentences=text)
+    if n_streams > 1:
+        starts = np.arange(1, n_streams)[:, None] * streams.stream_length
+        positions = starts + np.arange(-WARM_UP_WORDS, 0)  # (n_streams - 1, W)
+        warm_up = torch.from_numpy(ids[positions - 1].astype(np.int64)).to(_device(model))
+        before = model.network.initial_state(n_streams - 1)
+        _, warm_state = model.context_vectors(warm_up, before, _to_device(model, text.topics_at(positions)))
+        state = tuple(torch.cat(pair) for pair in zip(state, warm_state, strict=True))
+    yield from _iterate_rows(model, *streams.make_rows(0), streams.make_topics(0), state)
+
+
+def _iterate_rows(
+    model: SequenceModel,
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    topics: np.ndarray | None,
+    state: State | None,
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Process (B, T) inputs and targets, and (B, T or 1, K) topics, in chunks of columns if the
+    model is causal."""
+    device = _device(model)
+    width = MAX_COLUMNS if model.is_causal else inputs.shape[1]
+    for begin in range(0, inputs.shape[1], width):
+        chunk = slice(begin, begin + width)
+        chunk_inputs = torch.from_numpy(inputs[:, chunk]).to(device)
+        chunk_targets = torch.from_numpy(targets[:, chunk]).to(device)
+        is_constant = topics is None or topics.shape[1] == 1
+        chunk_topics = _to_device(model, topics if is_constant or topics is None else topics[:, chunk])
+        hidden, state = model.context_vectors(chunk_inputs, state, chunk_topics)
+        is_word = chunk_targets >= 0  # padding has the target -1
+        yield hidden[is_word], chunk_targets[is_word]
+
+
+def _to_device(model: SequenceModel, topics: np.ndarray | None) -> Tensor | None:
+    return None if topics is None else torch.from_numpy(topics).to(_device(model))
+
+
+def _device(model: SequenceModel) -> torch.device:
+    return next(model.parameters()).device

@@ -1,29 +1,348 @@
-"""Train n-gram models: choose vocabulary and units, run an estimator, write the model file with a summary."""
+"""Train n-gram models: choose vocabulary and units, run an estimator, write the model file with its facts.
+
+Run KenLM's own tools, lmplz and build_binary, if they are on the PATH.
+
+lmplz sorts on disk, so it can estimate models from texts that do not fit in memory (Heafield et al. 2013).
+"""
 
 from __future__ import annotations
 
+import re
+import shutil
+import subprocess
+import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from rescorer.errors import ConfigError
-from rescorer.lm.ngrams.table_file import MAX_SKIP, SUFFIX
+import numpy as np
+
+from rescorer.errors import ConfigError, FormatError
+from rescorer.formats.io.text_io import (
+    check_target,
+    copy_to_stream,
+    explain_write_errors,
+    is_stream,
+    replace_file,
+    write_text,
+)
+from rescorer.models.arpa import ArpaOrder
+from rescorer.models.network_files import END, START, UNKNOWN
+from rescorer.models.ngram_files import MAX_SKIP, SUFFIX, build_table, write_table
+from rescorer.models.ngrams import ClassMembers, TableContent
 from rescorer.text import Normaliser
-from rescorer.vocabulary import END, START, UNKNOWN
-from rescorer_training.data.corpus import count_words_and_marks, encode_text, read_lines, read_sentences
-from rescorer_training.data.direction import record_direction
-from rescorer_training.data.normalisation import record_normaliser
-from rescorer_training.data.pipes import keep_pipes
-from rescorer_training.ngram import lmplz
-from rescorer_training.ngram.counts import count_ngrams
-from rescorer_training.ngram.output import SPECIAL_WORDS, atomic_output, write_model, write_word_list
-from rescorer_training.ngram.smoothing.building import build_model, check_cutoffs
-from rescorer_training.ngram.smoothing.katz import smooth_katz
-from rescorer_training.ngram.smoothing.kneser_ney import smooth_kneser_ney
-from rescorer_training.ngram.smoothing.witten_bell import smooth_witten_bell
-from rescorer_training.ngram.word_classes import UnitText, divide_into_classes, learn_classes, read_class_file
+from rescorer_training.classes.brown import find_brown_clusters
+from rescorer_training.corpus import (
+    count_words_and_marks,
+    encode_text,
+    keep_pipes,
+    read_lines,
+    read_sentences,
+    record_direction,
+    record_normaliser,
+)
+from rescorer_training.ngram.backoff_model import clamped_log10, open_output, write_arpa
+from rescorer_training.ngram.smoothing import (
+    FALLBACK_DISCOUNTS,
+    NGramProbabilities,
+    build_model,
+    check_cutoffs,
+    count_ngrams,
+    smooth_katz,
+    smooth_kneser_ney,
+    smooth_witten_bell,
+)
+
+STATISTICS_LINE = re.compile(r"^\d+ (\d+)(?:/(\d+))? D1=(\S+) D2=(\S+) D3\+=(\S+)$", re.MULTILINE)
+"""What lmplz prints for each order: n-grams kept, n-grams counted if the number differs, and discounts."""
+
+
+def find_tool(name: str) -> str:
+    """Return the path of one of KenLM's tools.
+
+    Raises:
+        ConfigError: the tool is not installed.
+    """
+    path = shutil.which(name)
+    if path is None:
+        raise ConfigError(
+            f"{name} is not on the PATH; install KenLM, which includes it: https://kheafield.com/code/kenlm"
+        )
+    return path
+
+
+def run_lmplz(
+    sentences: Iterable[Sequence[str]],
+    arpa: Path,
+    cutoffs: Sequence[int],
+    *,
+    vocabulary: Sequence[str] | None = None,
+    memory: str = "80%",
+) -> tuple[list[tuple[int, int, tuple[float, ...]]], int]:
+    """Estimate a model with lmplz.
+
+    Args:
+        arpa: file to write; gzip if its name ends in ``.gz``.
+        cutoffs: for each order, the maximum raw count of n-grams to prune.
+        vocabulary: words to predict; None for all.
+        memory: memory for sorting, in the format of lmplz's option ``-S``.
+
+    Returns:
+        The number of n-grams counted, the number kept and the discounts, for each order; and the number of
+        sentences in the text.
+
+    Raises:
+        ConfigError: lmplz is not installed or fails.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        command = [find_tool("lmplz"), "-o", str(len(cutoffs)), "-S", memory, "-T", f"{folder}/"]
+        command += ["--discount_fallback", *map(str, FALLBACK_DISCOUNTS)]
+        command += ["--prune", *map(str, cutoffs)]
+        if vocabulary is not None:
+            words = Path(folder) / "vocabulary.txt"
+            words.write_text("".join(f"{word}\n" for word in vocabulary), encoding="utf-8")
+            command += ["--limit_vocab_file", str(words)]
+        messages, n_sentences = _pipe_sentences(command, sentences, arpa, Path(folder) / "stderr")
+    orders = [
+        (int(counted or kept), int(kept), tuple(map(float, discounts)))
+        for kept, counted, *discounts in STATISTICS_LINE.findall(messages)
+    ]
+    return orders, n_sentences
+
+
+def _pipe_sentences(
+    command: Sequence[str], sentences: Iterable[Sequence[str]], arpa: Path, stderr: Path
+) -> tuple[str, int]:
+    """Feed sentences to lmplz and write its output; return its messages and the number of sentences."""
+    n_sentences = 0
+    with (
+        open(stderr, "wb") as error_stream,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=error_stream
+        ) as process,
+    ):
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            with process.stdin as stdin:
+                for words in sentences:
+                    stdin.write(f"{' '.join(words)}\n".encode())
+                    n_sentences += 1
+        except BrokenPipeError:
+            pass  # lmplz stopped early; its exit status and messages say why
+        with open_output(arpa) as stream:  # lmplz writes nothing before it has read everything
+            shutil.copyfileobj(process.stdout, stream)
+    messages = stderr.read_text(encoding="utf-8", errors="replace")
+    _check_exit_status("lmplz", process.returncode, messages)
+    return messages, n_sentences
+
+
+def build_binary(arpa: Path, output: Path) -> None:
+    """Convert an ARPA file to a KenLM binary, which loads faster.
+
+    Raises:
+        ConfigError: build_binary is not installed or fails.
+    """
+    done = subprocess.run([find_tool("build_binary"), str(arpa), str(output)], capture_output=True, text=True)
+    _check_exit_status("build_binary", done.returncode, done.stderr)
+
+
+def _check_exit_status(name: str, status: int, messages: str) -> None:
+    if status != 0:
+        last = messages.strip().splitlines()[-1:] or ["no message"]
+        raise ConfigError(f"{name} failed with exit status {status}: {last[0]}")
+
+
+SPECIAL_WORDS = (UNKNOWN, START, END)
+BINARY_SUFFIXES = (".bin", ".binary", ".klm")
+"""File name suffixes for which a KenLM binary is written instead of an ARPA file."""
+
+
+def write_model(
+    path: Path,
+    model: Sequence[NGramProbabilities],
+    names: Sequence[str],
+    *,
+    skip: int = 0,
+    members: ClassMembers | None = None,
+) -> None:
+    """Write an n-gram table if the name ends in ``.ngram``, and an ARPA file otherwise.
+
+    Args:
+        names: the word or the name of the class of each id, ``SPECIAL_WORDS`` first.
+        skip: words between a context and the word that it predicts; only tables can have any.
+        members: words of the classes; None if units are words. Only tables can have them.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    if path.suffix != SUFFIX:
+        return write_arpa(path, model, names)
+    ids, orders = np.empty((1, 0), np.int32), []
+    for order in model:
+        ids = np.concatenate([ids[order.prefix], order.word[:, None]], axis=1)
+        values = np.stack([np.minimum(clamped_log10(order.prob), 0.0), clamped_log10(order.backoff)], axis=1)
+        orders.append(ArpaOrder(ids, values.astype(np.float32)))
+    content = TableContent(tuple(names[: len(model[0])]), build_table(orders, str(path)), skip, members)
+    with path.open("wb") as stream:
+        write_table(stream, content)
+
+
+def word_list_file(output: Path) -> Path:
+    """The file next to a KenLM binary that lists its words."""
+    return output.with_suffix(".words.txt")
+
+
+def write_word_list(output: Path, words: Iterable[str]) -> None:
+    """Write the words of a KenLM binary, without special words, to a file next to it.
+
+    Does nothing for an ARPA file."""
+    if output.suffix in BINARY_SUFFIXES:
+        text = "".join(f"{word}\n" for word in words if word not in SPECIAL_WORDS)
+        write_text(word_list_file(output), text)
+
+
+@contextmanager
+def staged_output(output: Path) -> Iterator[Path]:
+    """Yield the path of the model to write with the files next to it: ``output``, unless that is a stream.
+
+    For a device, a pipe or standard output, the path is one of a temporary folder. Only the model is copied
+    to the stream, in the end.
+
+    Raises:
+        FormatError: the stream cannot be written.
+    """
+    if not is_stream(output):
+        yield output
+        return
+    check_target(output)
+    with tempfile.TemporaryDirectory(prefix="rescorer-") as folder:
+        path = Path(folder) / output.name
+        yield path
+        copy_to_stream(path, output)
+
+
+@contextmanager
+def atomic_output(output: Path) -> Iterator[Path]:
+    """Yield the path of a temporary ARPA file to write; on success, its content becomes that of ``output``.
+
+    If ``output`` has one of ``BINARY_SUFFIXES``, the ARPA file is converted to a KenLM binary first. Other
+    suffixes are those of the temporary file, too.
+
+    Raises:
+        ConfigError: KenLM's ``build_binary`` is needed but is not installed, or it fails.
+        FormatError: the file cannot be written.
+    """
+    is_binary = output.suffix in BINARY_SUFFIXES
+    if is_binary:
+        find_tool("build_binary")
+    with explain_write_errors(output):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(output) as complete:
+            arpa = complete.with_name(f"{complete.name}.arpa") if is_binary else complete
+            arpa.touch()  # fail now, rather than after the work, if the folder is not writable
+            try:
+                yield arpa
+                if is_binary:
+                    build_binary(arpa, complete)
+            finally:
+                if is_binary:
+                    arpa.unlink(missing_ok=True)
+
+
+class UnitText(NamedTuple):
+    """A text in the units of a model."""
+
+    ids: np.ndarray
+    """(T,) int32 units; those from ``n_kept`` on are not in the model."""
+    names: tuple[str, ...]
+    """Name of each unit: a word, or a class."""
+    n_kept: int
+    members: ClassMembers | None = None
+
+
+def divide_into_classes(
+    ids: np.ndarray, words: Sequence[str], n_kept: int, n_special: int, class_of: np.ndarray
+) -> UnitText:
+    """Replace the words of a text by their classes.
+
+    Special words and words that are not in the model stay units of their own. P(word | class) is the word's
+    share of the occurrences of its class.
+
+    Args:
+        ids: (T,) word ids; ids below ``n_special`` and from ``n_kept`` on are those that stay.
+        words: the word of each id.
+        class_of: (n_kept - n_special,) class of the other words, any whole numbers.
+    """
+    counts = np.bincount(ids, minlength=len(words))[n_special:n_kept]
+    numbers, classes = np.unique(class_of, return_inverse=True)
+    totals = np.bincount(classes, weights=counts)
+    n_units = n_special + len(numbers)
+    unit_of = np.concatenate([
+        np.arange(n_special), n_special + classes, np.arange(len(words) - n_kept) + n_units
+    ]).astype(np.int32)  # fmt: skip
+    members = ClassMembers(
+        tuple(words[n_special:n_kept]),
+        unit_of[n_special:n_kept],
+        np.log10(counts / totals[classes]).astype(np.float32),
+    )
+    names = (*words[:n_special], *(f"class {number}" for number in numbers), *words[n_kept:])
+    return UnitText(unit_of[ids], names, n_units, members)
+
+
+def learn_classes(
+    ids: np.ndarray, n_kept: int, n_special: int, *, unknown_id: int, end_id: int, n_classes: int
+) -> np.ndarray:
+    """Learn Brown classes from a text; see ``find_brown_clusters``.
+
+    Args:
+        ids: (T,) word ids, special words first and the others by falling count; words that are not in the
+            model, from ``n_kept`` on, count as unknown.
+        n_classes: number of classes, besides those of special words.
+
+    Returns:
+        (n_kept - n_special,) class of each word that is in the model and not special.
+
+    Raises:
+        ConfigError: there are fewer words than classes.
+    """
+    n_words = n_kept - n_special
+    if not 2 <= n_classes <= n_words:
+        raise ConfigError(f"{n_classes} classes for {n_words:,} words; expected 2 to {n_words:,}")
+    order = np.full(n_kept, 1)  # </s> first, then unknown words, as the clustering has it
+    order[end_id] = 0
+    order[n_special:] = 2 + np.arange(n_words)
+    clusters = find_brown_clusters(order[np.where(ids < n_kept, ids, unknown_id)], 2 + n_words, 1 + n_classes)
+    return clusters[2:]
+
+
+def read_class_file(path: Path, words: Sequence[str]) -> np.ndarray:
+    """Read the class of each of some words from lines ``WORD CLASS``, as mkcls writes: (n,) int64.
+
+    Raises:
+        FormatError: the file cannot be read, or a line is not a word and the name of a class.
+        ConfigError: a word has no class.
+    """
+    class_of: dict[str, str] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        match line.split():
+            case []:
+                continue
+            case [word, name]:
+                class_of[word] = name
+            case _:
+                raise FormatError("expected a word and its class", file=str(path), line=number)
+    if missing := [word for word in words if word not in class_of]:
+        raise ConfigError(
+            f"{path}: {len(missing):,} words of the text have no class, such as {missing[0]!r}; add them, or "
+            "limit the vocabulary to the words of the file"
+        )
+    numbers: Mapping[str, int] = {name: i for i, name in enumerate(dict.fromkeys(class_of.values()))}
+    return np.array([numbers[class_of[word]] for word in words])
+
 
 MAX_DROPPED_SHOWN = 5
 """Number of kinds of dropped marks that a summary names."""
@@ -157,7 +476,7 @@ def train_ngram(
             f"{output} cannot hold a model of classes or with a gap; give a name that ends in {SUFFIX}"
         )
     if engine == "lmplz":
-        lmplz.find_tool("lmplz")  # fail now rather than after hours of work
+        find_tool("lmplz")  # fail now rather than after hours of work
         if options.count_unknown:
             raise ConfigError("lmplz cannot count <unk> as a word; use --engine ours")
         if options.smoothing != "kneser-ney" or output.suffix == SUFFIX:
@@ -170,7 +489,7 @@ def train_ngram(
         else:
             vocabulary = words if oov_words else None
             sentences = read_sentences(texts, normaliser, "lmplz", backward=options.backward)
-            sizes, n_sentences = lmplz.run_lmplz(
+            sizes, n_sentences = run_lmplz(
                 sentences, arpa, options.cutoffs, vocabulary=vocabulary, memory=memory
             )
             orders = tuple(OrderSummary(*size) for size in sizes)

@@ -3,18 +3,196 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import ConfigError
+from pydantic import TypeAdapter, ValidationError
+
+from rescorer.errors import ConfigError, did_you_mean
+from rescorer.models.network_files import NetworkConfig
 from rescorer.text import Normaliser
-from rescorer_training.data.normalisation import choose_normaliser
+from rescorer_training.corpus import choose_normaliser
+from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.ngram.estimate import NGramOptions
-from rescorer_training.recipe.networks import NetworkRecipe, parse_networks
-from rescorer_training.recipe.tables import parse_table
-from rescorer_training.recipe.vector_tables import VectorsRecipe, parse_vectors
+from rescorer_training.vectors.word2vec import Word2VecOptions
+
+
+def parse_table(kind: type, table: dict[str, Any], location: str) -> Any:
+    """Convert a table to a dataclass; raises ConfigError, which names the table, if a value is invalid."""
+    check_keys(table, [item.name for item in fields(kind)], location)
+    try:
+        return TypeAdapter(kind).validate_python(table)
+    except ValidationError as error:
+        details = (f"{'.'.join(map(str, detail['loc']))}: {detail['msg']}" for detail in error.errors())
+        raise ConfigError(f"{location} {'; '.join(details)}") from None
+    except ConfigError as error:
+        raise ConfigError(f"{location} {error}") from None
+
+
+def check_keys(table: Mapping[str, Any], known: Collection[str], location: str) -> None:
+    """Raise ConfigError if a table has an unknown option."""
+    if not isinstance(table, Mapping):
+        raise ConfigError(f"{location} is {table!r}; expected a table of options")
+    unknown = sorted(set(table) - set(known))
+    if unknown:
+        hint = did_you_mean(unknown[0], known) or f"; expected some of {', '.join(known)}"
+        raise ConfigError(f"{location} unknown {', '.join(unknown)}{hint}")
+
+
+DEFAULT_SIZE = next(item.default for item in fields(NetworkConfig) if item.name == "embedding_size")
+
+
+@dataclass(frozen=True)
+class VectorsRecipe:
+    """Texts and options of word vectors, which networks start from by naming them as their ``embeddings``."""
+
+    train: tuple[str, ...]
+    """Training texts, relative to the data folder, normalised with the default normaliser."""
+    options: Word2VecOptions
+
+
+def parse_vectors(tables: Mapping[str, Any], file: str) -> dict[str, VectorsRecipe]:
+    """Parse the tables of all vectors, by name.
+
+    Raises:
+        ConfigError: an option is unknown or invalid, or a table has no texts.
+    """
+    vectors = {}
+    for name, table in tables.items():
+        location = f"{file}: [vectors.{name}]"
+        check_keys(table, ["train", *(item.name for item in fields(Word2VecOptions))], location)
+        texts = table.get("train")
+        if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+            raise ConfigError(f"{location} train is {texts!r}; expected a list of one or more texts")
+        options = {key: value for key, value in table.items() if key != "train"}
+        vectors[name] = VectorsRecipe(tuple(texts), parse_table(Word2VecOptions, options, location))
+    return vectors
+
+
+def check_embeddings(vectors: Mapping[str, VectorsRecipe], options: NetworkOptions) -> None:
+    """Raise ConfigError if a network names no vectors of the recipe, no file, or vectors of another size."""
+    name = options.embeddings
+    if name is None or (name not in vectors and Path(name).is_file()):
+        return
+    if name not in vectors:
+        known = ", ".join(vectors) or "none"
+        raise ConfigError(f"embeddings is {name!r}; expected a file, or one of the recipe's vectors: {known}")
+    size = options.embedding_size or DEFAULT_SIZE
+    dimensions = vectors[name].options.dimensions
+    if dimensions != size:
+        raise ConfigError(f"vectors {name!r} have {dimensions} dimensions; expected embedding_size, {size}")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """Settings of one network's training run, other than network options and training options."""
+
+    note: str = ""
+    """Description for the report."""
+    start_from: str = ""
+    """Name of an earlier network of the recipe; training starts from its best model and its vocabulary."""
+    train: tuple[str, ...] = ()
+    """Training texts of this network, relative to the data folder; empty uses the recipe's training texts."""
+    weights: tuple[float, ...] = ()
+    """For each text, the mean number of times per epoch that a sentence is drawn; empty: once each."""
+    longest: int = 200
+    """Maximum number of words per training sentence; longer sentences are truncated."""
+    extends: str = ""
+    """Name of a network above, whose settings hold here, too, except its note and what is set here."""
+    seeds: tuple[int, ...] = ()
+    """Train the network once with each seed; network ``x`` with seeds 1 and 2 becomes ``x-1`` and ``x-2``."""
+
+    def __post_init__(self) -> None:
+        seeds = self.seeds
+        if seeds and (len(set(seeds)) < len(seeds) or len(seeds) < 2 or min(seeds) < 0):
+            raise ConfigError(
+                f"seeds are {', '.join(map(str, seeds))}; expected two or more, each once and at least 0"
+            )
+
+
+@dataclass(frozen=True)
+class NetworkRecipe:
+    """Options and settings of one network."""
+
+    network: NetworkOptions
+    training: TrainingOptions
+    run: RunSettings
+    group: str = ""
+    """Name of the network in the recipe, if it is trained with several seeds."""
+
+
+def parse_networks(tables: Mapping[str, Any], file: str) -> dict[str, NetworkRecipe]:
+    """Parse the tables of all networks, by name; those with several seeds become one network per seed.
+
+    Raises:
+        ConfigError: an option is unknown or invalid, or a network refers to one that is not above it.
+    """
+    complete: dict[str, dict[str, Any]] = {}
+    networks: dict[str, NetworkRecipe] = {}
+    for name, table in tables.items():
+        location = f"{file}: [networks.{name}]"
+        complete[name] = _extend(table, complete, location)
+        recipe = _parse_network(complete[name], location)
+        for seed in recipe.run.seeds or [None]:
+            own = name if seed is None else f"{name}-{seed}"
+            if own in networks:
+                raise ConfigError(f"{location} has the name of another network, {own!r}; choose another one")
+            networks[own] = _with_seed(recipe, name, seed, networks, location)
+    return networks
+
+
+def _extend(table: Any, above: Mapping[str, dict[str, Any]], location: str) -> dict[str, Any]:
+    """A table with the settings of the one that it extends."""
+    if not isinstance(table, Mapping) or not table.get("extends"):
+        return table
+    if table["extends"] not in above:
+        raise ConfigError(f"{location} extends {table['extends']!r}, which is not a network above it")
+    inherited = {key: value for key, value in above[table["extends"]].items() if key != "note"}
+    return {**inherited, **table}
+
+
+def _parse_network(table: dict[str, Any], location: str) -> NetworkRecipe:
+    """Split a network's flat table into its options and settings."""
+    kinds = (NetworkOptions, TrainingOptions, RunSettings)
+    kind_of = {item.name: kind for kind in kinds for item in fields(kind)}
+    check_keys(table, sorted(kind_of), location)
+    return NetworkRecipe(
+        *(
+            parse_table(kind, {key: value for key, value in table.items() if kind_of[key] is kind}, location)
+            for kind in kinds
+        )
+    )
+
+
+def _with_seed(
+    recipe: NetworkRecipe, name: str, seed: int | None, above: Mapping[str, NetworkRecipe], location: str
+) -> NetworkRecipe:
+    """The network for one seed; what it starts from has the same seed if that is trained with several."""
+    run, network = recipe.run, recipe.network
+    start_from = _member(run.start_from, seed, above)
+    if start_from and start_from not in above:
+        raise ConfigError(f"{location} starts from {start_from!r}, which is not a network above it")
+    if network.vectors:
+        vectors = _member(str(network.vectors), seed, above)
+        if vectors not in above and not Path(vectors).exists():
+            raise ConfigError(
+                f"{location} takes the vectors of {vectors!r}, which is neither a network above it nor a "
+                "file or folder"
+            )
+        network = replace(network, vectors=vectors)
+    run = replace(run, start_from=start_from)
+    if seed is None:
+        return NetworkRecipe(network, recipe.training, run)
+    return NetworkRecipe(network, replace(recipe.training, seed=seed), run, group=name)
+
+
+def _member(name: str, seed: int | None, above: Mapping[str, NetworkRecipe]) -> str:
+    """The network of the given seed, if ``name`` is trained with several seeds."""
+    member = f"{name}-{seed}"
+    return member if member in above and above[member].group == name else name
+
 
 PACKAGE = Path(__file__).parents[1]
 SHIPPED, WEIGHT_SETS, NORMALISERS = PACKAGE / "recipes", PACKAGE / "weight_sets", PACKAGE / "normalisers"

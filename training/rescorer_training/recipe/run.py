@@ -1,38 +1,466 @@
 """Run a recipe from raw text to a verified bundle and its report.
 
+Run a recipe from raw text to a verified bundle and its report.
+
 Stages whose results already exist are skipped, and an interrupted training run is resumed.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
+from typing import Any, cast
 
-from rescorer.bundle import read_bundle
+import torch
+
 from rescorer.errors import BundleError, ConfigError
-from rescorer.model_loading import load_bundle_models
+from rescorer.formats.io.text_io import make_folder
+from rescorer.models.bundle import read_bundle
+from rescorer.models.neural import NeuralLanguageModel, NeuralModel
+from rescorer.models.ngram_files import SUFFIX
+from rescorer.pipeline import load_bundle_models
+from rescorer.runtime import use_threads
+from rescorer.text import Normaliser
 from rescorer.types import Weights
-from rescorer_training.data.corpus import count_words
-from rescorer_training.data.normalisation import record_normaliser
+from rescorer_training.corpus import (
+    choose_normaliser,
+    count_words,
+    read_lines,
+    read_sentences,
+    record_normaliser,
+)
+from rescorer_training.evaluation.past_text import score_past_texts
+from rescorer_training.evaluation.perplexity import (
+    Perplexity,
+    fit_mixture,
+    load_models,
+    measure,
+    score_tokens,
+)
 from rescorer_training.neural import train
 from rescorer_training.neural.build import check_network
-from rescorer_training.neural.checkpoint import STATE_FILE
+from rescorer_training.neural.checkpoint import STATE_FILE, quantise
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
-from rescorer_training.neural.postprocess import quantise
-from rescorer_training.neural.prepare import RunInputs, choose_vocabulary, load_prepared
+from rescorer_training.neural.prepare import RunInputs, choose_vocabulary, load_prepared, print_status
 from rescorer_training.ngram.backoff_model import load_backoff_model
-from rescorer_training.ngram.output import atomic_output
+from rescorer_training.ngram.estimate import NGramOptions, atomic_output, train_ngram
 from rescorer_training.ngram.prune import compute_stationary_history, prune
-from rescorer_training.recipe.bundles.export import BundleParts, make_bundle
-from rescorer_training.recipe.config import NetworkRecipe, Recipe
-from rescorer_training.recipe.measure import measure_models
-from rescorer_training.recipe.ngrams import FIRST, estimate_ngrams, ngram_file
-from rescorer_training.recipe.report import Report, write_report
-from rescorer_training.recipe.start import RecipeRun, start_run
-from rescorer_training.recipe.vector_tables import check_embeddings
-from rescorer_training.recipe.vectors import resolve_embeddings, train_vectors
+from rescorer_training.recipe.bundles import BundleParts, make_bundle
+from rescorer_training.recipe.config import NetworkRecipe, Recipe, check_embeddings
+from rescorer_training.recipe.report import (
+    MeasuredModel,
+    Report,
+    add_means,
+    check_plotting,
+    compare,
+    describe_machine,
+    write_report,
+)
 from rescorer_training.state_files import describe_changes, read_metadata
+from rescorer_training.vectors import word2vec
+from rescorer_training.vectors.files import VectorFormat, write_vectors
+from rescorer_training.vectors.word2vec import Word2VecOptions
+
+NETWORKS_FOLDER = "networks"
+
+
+@dataclass(frozen=True)
+class RecipeRun:
+    """A recipe with its texts, its output folder and the settings of this run."""
+
+    recipe: Recipe
+    data: Path
+    folder: Path
+    device: str
+    threads: int | None
+    normaliser: Normaliser
+    train: tuple[Path, ...]
+    validation: Path
+
+    @property
+    def tests(self) -> tuple[Path, ...]:
+        """Texts to measure perplexities on."""
+        return tuple(self.data / name for name in self.recipe.text.tests)
+
+    def training_text(self, name: str) -> Path:
+        """Return the path of a training text, without its held-out lines and those after its first share."""
+        names = self.recipe.text.train
+        return self.train[names.index(name)] if name in names else self.data / name
+
+    def network_folder(self, name: str) -> Path:
+        """Return the folder of a network's training run."""
+        return self.folder / NETWORKS_FOLDER / name
+
+    def log(self, message: str) -> None:
+        """Print a status line that begins with the recipe's name."""
+        print_status(f"{self.recipe.name}: {message}")
+
+
+def start_run(recipe: Recipe, data: Path, folder: Path, device: str, threads: int | None) -> RecipeRun:
+    """Check that all texts exist, make the output folder, and take the lines to use of the training texts."""
+    text = recipe.text
+    network_texts = chain.from_iterable(network.run.train for network in recipe.networks.values())
+    vector_texts = chain.from_iterable(vectors.train for vectors in recipe.vectors.values())
+    names = [
+        *text.train,
+        text.validation,
+        *text.tests,
+        *recipe.vocabulary.all_of,
+        *network_texts,
+        *vector_texts,
+    ]
+    missing = sorted({name for name in names if name and not (data / name).exists()})
+    if missing:
+        raise ConfigError(f"{data} has no {', '.join(missing)}; give the folder of the texts with --data")
+    recipe.list_weight_sets()  # raises an error now rather than after hours of training
+    made = (*folder.glob("*.arpa.gz"), *folder.glob("ngrams/*"), *folder.glob(f"{NETWORKS_FOLDER}/*"))
+    normaliser = recipe.load_normaliser(sorted(made))
+    if recipe.networks:
+        check_plotting()  # now rather than after hours of training
+    make_folder(folder)
+    train, validation = tuple(data / name for name in text.train), data / text.validation
+    if text.held_out_lines:
+        train, validation = split_held_out(train, text.held_out_lines, folder / "text")
+    if text.first_share < 1:
+        train = tuple(
+            take_first(path, text.first_share, folder / "text" / f"{number}-first.txt")
+            for number, path in enumerate(train, start=1)
+        )
+    return RecipeRun(recipe, data, folder, device, threads, normaliser, train, validation)
+
+
+def split_held_out(train: tuple[Path, ...], n_lines: int, folder: Path) -> tuple[tuple[Path, ...], Path]:
+    """Split the last lines off the first training text, writing both parts to ``folder``.
+
+    Returns:
+        The training texts and the validation text.
+    """
+    kept, held_out = folder / f"{train[0].name.split('.')[0]}-kept.txt", folder / "held-out.txt"
+    if not held_out.exists():
+        lines = list(read_lines(train[0]))
+        if len(lines) <= n_lines:
+            raise ConfigError(f"{train[0]} has {len(lines)} lines, but held_out_lines is {n_lines}")
+        folder.mkdir(exist_ok=True)
+        kept.write_text("".join(f"{line}\n" for line in lines[:-n_lines]), encoding="utf-8")
+        held_out.write_text("".join(f"{line}\n" for line in lines[-n_lines:]), encoding="utf-8")
+    return (kept, *train[1:]), held_out
+
+
+def take_first(path: Path, share: float, first: Path) -> Path:
+    """Write the first lines of a text to the file ``first``, and return that.
+
+    Raises:
+        ConfigError: the share is less than a line.
+    """
+    if not first.exists():
+        lines = list(read_lines(path))
+        n_lines = int(share * len(lines))
+        if not n_lines:
+            raise ConfigError(f"{path} has {len(lines)} lines, of which first_share {share} is not even one")
+        first.parent.mkdir(exist_ok=True)
+        first.write_text("".join(f"{line}\n" for line in lines[:n_lines]), encoding="utf-8")
+    return first
+
+
+FIRST, BACKWARD = "ngram", "ngram-backward"
+"""Names of the recipe's first n-gram model, of ``[ngram]``, and of the same for backward networks."""
+NGRAMS_FOLDER = "ngrams"
+
+
+def list_ngrams(recipe: Recipe) -> dict[str, NGramOptions]:
+    """The options of all n-gram models of a recipe, by name."""
+    has_backward = any(map(recipe.is_backward, recipe.networks))
+    backward = {BACKWARD: replace(recipe.ngram, backward=True)} if has_backward else {}
+    return {FIRST: recipe.ngram, **backward, **recipe.ngrams}
+
+
+def ngram_file(run: RecipeRun, name: str) -> Path:
+    """The file of an n-gram model of the recipe."""
+    if name in (FIRST, BACKWARD):
+        return run.folder / f"{name}.arpa.gz"
+    return run.folder / NGRAMS_FOLDER / f"{name}{SUFFIX}"
+
+
+def estimate_ngrams(run: RecipeRun) -> None:
+    """Estimate the n-gram models that do not exist yet."""
+    for name, options in list_ngrams(run.recipe).items():
+        output = ngram_file(run, name)
+        facts_file = output.with_name(f"{output.name}.json")
+        made_from = describe_source(run.train, options)
+        if output.exists():
+            check_ngrams_unchanged(output, facts_file, made_from)
+            run.log(f"{output} exists")
+            continue
+        run.log(f"estimating {name}")
+        summary = train_ngram(run.train, run.normaliser, output, options)
+        facts = json.dumps({**asdict(summary), "made_from": made_from}, indent=2) + "\n"
+        facts_file.write_text(facts, encoding="utf-8")
+        run.log(f"estimated {name} from {summary.n_words:,} words in {summary.seconds:.0f} s")
+
+
+def describe_source(texts: Sequence[Path], options: NGramOptions | Word2VecOptions) -> dict[str, Any]:
+    """What a model is estimated from, as plain data: options, and the name and bytes of each text."""
+    sizes = [[path.name, path.stat().st_size] for path in texts]
+    source: dict[str, Any] = json.loads(json.dumps({**asdict(options), "texts": sizes}, default=str))
+    return source
+
+
+def check_ngrams_unchanged(output: Path, facts_file: Path, made_from: Mapping[str, Any]) -> None:
+    """Raise ConfigError if a model was estimated with other options or from other texts."""
+    facts = json.loads(facts_file.read_text(encoding="utf-8")) if facts_file.exists() else {}
+    if "made_from" in facts and (
+        changes := describe_changes(facts["made_from"], made_from, known_to_both=True)
+    ):
+        raise ConfigError(
+            f"{output} was estimated by another recipe or from another text: {changes}; remove the file to "
+            "estimate the model again, or choose another --output"
+        )
+
+
+def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:
+    """Measure each n-gram model, alone and, if it reads forward, mixed with the first one."""
+    rows = []
+    for name, options in list_ngrams(run.recipe).items():
+        alone = name == FIRST or options.backward
+        measured, shares = measure_together(run, [name] if alone else [FIRST, name])
+        facts = ngram_file(run, name).with_name(f"{ngram_file(run, name).name}.json")
+        seconds = json.loads(facts.read_text(encoding="utf-8"))["seconds"] if facts.exists() else None
+        row = MeasuredModel(
+            name="n-gram" if name in (FIRST, BACKWARD) else name,
+            perplexity={text: perplexities[name] for text, perplexities in measured.items()},
+            with_ngram={
+                text: perplexities["mixture"]
+                for text, perplexities in measured.items()
+                if "mixture" in perplexities
+            },
+            network_share=shares.get(name),
+            minutes=None if seconds is None else seconds / 60,
+            note=describe(options),
+        )
+        rows.append(row)
+    return rows
+
+
+def measure_mixtures(run: RecipeRun) -> list[MeasuredModel]:
+    """Measure each mixture, with λ fitted on the validation text."""
+    rows = []
+    for name, models in run.recipe.mixtures.items():
+        measured, shares = measure_together(run, models)
+        row = MeasuredModel(
+            name=name,
+            perplexity={text: perplexities["mixture"] for text, perplexities in measured.items()},
+            with_ngram={},
+            note=", ".join(f"{model} {share:.2f}" for model, share in shares.items()),
+        )
+        rows.append(row)
+    return rows
+
+
+def measure_together(
+    run: RecipeRun, names: Sequence[str]
+) -> tuple[dict[str, dict[str, float]], Mapping[str, float]]:
+    """Measure several models of the recipe, and their mixture if there are two or more.
+
+    Returns:
+        Perplexities by text, then by model or ``mixture``; and λ, fitted on the validation text.
+    """
+    ngrams = [name for name in names if name not in run.recipe.networks]
+    networks = [name for name in names if name in run.recipe.networks]
+    folders = [run.network_folder(name) for name in networks]
+    loaded = load_models(None, [ngram_file(run, name) for name in ngrams], folders, device=run.device).models
+    models = dict(zip([*ngrams, *networks], loaded.values(), strict=True))
+    scores = {
+        path.name: score_tokens(
+            models, list(read_sentences([path], run.normaliser)), f"scoring {path.name}", in_order=True
+        )
+        for path in (run.validation, *run.tests)
+    }
+    shares = fit_mixture(scores[run.validation.name].log_probs) if len(models) > 1 else {}
+    measured = {
+        text: {name: figures.shared for name, figures in measure(of_text, shares).models.items()}
+        for text, of_text in scores.items()
+    }
+    return measured, shares
+
+
+def describe(options: NGramOptions) -> str:
+    """Describe an n-gram model in a few words, for the report."""
+    method = {"kneser-ney": "Kneser-Ney", "katz": "Katz", "witten-bell": "Witten-Bell"}[options.smoothing]
+    parts = [method, f"order {options.order}"]
+    parts += [f"{options.classes} Brown classes"] * bool(options.classes)
+    parts += [f"classes of {options.class_file}"] * bool(options.class_file)
+    parts += [f"a gap of {options.skip}"] * bool(options.skip)
+    parts += ["backward"] * options.backward
+    parts += [f"cut-offs {' '.join(map(str, options.cutoffs))}"] * any(options.cutoffs)
+    return ", ".join(parts)
+
+
+VECTORS_FOLDER = "vectors"
+
+
+def vectors_file(run: RecipeRun, name: str) -> Path:
+    """Return the file of word vectors of the recipe."""
+    return run.folder / VECTORS_FOLDER / f"{name}.txt.gz"
+
+
+def train_vectors(run: RecipeRun) -> None:
+    """Train the vectors that do not exist yet, or resume their training; one thread unless more are given."""
+    for name, recipe in run.recipe.vectors.items():
+        output = vectors_file(run, name)
+        facts_file = output.with_name(f"{output.name}.json")
+        texts = [run.data / text for text in recipe.train]
+        made_from = describe_source(texts, recipe.options)
+        if output.exists():
+            check_ngrams_unchanged(output, facts_file, made_from)
+            run.log(f"{output} exists")
+            continue
+        run.log(f"training vectors {name}")
+        folder = output.parent / name
+        if not (folder / word2vec.STATE_FILE).exists():
+            word2vec.start_run(texts, choose_normaliser(None), folder, recipe.options)
+        vectors, report = word2vec.run(folder, recipe.options, run.threads or 1)
+        facts = json.dumps({**report, "made_from": made_from}, indent=2) + "\n"
+        facts_file.write_text(facts, encoding="utf-8")
+        write_vectors(output, vectors, VectorFormat.WORD2VEC)
+        run.log(f"trained {len(vectors):,} vectors in {report['seconds']:.0f} s")
+
+
+def resolve_embeddings(run: RecipeRun, options: NetworkOptions) -> NetworkOptions:
+    """Replace the name of vectors of the recipe by their file."""
+    if options.embeddings and options.embeddings in run.recipe.vectors:
+        return replace(options, embeddings=str(vectors_file(run, options.embeddings)))
+    return options
+
+
+PAST_TEXT_FILE = "past-text.json"
+
+
+def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
+    """Measure the networks of ``[past_text]`` with a neural cache and by dynamic evaluation.
+
+    Settings are fitted on the validation text. Dynamic evaluation takes as long as training epochs do, so
+    results are kept beside the network.
+    """
+    recipe, rows = run.recipe.past_text, []
+    for name in recipe.networks:
+        file = run.network_folder(name) / PAST_TEXT_FILE
+        asked = {"cache_words": recipe.cache_words, "dynamic": recipe.dynamic}
+        facts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+        if facts.get("asked") != asked or "ways" not in facts:  # older versions wrote no mixtures
+            run.log(f"measuring {name} with the past of the text")
+            facts = {"asked": asked, "ways": _measure(run, name)}
+            with atomic_output(file) as partial:
+                partial.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
+        rows += [
+            MeasuredModel(
+                f"{name}, {way}", found["perplexity"], found["mixture"], note=_describe(found["settings"])
+            )
+            for way, found in facts["ways"].items()
+        ]
+    return rows
+
+
+def _measure(run: RecipeRun, name: str) -> dict[str, dict[str, Any]]:
+    """Settings and perplexities of each way to use the past, alone and mixed with the n-gram model."""
+    recipe = run.recipe.past_text
+    texts = {path.name: list(read_sentences([path], run.normaliser)) for path in (run.validation, *run.tests)}
+    models = load_models(None, [ngram_file(run, FIRST)], [run.network_folder(name)], device=run.device).models
+    scores = {text: score_tokens(models, words, text, in_order=True) for text, words in texts.items()}
+    return {
+        past.way: {
+            "settings": dict(past.settings),
+            "perplexity": past.perplexities(),
+            "mixture": past.mix_with(scores, run.validation.name),
+        }
+        for past in score_past_texts(
+            models, texts, run.validation.name, cache_words=recipe.cache_words, dynamic=recipe.dynamic
+        )
+    }
+
+
+def _describe(settings: dict[str, float]) -> str:
+    return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in settings.items())
+
+
+UNKNOWN_WORDS_NOTE = (
+    "The n-gram and each network share the union of their vocabularies: a word that one of them does not "
+    "know gets a share of that model's `<unk>` probability."
+)
+
+
+def measure_models(run: RecipeRun) -> Report:
+    """Measure the networks, the n-gram of each direction, and the mixture of each network with its n-gram."""
+    use_threads(run.threads or 0)
+    texts = {path.name: list(read_sentences([path], run.normaliser)) for path in (run.validation, *run.tests)}
+    rows = measure_ngrams(run)
+    for name in run.recipe.networks:
+        first = BACKWARD if run.recipe.is_backward(name) else FIRST
+        ngrams, networks = [ngram_file(run, first)], [run.network_folder(name)]
+        models = load_models(None, ngrams, networks, device=run.device).models
+        scores = {
+            text: score_tokens(models, words, f"{name}: {text}", in_order=True)
+            for text, words in texts.items()
+        }
+        shares = fit_mixture(scores[run.validation.name].log_probs)
+        measured = {text: measure(token_scores, shares).models for text, token_scores in scores.items()}
+        network = cast(NeuralLanguageModel, models["neural"])
+        rows.append(describe_network(run, name, network.model, measured, shares["neural"]))
+    rows = add_means(rows, {name: network.group for name, network in run.recipe.networks.items()})
+    rows += measure_mixtures(run) + measure_past_text(run)
+    logs = {name: run.network_folder(name) / "log.jsonl" for name in run.recipe.networks}
+    return Report(
+        title=run.recipe.title,
+        texts=tuple(texts),
+        models=tuple(rows),
+        comparisons=compare(rows, run.recipe.comparisons),
+        curves={name: list(read_log(path)) for name, path in logs.items()},
+        machine=describe_machine(torch.get_num_threads()),
+        unknown=UNKNOWN_WORDS_NOTE,
+    )
+
+
+def describe_network(
+    run: RecipeRun,
+    name: str,
+    model: NeuralModel,
+    measured: Mapping[str, Mapping[str, Perplexity]],
+    share: float,
+) -> MeasuredModel:
+    """Make the row of a network in the report.
+
+    Args:
+        measured: perplexities by text, then by model.
+        share: interpolation weight λ of the network in its mixture with the n-gram model.
+    """
+    file = run.network_folder(name) / "best" / "training.json"
+    facts = json.loads(file.read_text(encoding="utf-8"))
+    return MeasuredModel(
+        name=name,
+        perplexity={text: perplexities["neural"].shared for text, perplexities in measured.items()},
+        with_ngram={text: perplexities["mixture"].shared for text, perplexities in measured.items()},
+        network_share=share,
+        n_parameters=sum(value.numel() for value in model.parameters()),
+        minutes=facts["seconds"] / 60,
+        # a very short run takes 0.0 s after rounding
+        words_per_s=facts["words"] / facts["seconds"] if facts["seconds"] else None,
+        note=run.recipe.networks[name].run.note,
+    )
+
+
+def read_log(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the validations of a run, keeping the last of several entries for the same step.
+
+    A step has several entries if the run was killed after logging a validation, before saving it.
+    """
+    entries = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        entry = json.loads(line)
+        entries[entry["step"]] = entry
+    yield from entries.values()
+
 
 VOCABULARY_FILE, BUNDLES_FOLDER = "vocabulary.txt", "bundle"
 FOUND_ELSEWHERE = {"start_from", "vectors", "embeddings", "vocabulary"}

@@ -1,20 +1,46 @@
-"""The arrays that rerankers are trained on: the features and errors of every hypothesis of every list."""
+"""The arrays that rerankers are trained on.
+
+The features, encodings and errors of every hypothesis of every list.
+
+What training minimises: a loss of the scores of all lists, and its gradient by each score.
+
+The losses of lists are added without weights. In expected errors and pairs, a list with many errors at stake
+therefore counts more than one with few; in the cross entropy all lists in which errors differ count alike.
+
+Candidates to choose from: which features, which model, which objective, how strong a penalty.
+
+The most cautious ones come first: where several do equally well, the earlier one is chosen. Strong penalties
+come before weak ones, small sets of features before large ones, and the objective that counts what is counted
+in the end before its convex relatives.
+
+Encodings of the words of hypotheses as more inputs of rerankers.
+
+Training sees the principal components of a language model's mean context vectors. A reranker that was fitted
+on them looks at few of their combinations: these, and not the components, are what the runtime computes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 
-from rescorer.evaluation.weight_search.segments import (
+from rescorer.evaluation.weight_search import (
     first_maximum_per_list,
     make_offsets,
     maximum_per_list,
     softmax_per_list,
     spread_over,
+    sum_per_list,
 )
-from rescorer.ranking import TIE_DECIMALS
+from rescorer.models.language_model import LanguageModel, VectorModel
+from rescorer.pipeline import Rescorer
+from rescorer.reranking.features import centre_features
+from rescorer.reranking.networks import ENCODING, Ensemble, TransformerEnsemble, WordEncoder
+from rescorer.scoring.ranking import TIE_DECIMALS
+from rescorer.types import NBestList
 
 MIN_SCALE = 1e-9
 """Spread within lists below which a feature counts as constant; larger features are measured relative to
@@ -145,3 +171,369 @@ def _measure(centred: np.ndarray) -> np.ndarray:
     """Standard deviation within lists, (F,)."""
     deviation: np.ndarray = np.sqrt((centred**2).mean(axis=0))
     return deviation
+
+
+ObjectiveName = Literal["expected errors", "cross entropy", "pairwise"]
+OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
+"""Names of the objectives; the first one is what is counted in the end, the others are convex."""
+MAX_PAIR_DISTANCE = 16
+"""How far apart in the list the two hypotheses of a pair may be: pairs grow with it, not with the square of
+the list."""
+
+Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
+"""From scores (H,) to the loss and its gradient (H,)."""
+
+
+def make_loss(objective: ObjectiveName, arrays: TrainingArrays) -> Loss:
+    """Prepare an objective for some lists."""
+    return _LOSSES[objective](arrays)
+
+
+def _make_expected_errors(arrays: TrainingArrays) -> Loss:
+    """Σ_i p_i·errors_i, where p is the softmax of the scores of a list: minimum word error training.
+
+    After Prabhavalkar et al. (2018), "Minimum Word Error Rate Training for Attention-based
+    Sequence-to-Sequence Models".
+    """
+    errors, offsets = arrays.errors, arrays.offsets
+
+    def loss(scores: np.ndarray) -> tuple[float, np.ndarray]:
+        posteriors = softmax_per_list(scores, offsets)
+        weighted = posteriors * errors
+        expected = sum_per_list(weighted, offsets)
+        return float(expected.sum()), weighted - posteriors * spread_over(expected, offsets)
+
+    return loss
+
+
+def _make_cross_entropy(arrays: TrainingArrays) -> Loss:
+    """-Σ_i q_i·ln p_i, where q is uniform over the hypotheses with the fewest errors of a list.
+
+    Lists whose hypotheses all have as many errors are left out. After Cao et al. (2007), "Learning to Rank:
+    From Pairwise Approach to Listwise Approach".
+    """
+    offsets, target = arrays.offsets, arrays.least_errors().astype(np.float64)
+    n_least = sum_per_list(target, offsets)
+    is_used = spread_over(n_least < np.diff(offsets), offsets).astype(np.float64)
+    target *= is_used / spread_over(n_least, offsets)
+
+    def loss(scores: np.ndarray) -> tuple[float, np.ndarray]:
+        relative = scores - spread_over(maximum_per_list(scores, offsets), offsets)
+        exponentials = np.exp(relative)
+        sums = spread_over(sum_per_list(exponentials, offsets), offsets)
+        value = float(target @ (np.log(sums) - relative))
+        return value, is_used * exponentials / sums - target
+
+    return loss
+
+
+def _make_pairwise(arrays: TrainingArrays) -> Loss:
+    """Mean over the pairs of a list of Δerrors·ln(1 + exp(-Δscore)), for pairs with different errors.
+
+    Pairs lie at most ``MAX_PAIR_DISTANCE`` apart. After Burges et al. (2005), "Learning to Rank using
+    Gradient Descent", weighted by what is at stake.
+    """
+    better, worse, weight = find_pairs(arrays)
+    n_scores = len(arrays.errors)
+
+    def loss(scores: np.ndarray) -> tuple[float, np.ndarray]:
+        margin = scores[better] - scores[worse]
+        value = float(weight @ np.logaddexp(0.0, -margin))
+        slope = weight * np.exp(-np.logaddexp(0.0, margin))
+        gradient = np.bincount(worse, slope, n_scores) - np.bincount(better, slope, n_scores)
+        return value, gradient
+
+    return loss
+
+
+def find_pairs(arrays: TrainingArrays) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Positions of the better and the worse hypothesis of each pair, and the pair's weight, (P,) each."""
+    errors, lengths = arrays.errors, np.diff(arrays.offsets)
+    list_of = np.repeat(np.arange(arrays.n_lists), lengths)
+    firsts, seconds = [], []
+    for distance in range(1, min(MAX_PAIR_DISTANCE, int(lengths.max()) - 1) + 1):
+        first = np.flatnonzero(
+            (list_of[:-distance] == list_of[distance:]) & (errors[:-distance] != errors[distance:])
+        )
+        firsts.append(first)
+        seconds.append(first + distance)
+    none = [np.zeros(0, dtype=np.int64)]
+    first, second = np.concatenate([*firsts, *none]), np.concatenate([*seconds, *none])
+    is_ordered = errors[first] < errors[second]
+    better, worse = np.where(is_ordered, first, second), np.where(is_ordered, second, first)
+    n_pairs = np.bincount(list_of[better], minlength=arrays.n_lists)
+    return better, worse, (errors[worse] - errors[better]) / n_pairs[list_of[better]]
+
+
+_LOSSES: dict[ObjectiveName, Callable[[TrainingArrays], Loss]] = {
+    "expected errors": _make_expected_errors,
+    "cross entropy": _make_cross_entropy,
+    "pairwise": _make_pairwise,
+}
+
+
+TOTAL = "total"
+"""The feature that stands for the base weights, with a weight of 1 in the prior."""
+EMPTY = "empty"
+EMPTY_PRIOR = -1000.0
+"""Prior weight of ``empty``, before scaling, where empty hypotheses are left out. Totals have a standard
+deviation of 1 in the prior."""
+TEMPERATURE_STEPS = (0.125, 0.25, 0.5, 1.0, 2.0)
+"""Temperatures of posteriors, relative to the spread of the totals within lists."""
+MIDDLE_STEPS = (0.25, 1.0)
+STRENGTHS = (10.0, 3.0, 1.0)
+PRIOR_LIST_STRENGTHS = (100.0, 10.0)
+"""Strengths of the penalty towards prior lists; the first leaves their weights nearly as they are."""
+NETWORK_STRENGTH, N_HIDDEN, N_MEMBERS, N_LAYERS = 1.0, 6, 3, 1
+"""Settings of perceptrons and transformers."""
+MIN_LISTS_FOR_NETWORKS = 500
+"""Number of lists from which perceptrons, transformers and encodings of words are tried; fewer cannot tell
+them from linear networks."""
+START, START_EMPTY_OUT = "base weights", "base weights, empty left out"
+"""Feature sets that are not fitted but keep the prior: the base weights as they are, and without empty
+hypotheses."""
+WITH_ENCODING = "all features and encoding"
+"""The feature set that ends with an encoding of the words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way of training a reranker."""
+
+    feature_set: str
+    """Key of the feature sets."""
+    objective: ObjectiveName = "cross entropy"
+    strength: float = 1.0
+    """Strength of the penalty: errors, or nats, that a move of one weight by 1 must save."""
+    n_hidden: int = 0
+    """Hidden units of each perceptron; 0 for other networks."""
+    n_layers: int = 0
+    """Layers of each transformer; 0 for other networks."""
+    members: int = 1
+    """Networks whose scores are averaged."""
+    from_prior_lists: bool = False
+    """Whether weights keep close to those of a first reranker, which is trained on the prior lists."""
+
+    @property
+    def is_fitted(self) -> bool:
+        """Whether weights are fitted; if not, they are those of the prior."""
+        return self.feature_set not in (START, START_EMPTY_OUT)
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is a linear network."""
+        return not self.n_hidden and not self.n_layers
+
+    def __str__(self) -> str:
+        if not self.is_fitted:
+            return self.feature_set
+        model = "linear"
+        if self.n_layers:
+            layers = "1 layer" if self.n_layers == 1 else f"{self.n_layers} layers"
+            model = f"transformer of {layers}, {self.members} networks"
+        elif self.n_hidden:
+            model = f"MLP of {self.n_hidden} units, {self.members} networks"
+        towards = " towards the prior lists" if self.from_prior_lists else ""
+        return f"{self.feature_set}; {model}; {self.objective}; L2 {self.strength:g}{towards}"
+
+
+@dataclass(frozen=True, slots=True)
+class Average:
+    """Several linear candidates, whose weights are averaged."""
+
+    candidates: tuple[Candidate, ...]
+
+    @property
+    def from_prior_lists(self) -> bool:
+        """Whether any weights keep close to those of prior lists."""
+        return any(candidate.from_prior_lists for candidate in self.candidates)
+
+    def __str__(self) -> str:
+        first, *_, last = self.candidates
+        return f"average of {len(self.candidates)} linear candidates from {str(first)!r} to {str(last)!r}"
+
+
+Choice = Candidate | Average
+"""What cross-validation chooses."""
+
+
+def average(candidates: Sequence[Candidate]) -> Choice:
+    """The average of some linear candidates, or the only one."""
+    return Average(tuple(candidates)) if len(candidates) > 1 else candidates[0]
+
+
+def make_candidates(
+    feature_sets: Iterable[str], n_lists: int, *, has_prior_lists: bool = False
+) -> tuple[Candidate, ...]:
+    """All candidates, the most cautious first.
+
+    Args:
+        feature_sets: names of the sets, the smallest first.
+        n_lists: number of lists to train on.
+        has_prior_lists: whether there are lists of another kind to take a prior from.
+    """
+    names = list(feature_sets)
+    sets = [name for name in names if name not in (START, START_EMPTY_OUT, WITH_ENCODING)]
+    linear = [
+        Candidate(feature_set, objective, strength)
+        for strength in STRENGTHS
+        for feature_set in sets
+        for objective in OBJECTIVES
+    ]
+    towards_prior_lists = [
+        Candidate(feature_set, "expected errors", strength, from_prior_lists=True)
+        for strength in PRIOR_LIST_STRENGTHS
+        for feature_set in sets
+        if has_prior_lists
+    ]
+    linear = sorted([*linear, *towards_prior_lists], key=lambda candidate: -candidate.strength)
+    large = [sets[-1], *(name for name in names if name == WITH_ENCODING)]
+    encoded = [
+        Candidate(name, "expected errors", strength) for strength in STRENGTHS[1:] for name in large[1:]
+    ]
+    network = Candidate(sets[-1], "expected errors", NETWORK_STRENGTH, members=N_MEMBERS)
+    perceptrons = [replace(network, feature_set=name, n_hidden=N_HIDDEN) for name in large]
+    transformers = [replace(network, feature_set=name, n_layers=N_LAYERS) for name in large]
+    more = [*encoded, *perceptrons, *transformers] if n_lists >= MIN_LISTS_FOR_NETWORKS else []
+    return (Candidate(START), Candidate(START_EMPTY_OUT), *linear, *more)
+
+
+def make_feature_sets(
+    streams: Sequence[str], models: Sequence[str], spread: float, *, has_context: bool
+) -> Mapping[str, tuple[str, ...]]:
+    """Sets of features, by name, each with all features of the one before.
+
+    Args:
+        streams: streams that all lists have. Without any, the position in the list takes their place.
+        models: language models and, if there are several, their mixture.
+        spread: standard deviation of the base totals within lists, in nats.
+        has_context: whether lists say what was said before.
+    """
+    scores = [*streams, *models]
+    temperatures = [f"{spread * step:.2g}" for step in TEMPERATURE_STEPS]
+    middle = [f"{spread * step:.2g}" for step in MIDDLE_STEPS]
+    order = [] if streams else ["log_rank", "first"]
+    basic = [TOTAL, *(f"score:{name}" for name in scores), "words", "oov", EMPTY, *order]
+    agreement = [*(f"distance:{t}" for t in temperatures), *(f"posterior:{t}" for t in middle), "copies"]
+    details = [
+        *(f"score_per_word:{name}" for name in scores),
+        *(f"{kind}:{t}" for kind in ("word_mean", "word_least") for t in middle),
+        "characters",
+        "repeats",
+        *(["overlap:1", "overlap:2"] if has_context else []),
+    ]
+    return {
+        START: (TOTAL,),
+        START_EMPTY_OUT: (TOTAL, EMPTY),
+        "scores": tuple(basic),
+        "scores and agreement": (*basic, *agreement),
+        "all features": (*basic, *agreement, *details),
+    }
+
+
+MAX_COMPONENTS = 96
+"""Largest number of principal components."""
+N_SAMPLE_LISTS = 500
+"""Largest number of lists that the components are computed from; they are evenly spaced."""
+MIN_VARIANCE = 1e-9
+"""Share of the largest variance below which a component is left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedLists:
+    """Encodings of the words of all hypotheses of some lists."""
+
+    encoder: WordEncoder
+    """Its projection is (D, C), onto C principal components."""
+    encodings: Sequence[np.ndarray]
+    """(H, C) float64 of each list, not centred."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """(C,) names of the components among the features of training."""
+        return tuple(f"{ENCODING}{self.encoder.model}:{k}" for k in range(self.encoder.projection.shape[1]))
+
+    def append_to(self, arrays: TrainingArrays) -> TrainingArrays:
+        """Append the components, centred in the list, to the features of the same lists."""
+        centred = np.concatenate([centre_features(encoding) for encoding in self.encodings])
+        return replace(
+            arrays,
+            features=(*arrays.features, *self.names),
+            scales=np.concatenate((arrays.scales, np.ones(centred.shape[1]))),
+            x=np.concatenate((arrays.x, centred), axis=1),
+        )
+
+
+def is_encoding(feature: str) -> bool:
+    """Whether a feature of training is a component of an encoding."""
+    return feature.startswith(ENCODING)
+
+
+def encode_lists(rescorer: Rescorer, lists: Sequence[NBestList]) -> EncodedLists | None:
+    """Encode lists by the network of a bundle with the longest context vectors.
+
+    The components are scaled by one number, so that their variance within lists is 1 on average.
+
+    Returns:
+        None if the bundle has no network, or if the lists are too few for encodings to be tried.
+    """
+    name = find_encoding_model(rescorer.models)
+    if name is None or len(lists) < MIN_LISTS_FOR_NETWORKS:
+        return None
+    sample = [lists[int(i)] for i in np.linspace(0, len(lists) - 1, min(N_SAMPLE_LISTS, len(lists)))]
+    size = _vector_size(rescorer.models[name])
+    vectors = rescorer.encode(sample, WordEncoder(name, np.eye(size)))
+    projection = find_components(np.concatenate([centre_features(part) for part in vectors]))
+    encoder = WordEncoder(name, projection)
+    return EncodedLists(encoder, rescorer.encode(lists, encoder)) if projection.shape[1] else None
+
+
+def find_encoding_model(models: Mapping[str, LanguageModel]) -> str | None:
+    """Name of the network with the longest context vectors, the first one of several; None without one."""
+    sizes = {name: _vector_size(model) for name, model in models.items()}
+    return max(sizes, key=sizes.__getitem__) if any(sizes.values()) else None
+
+
+def _vector_size(model: LanguageModel) -> int:
+    return model.vector_size if isinstance(model, VectorModel) else 0
+
+
+def find_components(centred: np.ndarray) -> np.ndarray:
+    """Projection (D, C) onto the principal components of some vectors (N, D) with mean 0."""
+    variances, directions = np.linalg.eigh(centred.T @ centred / len(centred))
+    largest = np.argsort(-variances, kind="stable")[:MAX_COMPONENTS]
+    largest = largest[variances[largest] > MIN_VARIANCE * max(variances.max(initial=0.0), 1e-300)]
+    projection: np.ndarray = directions[:, largest]
+    return projection / np.sqrt(variances[largest].mean()) if len(largest) else projection
+
+
+def compress_encoding(
+    ensemble: Ensemble | TransformerEnsemble, encoder: WordEncoder
+) -> tuple[Ensemble | TransformerEnsemble, WordEncoder]:
+    """Replace the last C inputs of networks, the components, by the combinations of them that they use.
+
+    The combinations span the columns of all matrices that the components are multiplied by, so that scores
+    change by rounding alone. Linear weights are averaged over the members first.
+
+    Args:
+        encoder: its projection is (D, C).
+    """
+    n_components = encoder.projection.shape[1]
+    n_features = ensemble.features - n_components
+    if isinstance(ensemble, TransformerEnsemble):
+        linear, first = ensemble.parameters["linear"], ensemble.parameters["input"]
+    else:
+        linear, first = ensemble.linear, ensemble.hidden
+    linear = np.broadcast_to(linear.mean(axis=0), linear.shape)
+    columns = [linear[0, n_features:, None], *first[:, n_features:]]  # (C, 1), and (C, U) per member
+    basis, _ = np.linalg.qr(np.concatenate(columns, axis=1))  # (C, K)
+    size = basis.shape[1]
+    linear = np.concatenate((linear[:, :n_features], linear[:, n_features:] @ basis), axis=1)
+    first = np.concatenate((first[:, :n_features], basis.T @ first[:, n_features:]), axis=1)
+    compressed: Ensemble | TransformerEnsemble
+    if isinstance(ensemble, TransformerEnsemble):
+        sizes = replace(ensemble.sizes, features=n_features, encoding=size)
+        compressed = TransformerEnsemble(sizes, {**ensemble.parameters, "linear": linear, "input": first})
+    else:
+        compressed = replace(ensemble, linear=linear, hidden=first, encoding=size)
+    return compressed, replace(encoder, projection=encoder.projection @ basis)

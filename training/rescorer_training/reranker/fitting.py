@@ -1,18 +1,56 @@
-"""Fit candidates on some lists."""
+"""Fit rerankers: objectives, networks, candidates to choose from, and nested cross-validation.
+
+Fit the parameters of one linear network or multilayer perceptron (MLP) by L-BFGS with exact gradients.
+
+The score is u·x + v·tanh(W·x + b); a linear network has no hidden units. What is minimised is an objective
+plus ``strength`` times the squared distance of u from the prior and of W, b, v from 0. Everything is float64
+and deterministic.
+
+Train transformers over the hypotheses of a list, in PyTorch.
+
+The network is that of ``rescorer.reranking.networks``, with the same names of parameters. It starts as the
+fitted linear network, because its output weights v start from 0. What is minimised is an objective plus
+``strength`` times the squared distance of the linear weights from the prior, and ``NETWORK_STRENGTH`` times
+the squares of all other parameters. Adam (Kingma and Ba 2015) descends in small batches of lists, with
+dropout, in float32 and in one thread, so that results follow from the seed.
+
+Take the prior of a reranker from lists of another kind, such as made lists or lists without all streams.
+
+A first reranker is trained on these lists, over the features that both kinds have; its weights, and not only
+those of the base total, are then what the final weights keep close to (Chelba and Acero, 2004, "Adaptation of
+maximum entropy capitalizer: Little data can help a lot").
+
+Nested cross-validation of rerankers: choose a candidate inside each fold, and count errors outside.
+
+No list is ranked by a reranker, or by a choice among candidates, that it helped to make (Varma and Simon,
+2006, "Bias in error estimation when using cross-validation for model selection").
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
 
-from rescorer.evaluation.tuning.folds import Folds
-from rescorer.reranking.ensemble import Ensemble
-from rescorer.reranking.transformer import TransformerEnsemble
-from rescorer_training.reranker.arrays import TrainingArrays
-from rescorer_training.reranker.candidates import (
+from rescorer.errors import ConfigError
+from rescorer.evaluation.folds import N_FOLDS, Folds
+from rescorer.evaluation.tuning import is_as_good
+from rescorer.reranking.networks import (
+    LAYER_PARAMETERS,
+    VARIANCE_FLOOR,
+    Ensemble,
+    TransformerEnsemble,
+    TransformerSizes,
+)
+from rescorer_training.progress import track
+from rescorer_training.reranker.arrays import (
     EMPTY,
     EMPTY_PRIOR,
     STRENGTHS,
@@ -20,14 +58,377 @@ from rescorer_training.reranker.candidates import (
     Average,
     Candidate,
     Choice,
+    Loss,
+    ObjectiveName,
+    TrainingArrays,
+    average,
+    make_loss,
 )
-from rescorer_training.reranker.networks import (
-    Parameters,
-    draw_parameters,
-    fit,
-    linear_parameters,
-    make_ensemble,
-)
+
+MAX_ITERATIONS = 60
+TOLERANCE = 1e-6
+"""Relative decrease of the loss at which the search ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkParameters:
+    """Parameters of one network with F inputs and K hidden units, as in ``reranker.Ensemble``."""
+
+    linear: np.ndarray
+    """(F,) u."""
+    hidden: np.ndarray
+    """(F, K) W."""
+    bias: np.ndarray
+    """(K,) b."""
+    output: np.ndarray
+    """(K,) v."""
+
+    def flatten(self) -> np.ndarray:
+        """All parameters in one array."""
+        return np.concatenate([self.linear, self.hidden.ravel(), self.bias, self.output])
+
+    def unflatten(self, flat: np.ndarray) -> NetworkParameters:
+        """Parameters of the same shapes from one array."""
+        inputs, units = self.hidden.shape
+        ends = np.cumsum([inputs, inputs * units, units])
+        linear, hidden, bias, output = np.split(flat, ends)
+        return NetworkParameters(linear, hidden.reshape(inputs, units), bias, output)
+
+    def score(self, x: np.ndarray) -> np.ndarray:
+        """Score hypotheses (H, F) by their features: (H,)."""
+        score: np.ndarray = x @ self.linear
+        if len(self.output):
+            score += np.tanh(x @ self.hidden + self.bias) @ self.output
+        return score
+
+
+def linear_parameters(weights: np.ndarray) -> NetworkParameters:
+    """A network without hidden units."""
+    none = np.zeros(0)
+    return NetworkParameters(weights, np.zeros((len(weights), 0)), none, none)
+
+
+def draw_parameters(weights: np.ndarray, n_hidden: int, seed: int) -> NetworkParameters:
+    """A network that scores as the linear one with these weights, and hidden units drawn at random."""
+    hidden = np.random.default_rng(seed).normal(size=(len(weights), n_hidden)) / np.sqrt(len(weights))
+    return NetworkParameters(weights, hidden, np.zeros(n_hidden), np.zeros(n_hidden))
+
+
+def make_ensemble(members: list[NetworkParameters]) -> Ensemble:
+    """Stack networks of the same shape."""
+    return Ensemble(
+        linear=np.stack([member.linear for member in members]),
+        hidden=np.stack([member.hidden for member in members]),
+        bias=np.stack([member.bias for member in members]),
+        output=np.stack([member.output for member in members]),
+    )
+
+
+class PenalisedLoss:
+    """The objective plus the penalty, as a function of the flat parameters."""
+
+    def __init__(self, x: np.ndarray, loss: Loss, strength: float, prior: np.ndarray) -> None:
+        """Args: x: (H, F). prior: (F,) weights that the linear part keeps close to."""
+        self.x, self.loss, self.strength, self.prior = x, loss, strength, prior
+
+    def __call__(self, parameters: NetworkParameters) -> tuple[float, np.ndarray]:
+        """The penalised loss, and its gradient by the flat parameters."""
+        x, units = self.x, len(parameters.output)
+        activations = np.tanh(x @ parameters.hidden + parameters.bias) if units else np.zeros((len(x), 0))
+        value, by_score = self.loss(x @ parameters.linear + activations @ parameters.output)
+        by_unit = by_score[:, None] * parameters.output * (1.0 - activations**2)
+        gradient = NetworkParameters(by_score @ x, x.T @ by_unit, by_unit.sum(axis=0), by_score @ activations)
+        moves = parameters.flatten()
+        moves[: len(self.prior)] -= self.prior
+        penalty = self.strength * float(moves @ moves)
+        return value + penalty, gradient.flatten() + 2.0 * self.strength * moves
+
+
+def fit(
+    arrays: TrainingArrays,
+    objective: ObjectiveName,
+    strength: float,
+    prior: np.ndarray,
+    start: NetworkParameters,
+) -> NetworkParameters:
+    """Descend from a start to parameters with a low penalised loss.
+
+    Args:
+        strength: loss that a move of one parameter by 1 must save, above 0.
+        prior: (F,) weights that the linear part keeps close to.
+    """
+    from scipy.optimize import minimize  # only training needs it
+
+    penalised = PenalisedLoss(arrays.x, make_loss(objective, arrays), strength, prior)
+    result = minimize(
+        lambda flat: penalised(start.unflatten(flat)),
+        start.flatten(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": MAX_ITERATIONS, "ftol": TOLERANCE},
+    )
+    return start.unflatten(result.x)
+
+
+WIDTH, HEADS, UNITS = 10, 2, 32
+NETWORK_STRENGTH, DROPOUT = 0.3, 0.1
+N_EPOCHS, BATCH_LISTS, LEARNING_RATE, N_WARM_UP_STEPS = 10, 128, 3e-3, 20
+BETAS = (0.9, 0.98)
+MAX_BATCH_CELLS = 1 << 21
+"""Largest number of attention weights per batch, layer and head."""
+
+TransformerParameters = Mapping[str, Tensor]
+"""Parameters of one transformer, by the names of ``TransformerSizes.parameter_shapes``, without its first
+axis."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """B lists, each padded to the longest, of H hypotheses."""
+
+    inputs: Tensor
+    """(B, H, I), 0 where a list has ended."""
+    is_present: Tensor
+    """(B, H) bool."""
+    loss: Loss
+    """Loss of the scores of the hypotheses that are present, list by list."""
+
+
+def fit_transformer(
+    arrays: TrainingArrays,
+    objective: ObjectiveName,
+    strength: float,
+    prior: np.ndarray,
+    start: np.ndarray,
+    n_layers: int,
+    seed: int,
+) -> dict[str, np.ndarray]:
+    """Train one transformer; the same seed gives the same parameters.
+
+    Args:
+        strength: loss that a move of one linear weight by 1 must save, above 0.
+        prior: (F,) weights that the linear part keeps close to.
+        start: (F,) weights that it starts from.
+
+    Returns:
+        Parameters in float64, by name, of the shapes of one member of a ``TransformerEnsemble``.
+    """
+    sizes = TransformerSizes(arrays.x.shape[1], 0, n_layers, WIDTH, HEADS, UNITS)
+    random = np.random.default_rng(seed)
+    with _seeded(seed):
+        parameters = draw_transformer(sizes, start, random)
+        batches = make_batches(arrays, objective, random)
+        penalty = _Penalty(parameters, torch.from_numpy(prior).float(), strength, arrays.n_lists)
+        optimizer = torch.optim.Adam(parameters.values(), lr=LEARNING_RATE, betas=BETAS)
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _make_rate(N_EPOCHS * len(batches)))
+        for _ in range(N_EPOCHS):
+            for index in random.permutation(len(batches)):
+                optimizer.zero_grad()
+                penalty.backward()
+                _descend(parameters, batches[index])
+                optimizer.step()
+                schedule.step()
+    return {name: values.detach().double().numpy() for name, values in parameters.items()}
+
+
+def make_transformer_ensemble(members: list[dict[str, np.ndarray]]) -> TransformerEnsemble:
+    """Stack transformers of the same sizes that ``fit_transformer`` has returned."""
+    stacked = {name: np.stack([member[name] for member in members]) for name in members[0]}
+    n_inputs, n_layers = stacked["linear"].shape[1], stacked["attention"].shape[1]
+    sizes = TransformerSizes(n_inputs, 0, n_layers, WIDTH, HEADS, UNITS)
+    return TransformerEnsemble(sizes, stacked)
+
+
+def draw_transformer(
+    sizes: TransformerSizes, linear: np.ndarray, random: np.random.Generator
+) -> dict[str, Tensor]:
+    """A transformer that scores as the linear network with these weights, with layers drawn at random."""
+    drawn = {}
+    for name, (_, *shape) in sizes.parameter_shapes(1).items():
+        if name == "linear":
+            values = linear
+        elif name == "output" or name.endswith("_bias"):
+            values = np.zeros(shape)
+        else:
+            values = random.normal(size=shape) / math.sqrt(shape[-2])
+        drawn[name] = torch.from_numpy(values).float().requires_grad_()
+    return drawn
+
+
+def score_batch(
+    parameters: TransformerParameters, inputs: Tensor, is_present: Tensor, heads: int, dropout: float = 0.0
+) -> Tensor:
+    """Score the hypotheses of padded lists, (B, H); scores where a list has ended mean nothing.
+
+    Args:
+        inputs: (B, H, I) features and encodings.
+        is_present: (B, H) bool.
+        dropout: probability of setting an input or the output of a sublayer to 0.
+    """
+    z = functional.dropout(inputs, dropout) @ parameters["input"] + parameters["input_bias"]
+    for layer in range(len(parameters["attention"])):
+        one = {name: parameters[name][layer] for name in LAYER_PARAMETERS}
+        projected = _normalise(z) @ one["attention"] + one["attention_bias"]
+        mixed = _attend(projected, is_present, heads) @ one["attention_output"]
+        z = z + functional.dropout(mixed + one["attention_output_bias"], dropout)
+        hidden = _normalise(z) @ one["hidden"] + one["hidden_bias"]
+        hidden = functional.gelu(hidden, approximate="tanh") @ one["hidden_output"]
+        z = z + functional.dropout(hidden + one["hidden_output_bias"], dropout)
+    return inputs @ parameters["linear"] + _normalise(z) @ parameters["output"]
+
+
+def _attend(projected: Tensor, is_present: Tensor, heads: int) -> Tensor:
+    """Attention of all hypotheses of a list to those that are present, (B, H, W)."""
+    n_lists, n, width = projected.shape[0], projected.shape[1], projected.shape[2] // 3
+    parts = projected.view(n_lists, n, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+    queries, keys, values = parts.unbind()  # (B, heads, H, W / heads) each
+    logits = queries @ keys.transpose(-1, -2) / math.sqrt(width // heads)
+    weights = logits.masked_fill(~is_present[:, None, None, :], -torch.inf).softmax(dim=-1)
+    return (weights @ values).transpose(1, 2).reshape(n_lists, n, width)
+
+
+def _normalise(z: Tensor) -> Tensor:
+    return functional.layer_norm(z, z.shape[-1:], eps=VARIANCE_FLOOR)
+
+
+def make_batches(
+    arrays: TrainingArrays, objective: ObjectiveName, random: np.random.Generator
+) -> list[Batch]:
+    """Divide lists at random into batches of about equal numbers."""
+    longest = int(np.diff(arrays.offsets).max())
+    n_lists = max(1, min(BATCH_LISTS, MAX_BATCH_CELLS // longest**2))
+    parts = np.array_split(random.permutation(arrays.n_lists), math.ceil(arrays.n_lists / n_lists))
+    return [_make_batch(arrays.select(part), objective) for part in parts]
+
+
+def _make_batch(arrays: TrainingArrays, objective: ObjectiveName) -> Batch:
+    lengths = np.diff(arrays.offsets)
+    is_present = np.arange(lengths.max()) < lengths[:, None]
+    inputs = np.zeros((*is_present.shape, arrays.x.shape[1]), dtype=np.float32)
+    inputs[is_present] = arrays.x
+    return Batch(torch.from_numpy(inputs), torch.from_numpy(is_present), make_loss(objective, arrays))
+
+
+def _descend(parameters: TransformerParameters, batch: Batch) -> None:
+    """Add the gradient of the mean loss of a batch to that of the parameters."""
+    scores = score_batch(parameters, batch.inputs, batch.is_present, HEADS, DROPOUT)[batch.is_present]
+    _, by_score = batch.loss(scores.detach().double().numpy())
+    scores.backward(torch.from_numpy(by_score / len(batch.inputs)).float())  # type: ignore[no-untyped-call]
+
+
+class _Penalty:
+    """The penalty per list."""
+
+    def __init__(
+        self, parameters: TransformerParameters, prior: Tensor, strength: float, n_lists: int
+    ) -> None:
+        self.linear, self.prior = parameters["linear"], prior
+        self.others = [values for name, values in parameters.items() if name != "linear"]
+        self.strength, self.n_lists = strength, n_lists
+
+    def backward(self) -> None:
+        """Add the gradient of the penalty to that of the parameters."""
+        value = self.strength * ((self.linear - self.prior) ** 2).sum()
+        value = value + NETWORK_STRENGTH * sum((values**2).sum() for values in self.others)
+        (value / self.n_lists).backward()
+
+
+def _make_rate(n_steps: int) -> Callable[[int], float]:
+    """Share of the learning rate at each step: a linear warm-up, and a cosine down to 0."""
+    return lambda step: (
+        min(1.0, (step + 1) / N_WARM_UP_STEPS) * 0.5 * (1.0 + math.cos(math.pi * step / n_steps))
+    )
+
+
+@contextmanager
+def _seeded(seed: int) -> Iterator[None]:
+    """Draw dropout by a seed, in one thread; restore generator and threads afterwards."""
+    n_threads = torch.get_num_threads()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(n_threads)
+
+
+MIN_PRIOR_LISTS = 20
+"""Fewer prior lists are not trained on; the prior is then that of the base weights."""
+ORDER_FEATURES = ("log_rank", "first")
+"""Stand in for streams that the prior lists lack, so that the models need not explain what these did."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListKeys:
+    """What lists of two kinds may share; parallel sequences of L."""
+
+    ids: Sequence[str]
+    groups: Sequence[str]
+    """Empty for lists without a group."""
+    references: Sequence[str]
+    """Canonical words; empty where lists may share references."""
+
+
+@dataclass(frozen=True, slots=True)
+class PriorLists:
+    """Features and errors of P lists of another kind, and what they share with the L lists to train on."""
+
+    arrays: TrainingArrays
+    """Features and errors of the prior lists, scaled by their own standard deviations."""
+    feature_sets: Mapping[str, Sequence[str]]
+    """Features of each set, by its name."""
+    own: np.ndarray
+    """(3, P) int64, code of the id, the group and the reference of each prior list."""
+    others: np.ndarray
+    """(3, L) int64, the same of each list to train on; equal where they are equal."""
+
+    @classmethod
+    def match(
+        cls,
+        arrays: TrainingArrays,
+        feature_sets: Mapping[str, Sequence[str]],
+        own: ListKeys,
+        others: ListKeys,
+    ) -> PriorLists:
+        """Find out which lists share an id, a group or a reference."""
+        pairs = zip(
+            (own.ids, own.groups, own.references), (others.ids, others.groups, others.references), strict=True
+        )
+        coded = [_code(ours, theirs) for ours, theirs in pairs]
+        return cls(
+            arrays, feature_sets, np.stack([ours for ours, _ in coded]), np.stack([them for _, them in coded])
+        )
+
+    def find_allowed(self, lists: np.ndarray) -> np.ndarray:
+        """Indices of the prior lists that share nothing with the lists to train on other than these ones."""
+        held_out = np.ones(self.others.shape[1], dtype=bool)
+        held_out[lists] = False
+        shared = [np.isin(ours, them[held_out]) for ours, them in zip(self.own, self.others, strict=True)]
+        return np.flatnonzero(~np.any(shared, axis=0))
+
+    def describe(self) -> str:
+        """Say how many lists there are, and what is left out where."""
+        n_lists, n_free = self.arrays.n_lists, len(self.find_allowed(np.zeros(0, dtype=np.int64)))
+        return (
+            f"{n_lists:,} lists of another kind; {n_lists - n_free:,} share an id, a group or a reference "
+            "with the lists to train on, and are left out where these are held out"
+        )
+
+    def select(self, lists: np.ndarray) -> TrainingArrays | None:
+        """The prior lists that may be used where the reranker is trained on some lists; None if they are too
+        few."""
+        allowed = self.find_allowed(lists)
+        return self.arrays.select(allowed) if len(allowed) >= MIN_PRIOR_LISTS else None
+
+
+def _code(ours: Sequence[str], theirs: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
+    """Number the values of two sequences, equal ones alike; empty ones are -1 and -2, which match nothing."""
+    codes: dict[str, int] = {}
+    return (
+        np.array([codes.setdefault(value, len(codes)) if value else -1 for value in ours], dtype=np.int64),
+        np.array([codes.setdefault(value, len(codes)) if value else -2 for value in theirs], dtype=np.int64),
+    )
 
 
 class Fitter:
@@ -51,7 +452,7 @@ class Fitter:
         self.leaves_empty_out = is_better_without_empty(arrays)
         self.arrays = arrays.drop_empty() if self.leaves_empty_out else arrays
         self._sets: dict[str, TrainingArrays] = {}
-        self._linear: dict[Candidate, Parameters] = {}
+        self._linear: dict[Candidate, NetworkParameters] = {}
 
     def fit(self, candidate: Choice) -> Fitted:
         """Fit a candidate, or several and average their weights."""
@@ -79,7 +480,7 @@ class Fitter:
             weights[[features.index(name) for name in part.features]] += part.linear
         return Fitted(features, make_ensemble([linear_parameters(weights / len(fitted))]))
 
-    def _fit_linear(self, candidate: Candidate) -> Parameters:
+    def _fit_linear(self, candidate: Candidate) -> NetworkParameters:
         """Fit a linear network, from the next stronger penalty, or first of all from a convex objective."""
         if candidate not in self._linear:
             arrays = self._select_features(candidate.feature_set)
@@ -92,7 +493,7 @@ class Fitter:
             self._linear[candidate] = fit(arrays, candidate.objective, candidate.strength, prior, start)
         return self._linear[candidate]
 
-    def _fit_member(self, candidate: Candidate, member: int) -> Parameters:
+    def _fit_member(self, candidate: Candidate, member: int) -> NetworkParameters:
         """Fit one perceptron of an ensemble, without one fold, from its own random hidden units."""
         prior = self._make_prior(self._select_features(candidate.feature_set), candidate)
         start = draw_parameters(self._fit_start(candidate), candidate.n_hidden, self.seed + member)
@@ -101,7 +502,6 @@ class Fitter:
 
     def _fit_transformers(self, candidate: Candidate) -> TransformerEnsemble:
         """Fit transformers, each without one fold, from their own random layers."""
-        from rescorer_training.reranker.transformer import fit_transformer, make_transformer_ensemble
 
         prior = self._make_prior(self._select_features(candidate.feature_set), candidate)
         start = self._fit_start(candidate)
@@ -195,3 +595,129 @@ def is_better_without_empty(arrays: TrainingArrays) -> bool:
 def _arrange(weights: Mapping[str, float], arrays: TrainingArrays) -> np.ndarray:
     """The weight of each feature, (F,); 0 for those without one."""
     return np.array([weights.get(name, 0.0) for name in arrays.features])
+
+
+OnProgress = Callable[[], None]
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidation:
+    """Scores of each list by a reranker that was chosen and trained without it."""
+
+    chosen: tuple[Choice, ...]
+    """What was chosen in each fold."""
+    scores: np.ndarray
+    """(H,) float64."""
+    errors: np.ndarray
+    """(L,) int64, errors of the first-ranked hypothesis of each list."""
+
+
+class NestedTraining:
+    """Train and judge candidates on the same lists.
+
+    Args:
+        feature_sets: features of each set, by its name.
+        candidates: the most cautious first.
+        seed: of the hidden units of perceptrons, and of transformers.
+        prior_lists: lists of another kind, for candidates that take their prior from them. Those that share
+            an id, a group or a reference with held-out lists are left out.
+    """
+
+    def __init__(
+        self,
+        arrays: TrainingArrays,
+        folds: Folds,
+        feature_sets: Mapping[str, Sequence[str]],
+        candidates: Sequence[Candidate],
+        seed: int = 0,
+        prior_lists: PriorLists | None = None,
+    ) -> None:
+        self.arrays, self.folds, self.seed, self.prior_lists = arrays, folds, seed, prior_lists
+        self.feature_sets, self.candidates = feature_sets, candidates
+
+    def cross_validate(self) -> CrossValidation:
+        """Hold out each fold in turn: choose and train a candidate on the others, score the fold."""
+        with track("cross-validating", "folds", self.folds.n_folds * N_FOLDS) as task:
+            return self._hold_out(self.folds, lambda lists: self.choose(lists, task.advance))
+
+    def cross_validate_candidate(self, candidate: Choice, without: Sequence[str] = ()) -> CrossValidation:
+        """Hold out each fold in turn and train one candidate on the others.
+
+        The errors are optimistic if the candidate was chosen on the same lists.
+
+        Args:
+            without: features to leave out.
+        """
+        return self._hold_out(self.folds, lambda _: candidate, without)
+
+    def choose(self, lists: np.ndarray, on_fold: OnProgress | None = None) -> Choice:
+        """Choose candidates that are as good as the best one on held-out folds of some lists, within one
+        standard error.
+
+        If all candidates are linear, which is so with few lists, these are averaged: what chance decides
+        among them costs more than it gains (Breiman, 1996, "Stacked regressions"). Otherwise the most
+        cautious one is chosen.
+
+        Args:
+            on_fold: called after each of these folds.
+        """
+        folds = self.folds.subdivide(lists)
+        if folds.n_folds < 2:
+            return self.candidates[0]
+        arrays = self.arrays.select(lists)
+        errors = np.zeros((len(self.candidates), len(lists)), dtype=np.int64)
+        for fold in range(folds.n_folds):
+            training, held_out = folds.split(fold)
+            if len(training):
+                fitter, judged = self._fitter(lists[training]), arrays.select(held_out)
+                errors[:, held_out] = [
+                    judged.list_errors(fitter.fit(candidate).score(judged)) for candidate in self.candidates
+                ]
+            if on_fold:
+                on_fold()
+        as_good = np.flatnonzero(is_as_good(errors, folds.unit)).tolist()
+        if not all(candidate.is_linear for candidate in self.candidates):
+            return self.candidates[as_good[0]]
+        return average([self.candidates[index] for index in as_good])
+
+    def fit_all(self, candidate: Choice) -> Fitted:
+        """Fit a candidate on all lists."""
+        return self._fitter(np.arange(self.arrays.n_lists)).fit(candidate)
+
+    def fit_folds(self, candidate: Choice) -> list[Fitted]:
+        """Fit a candidate without each fold in turn."""
+        parts = (self.folds.split(fold)[0] for fold in range(self.folds.n_folds))
+        return [self._fitter(lists).fit(candidate) for lists in parts]
+
+    def _fitter(self, lists: np.ndarray, without: Sequence[str] = ()) -> Fitter:
+        """Prepare to fit candidates on some lists."""
+        arrays, folds = self.arrays.select(lists), self.folds.subdivide(lists)
+        prior = None
+        if self.prior_lists and (prior_arrays := self.prior_lists.select(lists)):
+            prior = Fitter(prior_arrays, folds, _leave_out(self.prior_lists.feature_sets, without), self.seed)
+        return Fitter(arrays, folds, _leave_out(self.feature_sets, without), self.seed, prior)
+
+    def _hold_out(
+        self, folds: Folds, choose: Callable[[np.ndarray], Choice], without: Sequence[str] = ()
+    ) -> CrossValidation:
+        arrays = self.arrays
+        scores, chosen = np.zeros(len(arrays.errors)), []
+        for fold in range(folds.n_folds):
+            training, held_out = folds.split(fold)
+            if not len(training):
+                raise ConfigError(
+                    "no lists are left to train on without one of the folds: all others share a reference "
+                    "with it"
+                )
+            candidate = choose(training)
+            fitted = self._fitter(training, without).fit(candidate)
+            is_held_out = np.repeat(np.isin(np.arange(arrays.n_lists), held_out), np.diff(arrays.offsets))
+            scores[is_held_out] = fitted.score(arrays.select(held_out))
+            chosen.append(candidate)
+        return CrossValidation(tuple(chosen), scores, arrays.list_errors(scores))
+
+
+def _leave_out(feature_sets: Mapping[str, Sequence[str]], without: Sequence[str]) -> Mapping[str, list[str]]:
+    return {
+        name: [part for part in features if part not in without] for name, features in feature_sets.items()
+    }

@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.lm.networks import NetworkConfig, NeuralModel
-from rescorer.lm.output import ClassFactoredSoftmax, FullSoftmax
-from rescorer_training.data.sentence_batches import Sentences
-from rescorer_training.neural.optimisation.objectives import (
+from rescorer.models.network_files import NetworkConfig
+from rescorer.models.neural import NeuralModel
+from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax
+from rescorer_training.batches import Sentences
+from rescorer_training.neural.optimisation import (
     MaximumLikelihood,
     NegativeSampling,
     Noise,

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer_training.neural.optimisation.penalties import penalise_activations
+from rescorer_training.neural.optimisation import penalise_activations
 from rescorer_training.neural.options import TrainingOptions
 from tests.support.toy_training import make_text, make_trainer
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from rescorer.vocabulary import END, START, UNKNOWN, Vocabulary
-from rescorer_training.data.sentence_batches import Sentences
-from rescorer_training.neural.trees.context_vectors import PRIOR_OCCURRENCES, compute_context_vectors
+from rescorer.models.network_files import END, START, UNKNOWN, Vocabulary
+from rescorer_training.batches import Sentences
+from rescorer_training.classes.trees import PRIOR_OCCURRENCES, compute_context_vectors
 from tests.support.tiny_models import random_network
 
 

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer_training.vectors.evaluation import analogy
-from rescorer_training.vectors.evaluation.analogy import Method, answer_analogies, summarise
-from rescorer_training.vectors.evaluation.questions import Category, read_analogies
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.vectors import judgement
+from rescorer_training.vectors.files import WordVectors
+from rescorer_training.vectors.judgement import Category, Method, answer_analogies, read_analogies, summarise
 from tests.support.random_vectors import random_vectors
 
 FILE = ": family\nKing Man Queen Woman\n\n: gram1\nbig bigger small smaller\n: gram2\n"
@@ -53,7 +52,7 @@ def test_agrees_with_one_question_at_a_time(method, seed, block):
     ]
     answered = tuple((*question, answer_plainly(vectors, question, method)) for question in questions)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(analogy, "MAX_SCORES", block)
+        patch.setattr(judgement, "MAX_SCORES", block)
         (answers,) = answer_analogies(vectors, [Category("any", answered)])
     assert (answers.n_questions, answers.n_covered) == (8, 8)
     assert answers.n_right[method] == 8

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer_training.vectors.evaluation.neighbours import find_neighbours, parse_sum
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.vectors.files import WordVectors
+from rescorer_training.vectors.judgement import find_neighbours, parse_sum
 from tests.support.random_vectors import random_vectors
 
 

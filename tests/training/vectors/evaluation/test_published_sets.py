@@ -6,12 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from rescorer_training.vectors.evaluation.analogy import Method, answer_analogies
-from rescorer_training.vectors.evaluation.questions import read_analogies, read_similarities
-from rescorer_training.vectors.evaluation.similarity import MIN_PAIRS, measure_similarity
-from rescorer_training.vectors.files import read_vectors
-from rescorer_training.vectors.files.formats import Encoding
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.vectors.files import Encoding, WordVectors, read_vectors
+from rescorer_training.vectors.judgement import (
+    MIN_PAIRS,
+    Method,
+    answer_analogies,
+    measure_similarity,
+    read_analogies,
+    read_similarities,
+)
 from tests.conftest import DATA
 
 pytestmark = pytest.mark.data

@@ -9,9 +9,14 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer_training.vectors.evaluation.intervals import accuracy_interval, draw_spearman, spearman
-from rescorer_training.vectors.evaluation.questions import SimilaritySet, read_similarities
-from rescorer_training.vectors.evaluation.similarity import measure_similarity
+from rescorer_training.vectors.judgement import (
+    SimilaritySet,
+    accuracy_interval,
+    draw_spearman,
+    measure_similarity,
+    read_similarities,
+    spearman,
+)
 from tests.support.random_vectors import random_vectors
 
 VALUES = st.lists(st.integers(0, 5), min_size=4, max_size=12)

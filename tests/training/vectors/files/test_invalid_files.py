@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError
-from rescorer_training.vectors.files import read_vectors, write_vectors
-from rescorer_training.vectors.files.formats import MAX_WORD_BYTES, VectorFormat
+from rescorer_training.vectors.files import MAX_WORD_BYTES, VectorFormat, read_vectors, write_vectors
 from tests.support.random_vectors import random_vectors, word_vectors
 
 ONE = struct.pack("<2f", 1, 2)

@@ -13,11 +13,8 @@ import pytest
 
 pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'rescorer[vectors]'")
 
-from rescorer_training.vectors.plots.page import render_page
-from rescorer_training.vectors.plots.picture import make_picture
-from rescorer_training.vectors.plots.projection import Projection
-from rescorer_training.vectors.plots.selection import Selection
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.vectors.files import WordVectors
+from rescorer_training.vectors.plots import Projection, Selection, make_picture, render_page
 from tests.support.browser_input import wait_until_drawn
 from tests.support.random_vectors import random_vectors
 

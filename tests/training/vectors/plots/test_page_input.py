@@ -12,9 +12,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from rescorer_training.vectors.plots.page import render_page
-from rescorer_training.vectors.plots.picture import COLOURS, Picture
-from rescorer_training.vectors.plots.projection import Projection
+from rescorer_training.vectors.plots import COLOURS, Picture, Projection, render_page
 from tests.support.browser_input import (
     Place,
     centre_of,

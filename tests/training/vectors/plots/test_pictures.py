@@ -12,12 +12,17 @@ from hypothesis import strategies as st
 pytest.importorskip("sklearn", reason="scikit-learn is not installed: pip install 'rescorer[vectors]'")
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer_training.vectors.plots import picture as pictures
-from rescorer_training.vectors.plots.image import draw_png
-from rescorer_training.vectors.plots.picture import find_nearest, make_picture
-from rescorer_training.vectors.plots.projection import Projection, project
-from rescorer_training.vectors.plots.selection import select_from_file, select_most_frequent
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.vectors import plots
+from rescorer_training.vectors.files import WordVectors
+from rescorer_training.vectors.plots import (
+    Projection,
+    draw_png,
+    find_nearest,
+    make_picture,
+    project,
+    select_from_file,
+    select_most_frequent,
+)
 from tests.support.random_vectors import random_vectors
 
 
@@ -56,7 +61,7 @@ def test_nearest_words_are_those_of_the_whole_product(seed, block):
     cosines = unit_rows @ unit_rows.T
     np.fill_diagonal(cosines, -np.inf)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pictures, "MAX_COSINES", block)
+        patch.setattr(plots, "MAX_COSINES", block)
         places, found = find_nearest(unit_rows, 4)
     np.testing.assert_allclose(found, -np.sort(-cosines, axis=1)[:, :4], atol=1e-6)
     np.testing.assert_allclose(np.take_along_axis(cosines, places, axis=1), found, atol=1e-6)

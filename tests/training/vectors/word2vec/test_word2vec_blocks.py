@@ -10,12 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer_training.vectors.word2vec import hierarchical_softmax
-from rescorer_training.vectors.word2vec.chunks import Chunks
-from rescorer_training.vectors.word2vec.hierarchical_softmax import HierarchicalSoftmax
-from rescorer_training.vectors.word2vec.model import train_block
-from rescorer_training.vectors.word2vec.negative_sampling import NegativeSampling
-from rescorer_training.vectors.word2vec.sampling import Block, NoiseSampler
+from rescorer_training.vectors import word2vec
+from rescorer_training.vectors.word2vec import (
+    Block,
+    Chunks,
+    HierarchicalSoftmax,
+    NegativeSampling,
+    NoiseSampler,
+    train_block,
+)
 from tests.support.word2vec_twin import Target, noise_targets, path_targets, train_cbow, train_skip_gram
 
 N_WORDS, DIMENSIONS, STRIDE, WINDOW, NEGATIVES, NOISE_WORDS = 7, 4, 3, 2, 2, 3
@@ -97,7 +100,7 @@ def test_a_block_takes_the_sum_of_the_steps_of_all_pairs(
                 expected_inputs += inputs - problem.inputs
                 expected_outputs += outputs - problem.outputs
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(hierarchical_softmax, "N_TOP_NODES", n_top)
+        patch.setattr(word2vec, "N_TOP_NODES", n_top)
         inputs, outputs = problem.train(layer, cbow)
     np.testing.assert_allclose(inputs, expected_inputs, atol=2e-5)
     np.testing.assert_allclose(outputs[:N_WORDS], expected_outputs[:N_WORDS], atol=2e-5)
@@ -142,7 +145,7 @@ def test_the_step_of_the_root_is_bounded(monkeypatch: pytest.MonkeyPatch) -> Non
     n_pairs = problem.mask.sum()
     before = problem.outputs[0]
     _, free = problem.train("hierarchical", cbow=False)
-    monkeypatch.setattr(hierarchical_softmax, "MAX_NODE_STEPS", 10.0)
+    monkeypatch.setattr(word2vec, "MAX_NODE_STEPS", 10.0)
     _, bounded = problem.train("hierarchical", cbow=False)
     np.testing.assert_allclose(bounded[0] - before, (free[0] - before) * 10 / n_pairs, atol=1e-6)
 
@@ -152,8 +155,8 @@ def test_the_steps_of_looked_up_nodes_are_bounded_like_those_of_frequent_ones(
     monkeypatch: pytest.MonkeyPatch, cbow: bool
 ) -> None:
     problem = Problem(4, seed=2, density=1)
-    monkeypatch.setattr(hierarchical_softmax, "MAX_NODE_STEPS", 4.0)
+    monkeypatch.setattr(word2vec, "MAX_NODE_STEPS", 4.0)
     expected = problem.train("hierarchical", cbow)
-    monkeypatch.setattr(hierarchical_softmax, "N_TOP_NODES", 1)
+    monkeypatch.setattr(word2vec, "N_TOP_NODES", 1)
     for vectors, expected_vectors in zip(problem.train("hierarchical", cbow), expected, strict=True):
         np.testing.assert_allclose(vectors, expected_vectors, atol=1e-6)

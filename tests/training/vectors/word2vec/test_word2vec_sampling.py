@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer_training.vectors.word2vec.sampling import NoiseSampler, WindowSampler, keep_probabilities
+from rescorer_training.vectors.word2vec import NoiseSampler, WindowSampler, keep_probabilities
 
 N_WORDS = 5
 END, RARE = N_WORDS, N_WORDS + 1

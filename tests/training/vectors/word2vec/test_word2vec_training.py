@@ -12,12 +12,16 @@ import torch
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.text import Normaliser
-from rescorer_training.vectors.encoded_text import IDS_FILE, VOCABULARY_FILE, EncodedText, load_text
-from rescorer_training.vectors.word2vec import run, training
-from rescorer_training.vectors.word2vec.options import Word2VecOptions
-from rescorer_training.vectors.word2vec.state import STATE_FILE, initialise_state, save_state
-from rescorer_training.vectors.word2vec.training import Word2VecTrainer
-from rescorer_training.vectors.word_vectors import WordVectors
+from rescorer_training.vectors import word2vec
+from rescorer_training.vectors.files import WordVectors
+from rescorer_training.vectors.runs import IDS_FILE, VOCABULARY_FILE, EncodedText, load_text
+from rescorer_training.vectors.word2vec import (
+    STATE_FILE,
+    Word2VecOptions,
+    Word2VecTrainer,
+    initialise_state,
+    save_state,
+)
 
 OPTIONS = Word2VecOptions(dimensions=8, window=3, min_count=2, epochs=4, subsample=0)
 TOPICS = (["red", "green", "blue", "yellow"], ["one", "two", "three", "four"])
@@ -35,16 +39,16 @@ def texts(tmp_path: Path) -> list[Path]:
 
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "PART_IDS", 400)
-    monkeypatch.setattr(training, "PARTS_PER_ROUND", 2)
-    monkeypatch.setattr(training, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(word2vec, "PART_IDS", 400)
+    monkeypatch.setattr(word2vec, "PARTS_PER_ROUND", 2)
+    monkeypatch.setattr(word2vec, "SECONDS_BETWEEN_SAVES", 0.0)
 
 
 def train(
     texts: list[Path], folder: Path, options: Word2VecOptions = OPTIONS, threads: int = 1
 ) -> WordVectors:
-    run.start_run(texts, Normaliser(), folder, options)
-    return run.run(folder, options, threads)[0]
+    word2vec.start_run(texts, Normaliser(), folder, options)
+    return word2vec.run(folder, options, threads)[0]
 
 
 @pytest.mark.parametrize(
@@ -95,9 +99,9 @@ def test_an_interrupted_run_continues_exactly(
         patch.setattr(Word2VecTrainer, "_check_bounds", fail_in_third_round)
         with pytest.raises(KeyboardInterrupt):
             train(texts, tmp_path / "run", options)
-    vectors, report = run.run(tmp_path / "run", options, 1)
+    vectors, report = word2vec.run(tmp_path / "run", options, 1)
     np.testing.assert_array_equal(vectors.matrix, expected.matrix)
-    assert json.loads((tmp_path / "run" / run.REPORT_FILE).read_text()) == report
+    assert json.loads((tmp_path / "run" / word2vec.REPORT_FILE).read_text()) == report
     assert report["vocabulary"] == 8
 
 
@@ -110,9 +114,9 @@ def test_the_learning_rate_falls_linearly() -> None:
 
 
 def test_frequent_words_make_blocks_smaller() -> None:
-    assert training.limit_block(np.array([1.0] * 1000), 512) == 512
-    assert training.limit_block(np.array([1.0] * 100), 512) == 100
-    assert training.limit_block(np.array([900.0] + [1.0] * 900), 512) == 32
+    assert word2vec.limit_block(np.array([1.0] * 1000), 512) == 512
+    assert word2vec.limit_block(np.array([1.0] * 100), 512) == 100
+    assert word2vec.limit_block(np.array([900.0] + [1.0] * 900), 512) == 32
 
 
 def test_divergence_is_reported(texts: list[Path], tmp_path: Path) -> None:
@@ -121,11 +125,11 @@ def test_divergence_is_reported(texts: list[Path], tmp_path: Path) -> None:
 
 
 def test_values_far_beyond_those_of_words_are_reported(texts: list[Path], tmp_path: Path) -> None:
-    run.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
+    word2vec.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
     text = load_text(tmp_path / "run")
     for part in ("inputs", "outputs"):
         state = initialise_state(len(text.words), OPTIONS)
-        getattr(state, part)[0, 0] = 10 * training.MAX_VALUE
+        getattr(state, part)[0, 0] = 10 * word2vec.MAX_VALUE
         with pytest.raises(ScoringError, match=r"diverged.*values of [\d.]+; expected at most 100"):
             Word2VecTrainer(text, OPTIONS, state).train(1, lambda: None)
 
@@ -152,28 +156,28 @@ def test_rejects_invalid_options(change: dict[str, object], message: str) -> Non
 
 def test_rejects_texts_without_frequent_words(texts: list[Path], tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="0 of the text's 9 distinct words occur 9999 times or more"):
-        run.start_run(texts, Normaliser(), tmp_path / "run", replace(OPTIONS, min_count=9999))
+        word2vec.start_run(texts, Normaliser(), tmp_path / "run", replace(OPTIONS, min_count=9999))
     empty = tmp_path / "empty.txt"
     empty.write_text("\n")
     with pytest.raises(FormatError, match="no words in the text"):
-        run.start_run([empty], Normaliser(), tmp_path / "run", OPTIONS)
+        word2vec.start_run([empty], Normaliser(), tmp_path / "run", OPTIONS)
 
 
 def test_rejects_folders_that_do_not_fit(texts: list[Path], tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with pytest.raises(ConfigError, match="start one without --resume"):
-        run.run(folder, OPTIONS, 1)
-    run.start_run(texts, Normaliser(), folder, OPTIONS)
+        word2vec.run(folder, OPTIONS, 1)
+    word2vec.start_run(texts, Normaliser(), folder, OPTIONS)
     with pytest.raises(ConfigError, match="has a run already: continue it with --resume"):
-        run.start_run(texts, Normaliser(), folder, OPTIONS)
+        word2vec.start_run(texts, Normaliser(), folder, OPTIONS)
     with pytest.raises(ConfigError, match="window was 3, is 4"):
-        run.run(folder, replace(OPTIONS, window=4), 1)
+        word2vec.run(folder, replace(OPTIONS, window=4), 1)
     save_state(folder, initialise_state(5, OPTIONS), OPTIONS)
     with pytest.raises(BundleError, match=r"inputs of shape \(6, 8\) and torch.float32; expected \(9, 8\)"):
-        run.run(folder, OPTIONS, 1)
+        word2vec.run(folder, OPTIONS, 1)
     (folder / STATE_FILE).write_bytes(b"damaged")
     with pytest.raises(BundleError, match=r"is damaged: .* start the run again in another folder"):
-        run.run(folder, OPTIONS, 1)
+        word2vec.run(folder, OPTIONS, 1)
 
 
 @pytest.mark.parametrize(
@@ -189,14 +193,14 @@ def test_rejects_folders_that_do_not_fit(texts: list[Path], tmp_path: Path) -> N
     ],
 )
 def test_rejects_damaged_vocabularies(texts: list[Path], tmp_path: Path, content: str, message: str) -> None:
-    run.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
+    word2vec.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
     (tmp_path / "run" / VOCABULARY_FILE).write_text(content)
     with pytest.raises(BundleError, match=message):
         load_text(tmp_path / "run")
 
 
 def test_rejects_damaged_texts(texts: list[Path], tmp_path: Path) -> None:
-    run.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
+    word2vec.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
     path = tmp_path / "run" / IDS_FILE
     content = path.read_bytes()
     path.write_bytes(content[:-1])
@@ -218,7 +222,7 @@ def test_rejects_damaged_texts(texts: list[Path], tmp_path: Path) -> None:
 def test_rejects_damaged_states(
     texts: list[Path], tmp_path: Path, damage: dict[str, float], message: str
 ) -> None:
-    run.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
+    word2vec.start_run(texts, Normaliser(), tmp_path / "run", OPTIONS)
     n_words = len(load_text(tmp_path / "run").words)
     state = initialise_state(n_words, OPTIONS)
     for name, value in damage.items():
@@ -228,7 +232,7 @@ def test_rejects_damaged_states(
             setattr(state, name, value)
     save_state(tmp_path / "run", state, OPTIONS)
     with pytest.raises(BundleError, match=message):
-        run.run(tmp_path / "run", OPTIONS, 1)
+        word2vec.run(tmp_path / "run", OPTIONS, 1)
 
 
 def test_threads_per_product_are_restored(texts: list[Path], tmp_path: Path) -> None:

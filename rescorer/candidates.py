@@ -1,0 +1,497 @@
+"""Propose hypotheses that a list lacks: spans of its hypotheses, replaced by phrases that sound like them.
+
+Propose hypotheses that a list lacks: spans of its hypotheses, replaced by phrases that sound like them.
+
+In come a list with phrases and a pronunciation dictionary; out comes the list with new hypotheses at its end,
+each marked with the phrase, the span that it replaces and how far apart the two sound.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache, reduce
+from itertools import accumulate, chain, combinations, islice, pairwise
+from math import comb
+from operator import or_
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rescorer.errors import InvalidList
+from rescorer.scoring.combination import GENERATED, SOUND_MATCH
+from rescorer.scoring.decision import WORDS_FIELD, is_time
+from rescorer.sounds import MAX_MATCHES, SILENCE, UNIT, Phones, Pronouncer, find_similar
+from rescorer.sounds import estimate_steps as estimate_search_steps
+from rescorer.trie import Words
+from rescorer.types import Generated, Hypothesis, NBestList, Phrase
+
+TOKEN = re.compile(r"\S+")
+WORD_CHARACTER = re.compile(r"\w")
+TIME_DECIMALS = 6
+
+
+def replace_spans(text: str, fields: Mapping[str, Any], made: Generated) -> tuple[str, Mapping[str, Any]]:
+    """Return text and fields of a generated hypothesis, from those of its source."""
+    for part in reversed(made.parts):  # the last one first: words before it keep their indices
+        replaced = replace_words(text, part.start, part.end, part.phrase)
+        text, fields = replaced, replace_fields(fields, text, replaced, part)
+    return text, fields
+
+
+def replace_words(text: str, start: int, end: int, phrase: str) -> str:
+    """Replace words of a text by a phrase.
+
+    White space and all other words stay as they are. Punctuation before and after the span stays. The phrase
+    is written in capitals in a text without small letters, and with a first capital at the beginning of a
+    text that begins with one.
+
+    Args:
+        start, end: indices of the first word and after the last one, separated by white space.
+    """
+    spans = find_tokens(text)
+    return put(text, spans, start, end, fit_phrase(text, spans, start, end, phrase))
+
+
+def find_tokens(text: str) -> list[tuple[int, int]]:
+    """Return where each word of a text, separated by white space, begins and ends."""
+    return [token.span() for token in TOKEN.finditer(text)]
+
+
+def put(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, middle: str) -> str:
+    """Put other text in place of words; arguments are those of ``fit_phrase``."""
+    return f"{text[: spans[start][0]]}{middle}{text[spans[end - 1][1] :]}"
+
+
+def fit_phrase(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, phrase: str) -> str:
+    """Return a phrase as it is written in place of words of a text; see ``replace_words``.
+
+    Args:
+        spans: where the words of the text begin and end; of those after ``end`` nothing is read.
+    """
+    first, last = (text[slice(*spans[place])] for place in (start, end - 1))
+    before, after = first[: _before_word(first)], last[_after_word(last) :]
+    inner = " ".join(phrase.split())
+    if text.isupper():
+        inner = inner.upper()
+    elif start == 0 and first[len(before) : len(before) + 1].isupper():
+        inner = inner[:1].upper() + inner[1:]
+    if before and inner.startswith(before):
+        before = ""
+    if after and inner.endswith(after):
+        after = ""
+    return f"{before}{inner}{after}"
+
+
+def _before_word(token: str) -> int:
+    """Number of characters before the first letter or digit; all if there is none."""
+    found = WORD_CHARACTER.search(token)
+    return found.start() if found else len(token)
+
+
+def _after_word(token: str) -> int:
+    """Index after the last letter or digit; that of the end if there is none."""
+    found = WORD_CHARACTER.search(token[::-1])
+    return len(token) - found.start() if found else len(token)
+
+
+def replace_fields(fields: Mapping[str, Any], source: str, text: str, made: Generated) -> Mapping[str, Any]:
+    """Return the fields of a generated hypothesis: those of its source, with ``words`` for the new text.
+
+    The new words share the time from the start of the span to its end, in proportion to their letters. If the
+    words of the field are not those of the source's text, or have no times, the new hypothesis has no such
+    field.
+
+    Args:
+        fields: of the source, plain data or a protobuf ``Struct``.
+        source, text: texts of the source and of the new hypothesis.
+    """
+    if WORDS_FIELD not in fields:
+        return fields
+    others = {name: fields[name] for name in fields if name != WORDS_FIELD}
+    words, new_words = source.split(), text.split()
+    if not _are_entries(fields[WORDS_FIELD], words):
+        return others
+    entries = [*fields[WORDS_FIELD]]  # a protobuf ListValue cannot be cut
+    times = _find_times(entries[made.start : made.end])
+    if times is None:
+        return others
+    n_after = len(words) - made.end
+    new = _share_time(new_words[made.start : len(new_words) - n_after], *times)
+    return {**others, WORDS_FIELD: [*entries[: made.start], *new, *entries[made.end :]]}
+
+
+def _are_entries(entries: Any, words: Sequence[str]) -> bool:
+    if not isinstance(entries, Sequence) or isinstance(entries, str) or len(entries) != len(words):
+        return False
+    return all(
+        isinstance(entry, Mapping) and "word" in entry and entry["word"] == word
+        for entry, word in zip(entries, words, strict=True)
+    )
+
+
+def _find_times(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
+    """The start of the first word and the end of the last one in seconds, if all of them have times."""
+    if not all("start_s" in entry and "duration_s" in entry for entry in entries):
+        return None
+    if not all(is_time(entry["start_s"]) and is_time(entry["duration_s"]) for entry in entries):
+        return None
+    start_s, end_s = entries[0]["start_s"], entries[-1]["start_s"] + entries[-1]["duration_s"]
+    return (start_s, end_s) if is_time(end_s) and start_s <= end_s else None
+
+
+def _share_time(words: Sequence[str], start_s: float, end_s: float) -> list[dict[str, Any]]:
+    per_letter_s = (end_s - start_s) / max(1, sum(map(len, words)))
+    entries: list[dict[str, Any]] = []
+    for word in words:
+        duration_s = len(word) * per_letter_s
+        entries.append(
+            {
+                "word": word,
+                "start_s": round(start_s, TIME_DECIMALS),
+                "duration_s": round(duration_s, TIME_DECIMALS),
+            }
+        )
+        start_s += duration_s
+    return entries
+
+
+Normalise = Callable[[str], Words]
+MAX_SOUNDS = 2_000
+"""Largest number of phrases, with their other spellings, of a list for which hypotheses are generated. The
+search takes one core half a second for so many."""
+MAX_PHRASE_CHARS = 100
+"""Phrases with longer texts are not generated, and longer spellings are not searched for."""
+MAX_SEARCHED_WORDS = 1_000
+"""Hypotheses are searched as long as they have no more words together."""
+MAX_SEARCHED_CHARS = 20_000
+"""Nor are they searched if they have more characters together."""
+MAX_REPLACED_CHARS = 400
+"""Longer spans, which are mostly fillers or punctuation, are not replaced."""
+MAX_REPLACED = 3
+"""Largest number of spans that are replaced in a hypothesis."""
+MAX_COMBINED_SPANS = 12
+"""Number of proposals for a hypothesis of which two or three are combined."""
+MAX_COMBINATIONS = sum(comb(MAX_COMBINED_SPANS, size) for size in range(2, MAX_REPLACED + 1))
+"""Number of ways to combine them, 286 at most."""
+KEPT_SETS = 16
+"""Number of sets of phrases whose sounds are kept: the lists of a conversation have the same phrases."""
+BARRIER = bytes([SILENCE])
+"""Stands for words that cannot be pronounced."""
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationSettings:
+    """How many hypotheses are generated for a list, and how near they must sound."""
+
+    top: int = 5
+    """Number of hypotheses, the recogniser's best, whose spans are compared with the phrases."""
+    max_new: int = 10
+    """Largest number of new hypotheses of a list."""
+    max_combined: int = 5
+    """Largest number of further hypotheses, in which several of the spans are replaced."""
+    max_distance: float = 0.4
+    """Largest distance per phone of the phrase, of the kind of ``Generated.distance``."""
+
+
+DEFAULT = GenerationSettings()
+
+
+class Sound(NamedTuple):
+    """A way to say a phrase."""
+
+    phrase: int
+    """Index of the phrase."""
+    phones: Phones
+
+
+class SpokenPhrases(NamedTuple):
+    """How phrases sound."""
+
+    texts: tuple[str, ...]
+    ways: tuple[tuple[Words, ...], ...]
+    """For each phrase, its canonical words and those of its other spellings. It does not replace words of a
+    text that are part of these already."""
+    sounds: tuple[Sound, ...]
+
+
+class SpokenText:
+    """A hypothesis, word by word.
+
+    Args:
+        text: what was written.
+        words: canonical words of each word of the text, separated by white space; none for fillers.
+        sounds: phones of each of these; ``BARRIER`` if they cannot be pronounced.
+    """
+
+    def __init__(self, text: str, words: Sequence[Words], sounds: Sequence[Phones]) -> None:
+        self.text, self.words, self.phones = text, tuple(words), b"".join(sounds)
+        self.spans = find_tokens(text)
+        """Where each word begins and ends."""
+        spoken = [index for index, part in enumerate(self.words) if part]
+        places = [0, *accumulate(map(len, sounds))]
+        self.starts = {places[index]: index for index in spoken}
+        """Index of the word that begins after a number of phones."""
+        self.ends = {places[index + 1]: index + 1 for index in spoken}
+        """Index after the word that ends after a number of phones."""
+        self._flat = tuple(chain.from_iterable(self.words))
+        self._begins = [0, *accumulate(map(len, self.words))]
+
+    def find_boundaries(self) -> list[int]:
+        """Numbers of phones after which a word begins or ends, ascending."""
+        return sorted(self.starts.keys() | self.ends.keys())
+
+    def mask(self, start: int, end: int) -> int:
+        """Return bits for the canonical words of a span."""
+        return (1 << self._begins[end]) - (1 << self._begins[start])
+
+    def find_known(self, ways: Collection[Words]) -> dict[Words, int]:
+        """Return bits for the words of the text that are part of each of some sequences that it has."""
+        found: dict[Words, int] = {}
+        for length in {len(way) for way in ways}:
+            for begin in range(len(self._flat) - length + 1):
+                if (part := self._flat[begin : begin + length]) in ways:
+                    found[part] = found.get(part, 0) | ((1 << length) - 1) << begin
+        return found
+
+    def written(self, start: int, end: int) -> str:
+        return " ".join(self.text[begin:stop] for begin, stop in self.spans[start:end])
+
+    def count_chars(self, start: int, end: int) -> int:
+        """Number of characters of a span, with white space."""
+        return self.spans[end - 1][1] - self.spans[start][0]
+
+    def words_with(self, made: Generated, normalise: Normalise) -> Words:
+        """Return the canonical words of the text with phrases in place of spans."""
+        text, parts, last = self.text, [], len(self.words)
+        for part in reversed(made.parts):
+            middle = fit_phrase(text, self.spans, part.start, part.end, part.phrase)
+            text = put(text, self.spans, part.start, part.end, middle)
+            parts += [*reversed(self.words[part.end : last]), normalise(middle)]
+            last = part.start
+        parts += reversed(self.words[:last])
+        return tuple(chain.from_iterable(reversed(parts)))
+
+
+class Generator:
+    """Makes hypotheses for lists with phrases.
+
+    Args:
+        normalise: converts a text to canonical words.
+        pronouncer: says how canonical words sound.
+    """
+
+    def __init__(
+        self, normalise: Normalise, pronouncer: Pronouncer, settings: GenerationSettings = DEFAULT
+    ) -> None:
+        self._normalise, self._pronouncer, self.settings = normalise, pronouncer, settings
+        self._spoken = lru_cache(KEPT_SETS)(self._pronounce_phrases)
+
+    def extend(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> NBestList:
+        """Return a list with the hypotheses that it lacks at its end, or the list itself if there are none.
+
+        A new hypothesis has the scores and fields of its source; only the times of the new words differ.
+
+        Args:
+            phrases: those that are expected in the list.
+
+        Raises:
+            InvalidList: there are too many phrases.
+        """
+        new = self.generate(nbest, phrases)
+        if not new:
+            return nbest
+        sources = [made.generated.source for made in new if made.generated is not None]
+        streams = {
+            name: (*values, *(values[source] for source in sources)) for name, values in nbest.streams.items()
+        }
+        return replace(nbest, hypotheses=(*nbest.hypotheses, *new), streams=streams)
+
+    def generate(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> list[Hypothesis]:
+        """Return the hypotheses that a list lacks, those that sound most like what was heard first.
+
+        Raises:
+            InvalidList: there are too many phrases.
+        """
+        _check_count(nbest, phrases)
+        texts, spoken = self._pronounce_texts(nbest), self._spoken(phrases)
+        proposals = self._propose(texts, spoken)
+        known = {self._normalise(text) for text in {hypothesis.text for hypothesis in nbest.hypotheses}}
+        sources = dict(enumerate(texts))
+        single = self._choose(sources, _alternate(proposals), self.settings.max_new, known)
+        combined = combine(proposals) if single else ()
+        chosen = single + self._choose(sources, combined, self.settings.max_combined, known)
+        return [_build(nbest.hypotheses[made.source], made) for made in chosen]
+
+    def estimate_steps(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> int:
+        """Return an upper bound of the steps of ``generate``, whose arguments are the same.
+
+        What is counted is known before the search: phones, words, and places where a word may begin. The rest
+        of the work is in proportion to the texts, or has constant bounds.
+
+        Raises:
+            InvalidList: there are too many phrases.
+        """
+        _check_count(nbest, phrases)
+        texts, spoken = self._pronounce_texts(nbest), self._spoken(phrases)
+        n_places = sum(len(text.starts) + 1 for text in texts)
+        lengths = [len(sound.phones) for sound in spoken.sounds]
+        n_ways = sum(map(len, spoken.ways))
+        n_lengths = len({len(way) for ways in spoken.ways for way in ways})
+        n_words = sum(len(part) for text in texts for part in text.words)
+        n_proposals = min(MAX_MATCHES, n_places * len(lengths)) + MAX_COMBINATIONS * len(texts)
+        search = estimate_search_steps(n_places, lengths, self.settings.max_distance)
+        return search + n_words * n_lengths + n_ways * len(texts) + n_proposals * max(1, n_words)
+
+    def _choose(
+        self, texts: Mapping[int, SpokenText], proposals: Iterable[Generated], count: int, known: set[Words]
+    ) -> list[Generated]:
+        """Choose proposals, at most ``count``, whose words are not known; they are from then on."""
+        chosen: list[Generated] = []
+        for made in proposals:
+            if len(chosen) == count:
+                break
+            if (words := texts[made.source].words_with(made, self._normalise)) not in known:
+                known.add(words)
+                chosen.append(made)
+        return chosen
+
+    def _pronounce_phrases(self, phrases: tuple[Phrase, ...]) -> SpokenPhrases:
+        sayable = [phrase for phrase in phrases if len(phrase.text) <= MAX_PHRASE_CHARS]
+        ways = [
+            tuple(filter(None, map(self._normalise, (phrase.text, *phrase.spellings)))) for phrase in sayable
+        ]
+        short = [[words for words in part if sum(map(len, words)) <= MAX_PHRASE_CHARS] for part in ways]
+        pronounced = iter(self._pronouncer.pronounce_each(chain.from_iterable(short)))
+        sounds = [
+            Sound(index, phones)
+            for index, part in enumerate(short)
+            for phones in dict.fromkeys(islice(pronounced, len(part)))
+            if phones
+        ]
+        return SpokenPhrases(tuple(phrase.text for phrase in sayable), tuple(ways), tuple(sounds))
+
+    def _propose(self, texts: Sequence[SpokenText], spoken: SpokenPhrases) -> list[Generated]:
+        """All spans of the best hypotheses that sound like a phrase, those that sound most like it first."""
+        matches = find_similar(
+            [text.phones for text in texts],
+            [text.find_boundaries() for text in texts],
+            [sound.phones for sound in spoken.sounds],
+            self.settings.max_distance,
+        )
+        matched = {spoken.sounds[match.phrase].phrase for match in matches}
+        ways = {way for phrase in matched for way in spoken.ways[phrase]}
+        known = [text.find_known(ways) for text in texts]
+        covered: dict[tuple[int, int], int] = {}
+        proposals = []
+        for match in matches:
+            text, sound = texts[match.text], spoken.sounds[match.phrase]
+            if match.start not in text.starts or match.end not in text.ends:
+                continue  # only fillers begin or end there
+            start, end = text.starts[match.start], text.ends[match.end]
+            key = match.text, sound.phrase
+            if key not in covered:
+                covered[key] = reduce(
+                    or_, (known[match.text].get(way, 0) for way in spoken.ways[sound.phrase])
+                )
+            if covered[key] & text.mask(start, end) or text.count_chars(start, end) > MAX_REPLACED_CHARS:
+                continue
+            written, distance = text.written(start, end), match.distance / UNIT
+            phrase, n_phones = spoken.texts[sound.phrase], len(sound.phones)
+            proposals.append(Generated(match.text, start, end, written, phrase, distance, n_phones))
+        return _drop_overlapping(proposals)
+
+    def _pronounce_texts(self, nbest: NBestList) -> list[SpokenText]:
+        """Pronounce the first hypotheses, as long as they have ``MAX_SEARCHED_WORDS`` and
+        ``MAX_SEARCHED_CHARS`` together at most."""
+        texts = [hypothesis.text for hypothesis in nbest.hypotheses[: self.settings.top]]
+        tokens = [text[: MAX_SEARCHED_CHARS + 1].split() for text in texts]
+        n_words, n_chars = accumulate(map(len, tokens)), accumulate(map(len, texts))
+        searched = [
+            (text, [self._normalise(token) for token in part])
+            for text, part, words, chars in zip(texts, tokens, n_words, n_chars, strict=True)
+            if words <= MAX_SEARCHED_WORDS and chars <= MAX_SEARCHED_CHARS
+        ]
+        phones = iter(self._pronouncer.pronounce_each(part for _, words in searched for part in words))
+        return [
+            SpokenText(
+                text,
+                words,
+                [sound or BARRIER * bool(part) for part, sound in zip(words, phones, strict=False)],
+            )
+            for text, words in searched
+        ]
+
+
+def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:
+    count = sum(1 + len(phrase.spellings) for phrase in phrases)
+    if count > MAX_SOUNDS:
+        message = f"{count:,} phrases and spellings; expected at most {MAX_SOUNDS:,} to generate from"
+        raise InvalidList(message, list_id=nbest.id, field="phrases")
+
+
+def components_of_generated(hypotheses: Sequence[Hypothesis]) -> dict[str, np.ndarray]:
+    """The components that generated hypotheses have, (H,) float64 by name; none for a list without any."""
+    made = [hypothesis.generated for hypothesis in hypotheses]
+    if made[-1] is None:  # generated ones are the last
+        return {}
+    return {
+        GENERATED: np.array([0.0 if one is None else float(len(one.parts)) for one in made]),
+        SOUND_MATCH: np.array([0.0 if one is None else one.sound_match for one in made]),
+    }
+
+
+def combine(proposals: Sequence[Generated]) -> list[Generated]:
+    """Replacements of two or three spans of a source, which do not overlap; those for which sound says most
+    first, of equal ones those of fewer spans, then of better sources and earlier spans.
+
+    Args:
+        proposals: those that say most first; of each source, the first ``MAX_COMBINED_SPANS`` are combined.
+    """
+    by_source: dict[int, list[Generated]] = {}
+    for made in proposals:
+        found = by_source.setdefault(made.source, [])
+        if len(found) < MAX_COMBINED_SPANS:
+            found.append(made)
+    combined = []
+    for found in by_source.values():
+        in_order = sorted(found, key=lambda made: (made.start, made.end, made.phrase))
+        for size in range(2, MAX_REPLACED + 1):
+            for first, *others in combinations(in_order, size):
+                if all(one.end <= next_one.start for one, next_one in pairwise((first, *others))):
+                    combined.append(replace(first, further=tuple(others)))
+    return sorted(combined, key=_rank_combined)
+
+
+def _rank_combined(made: Generated) -> tuple[float, int, int, list[int]]:
+    return -made.sound_match, len(made.parts), made.source, [part.start for part in made.parts]
+
+
+def _build(source: Hypothesis, made: Generated) -> Hypothesis:
+    text, fields = replace_spans(source.text, source.fields, made)
+    return replace(source, text=text, fields=fields, generated=made)
+
+
+def _alternate(proposals: Iterable[Generated]) -> list[Generated]:
+    """Put the first proposal of each phrase and span before the second ones, from other hypotheses."""
+    seen = Counter[tuple[str, str]]()
+    turns = []
+    for made in proposals:
+        key = made.phrase, made.heard
+        turns.append((seen[key], made))
+        seen[key] += 1
+    return [made for _, made in sorted(turns, key=lambda turn: turn[0])]
+
+
+def _drop_overlapping(proposals: Iterable[Generated]) -> list[Generated]:
+    """Sort by what sound says for each, and drop spans that overlap better ones for the same phrase."""
+    kept: list[Generated] = []
+    taken: dict[tuple[int, str], int] = {}  # bits of the words of these spans
+    for made in sorted(proposals, key=lambda made: (-made.sound_match, made.source, made.start)):
+        key, span = (made.source, made.phrase), (1 << made.end) - (1 << made.start)
+        if not taken.get(key, 0) & span:
+            taken[key] = taken.get(key, 0) | span
+            kept.append(made)
+    return kept

@@ -1,0 +1,513 @@
+"""The commands ``rescorer compare`` and ``rescorer report``."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, product
+from pathlib import Path
+from string import ascii_uppercase
+from typing import Annotated, Literal, get_args
+
+import typer
+
+from rescorer.cli.evaluate import FileResults, Run, check_bundle_options, check_system, evaluate_files
+from rescorer.errors import ConfigError, FormatError, InvalidList, did_you_mean, pluralise
+from rescorer.evaluation.error_rate import CountingSettings
+from rescorer.evaluation.figures import (
+    UNKNOWN,
+    describe_p,
+    describe_unknown,
+    format_gain,
+    format_interval,
+    format_p,
+    format_percent,
+)
+from rescorer.evaluation.list_errors import ListKey, find_first_pass, find_shared_lists, index_lists
+from rescorer.evaluation.report.build import MAX_UTTERANCES, ReportedFile, ReportSettings, build_report_data
+from rescorer.evaluation.report.data import ReportData
+from rescorer.evaluation.report.pages import render_html, render_markdown
+from rescorer.evaluation.significance import (
+    ComparedPair,
+    ComparedSystem,
+    PairwiseComparison,
+    RankTestName,
+    RecognisedText,
+    compare_pairwise,
+    recognise_text,
+)
+from rescorer.evaluation.systems import weights_by_system
+from rescorer.formats.io.text_io import write_text
+from rescorer.formats.rescored import is_rescored
+from rescorer.pipeline import Rescorer
+from rescorer.terminal.evaluation_options import (
+    CountedTextOptions,
+    EvaluationOptions,
+    ModelOptions,
+    ReferenceOption,
+    collect_lists,
+    make_list_reader,
+)
+from rescorer.terminal.list_options import ListInputOptions, Lists
+from rescorer.terminal.options import FirstPassOption, check_streams, expand_options, parse_first_pass
+from rescorer.terminal.program import (
+    SEE_JSON,
+    SOME_REJECTED,
+    Rejections,
+    check_output_path,
+    describe_shared_lists,
+    shorten_names,
+)
+from rescorer.terminal.tables import (
+    ExportOption,
+    FoldingTable,
+    check_export,
+    make_text_grid,
+    print_out,
+    write_export,
+)
+from rescorer.text import Normaliser, rate_name, remark_on_spacing, unit_noun
+from rescorer.types import Weights
+
+PAIR_COLUMN = "pair"
+TEST_HEADINGS = {"bootstrap": "p", "matched_pairs": "MAPSSWE p", "sign": "sign p", "wilcoxon": "Wilcoxon p"}
+
+
+def print_comparison(
+    comparison: PairwiseComparison, unit: str, n_shared: int, others: Mapping[str, int]
+) -> None:
+    """Print the systems, the pairs, a verdict on each pair, and what the figures rest on."""
+    letters = {
+        system.name: letter for system, letter in zip(comparison.systems, name_letters(), strict=False)
+    }
+    systems = FoldingTable(
+        "system", f"{rate_name(unit)} %", "interval", "sub", "del", "ins", f"{unit_noun(unit)}s"
+    )
+    for system in comparison.systems:
+        systems.add_row(letters[system.name], *_system_cells(system))
+    lettered = [
+        replace(pair, baseline=letters[pair.baseline], system=letters[pair.system])
+        for pair in comparison.pairs
+    ]
+    pairs = FoldingTable(PAIR_COLUMN, *pair_cells(comparison, lettered[0]))
+    for pair in lettered:
+        pairs.add_row(name_pair(pair), *pair_cells(comparison, pair).values())
+    legend = make_text_grid((letter, name) for name, letter in letters.items())
+    print_out(legend, "", systems, "", pairs, "")
+    for pair in lettered:
+        print_out(describe_pair(pair, comparison.unit))
+    print_out("", f"bootstrap of {pluralise(comparison.n_units, comparison.unit)}; intervals of 95 %")
+    if comparison.warning:
+        print_out(comparison.warning)
+    if any(others.values()):
+        print_out(describe_shared_lists(n_shared, others))
+
+
+def export_pairs(comparison: PairwiseComparison, path: Path) -> None:
+    """Write the table of pairs to a file: Markdown, CSV or LaTeX, by the end of its name."""
+    cells = {name_pair(pair): pair_cells(comparison, pair) for pair in comparison.pairs}
+    headings = [PAIR_COLUMN, *next(iter(cells.values()))]
+    rows = [[name, *row.values()] for name, row in cells.items()]
+    write_export(path, headings, rows, [_to_record(pair) for pair in comparison.pairs])
+
+
+def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
+    """The numbers of a pair, as in JSON, each by itself."""
+    data = pair.to_dict()
+    low, high = data["gain_interval"] or (None, None)
+    keys = ("baseline", "system", "gain")
+    record = {key: data[key] for key in keys} | {"gain_low": low, "gain_high": high}
+    for test, p_value in data["p_values"].items():
+        record |= {f"p_{test}": p_value, f"p_{test}_corrected": data["p_values_corrected"][test]}
+    return record | {key: data[key] for key in ("units_changed", "units_needed", "verdict")}
+
+
+def name_letters() -> Iterator[str]:
+    """Yield short names of systems: A, B, … Z, AA, AB, …"""
+    for length in count(1):
+        yield from map("".join, product(ascii_uppercase, repeat=length))
+
+
+def name_pair(pair: ComparedPair) -> str:
+    """The baseline, then the system."""
+    return f"{pair.baseline} → {pair.system}"
+
+
+def pair_cells(comparison: PairwiseComparison, pair: ComparedPair) -> dict[str, str]:
+    """The gain with its interval and the p-values, by heading; corrected ones if there are several pairs."""
+    cells = {"gain": format_gain(pair.gain)}
+    for test, p_value in pair.p_values.items():
+        p_values = {TEST_HEADINGS[test]: p_value}
+        if len(comparison.pairs) > 1:
+            p_values[f"{TEST_HEADINGS[test]} corrected"] = pair.corrected[test]
+        is_known = pair.has_p_value(test)
+        cells |= {heading: format_p(p) if is_known else UNKNOWN for heading, p in p_values.items()}
+    return cells
+
+
+def describe_pair(pair: ComparedPair, unit: str) -> str:
+    """Say in one sentence whether a system is better than another.
+
+    Args:
+        unit: what was drawn: ``list`` or ``group``.
+    """
+    if not pair.gain.units_changed:
+        return f"{pair.system} has the same errors as {pair.baseline} in every {unit}"
+    if not pair.gain.interval.is_finite:
+        instead = "; --by list draws single lists" if unit == "group" else ""
+        return describe_unknown(pair.system, pair.baseline, pair.gain, unit) + instead
+    points = f"{format_percent(abs(pair.gain.gain))} ± {format_percent(pair.gain.interval.half_width)} points"
+    direction = "more" if pair.gain.gain < 0 else "fewer"
+    p_text = describe_p(pair.corrected["bootstrap"])
+    sentence = f"{pair.system} has {points} {direction} errors than {pair.baseline}: "
+    if pair.verdict != "not beyond chance":
+        return sentence + f"more than chance ({p_text})"
+    needed = f"; about {pair.units_needed:,} {unit}s would show it" if pair.units_needed else ""
+    return sentence + f"not more than chance ({p_text}){needed}"
+
+
+def _system_cells(system: ComparedSystem) -> tuple[str, ...]:
+    total = system.total
+    counts = (total.substitutions, total.deletions, total.insertions, total.reference_words)
+    rate = format_percent(total.rate) if total.reference_words else UNKNOWN
+    return (rate, format_interval(system.interval), *map(str, counts))
+
+
+Unit = Literal["list", "group"]
+RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
+"""What a system recognised in each list, with the group of the list."""
+
+
+@dataclass(frozen=True, slots=True)
+class SignificanceOptions:
+    """Which test tells differences from chance."""
+
+    by: Annotated[
+        Unit | None,
+        typer.Option(
+            help="What the bootstrap draws: single lists, or all lists of a speaker or other group; default: "
+            "groups if they are known."
+        ),
+    ] = None
+    tests: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…",
+            help="Further tests: sign, wilcoxon; over groups if they are known, else over lists.",
+        ),
+    ] = ""
+
+
+@expand_options
+def compare(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="Systems: output of `rescorer rescore`, n-best lists whose first hypothesis counts, or "
+            "transcripts (trn, ctm, Kaldi's text, id<TAB>text, plain sentences).",
+        ),
+    ],
+    *,
+    reference: ReferenceOption = None,
+    first_pass: FirstPassOption = None,
+    options: CountedTextOptions,
+    significance: SignificanceOptions,
+    export: ExportOption = None,
+    as_json: Annotated[
+        bool,
+        typer.Option("--json", help="Print JSON: lists `systems` and `pairs`; rates and gains in percent."),
+    ] = False,
+) -> None:
+    """Tell differences between the error rates of systems from chance.
+
+    Example: rescorer compare a.jsonl b.jsonl --groups '^(\\d+)-'
+
+    Every system is compared with every later one, on the lists that all files have: the same id and
+    reference. The gain is the first one's error rate minus the second one's, with a bootstrap interval of
+    95 %. Two tests ask how often chance alone would give such a gain: a paired bootstrap and NIST's matched
+    pairs (MAPSSWE; with --counting sclite, that of sc_stats). With more than two systems, p-values are also
+    corrected for the number of pairs (Holm), and verdicts rest on the corrected ones.
+
+    Every file is one row. For the first pass, give the lists themselves as a file; `rescorer evaluate` has
+    the oracle, rules such as leaving out empty hypotheses, and the gain of each model.
+    """
+    names = list(dict.fromkeys(files))
+    if len(names) < 2:
+        raise ConfigError("expected two files or more, one per system, got one")
+    check_export(export)
+    by, test_names = significance.by, parse_tests(significance.tests)
+    weights = parse_first_pass(first_pass)
+    normaliser, counting = options.text.make_normaliser(), options.counting.settings()
+    read_lists = make_list_reader(reference, options.lists, alternations=counting.alternations)
+    rejected = Rejections()
+    systems = [
+        recognise_file(file, read_lists(file), options.lists, normaliser, counting, weights, rejected)
+        for file in names
+    ]
+    rejected.report(SEE_JSON)
+    shared = find_shared_lists(systems)
+    short_names = shorten_names(names)
+    comparison = compare_shared(dict(zip(short_names, systems, strict=True)), shared, by, test_names)
+    texts = (key[1] for key in shared)
+    remark = remark_on_spacing(texts) if counting.unit == "word" else ""
+    others = {name: len(lists) - len(shared) for name, lists in zip(short_names, systems, strict=True)}
+    if export:
+        export_pairs(comparison, export)
+    if as_json:
+        report = comparison.to_dict(len(shared), others)
+        report |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
+        report |= {"counting": counting.method, "unit": counting.unit}
+        report["normaliser"] = normaliser.settings.describe()
+        report |= {"notes": [remark] if remark else []}
+        typer.echo(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        print_comparison(comparison, counting.unit, len(shared), others)
+        print_out(f"words are compared by {normaliser.settings.describe()}")
+        if remark:
+            print_out(remark)
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def compare_shared(
+    systems: Mapping[str, RecognisedLists],
+    shared: Sequence[ListKey],
+    by: Unit | None,
+    tests: Sequence[RankTestName],
+) -> PairwiseComparison:
+    """Compare systems on their shared lists.
+
+    Raises:
+        ConfigError: no list is shared, or groups are to be drawn, but there are fewer than two.
+    """
+    if not shared:
+        examples = ", ".join(f"{name} {next(iter(lists))[0]!r}" for name, lists in systems.items())
+        raise ConfigError(
+            "the files share no list with the same id and reference: nothing to compare; the first ids are: "
+            + examples
+        )
+    groups = find_groups([[lists[key][1] for key in shared] for lists in systems.values()])
+    if by == "group" and groups is None:
+        raise ConfigError("--by group: the lists have fewer than two groups; name them with --groups")
+    texts = {name: [lists[key][0] for key in shared] for name, lists in systems.items()}
+    by_group = groups is not None and by != "list"
+    return compare_pairwise(texts, groups, by_group=by_group, tests=tests)
+
+
+def parse_tests(tests: str) -> tuple[RankTestName, ...]:
+    """Parse ``--tests sign,wilcoxon``.
+
+    Raises:
+        ConfigError: a test is unknown.
+    """
+    known = get_args(RankTestName)
+    names = tuple(dict.fromkeys(name.strip() for name in tests.split(",") if name.strip()))
+    for name in names:
+        if name not in known:
+            raise ConfigError(
+                f"--tests {name!r}: expected {' or '.join(known)}{did_you_mean(name, known)}; the bootstrap "
+                "and matched pairs are always there"
+            )
+    return tuple(name for name in known if name in names)
+
+
+def recognise_file(
+    file: str,
+    lists: Lists,
+    options: ListInputOptions,
+    normaliser: Normaliser,
+    counting: CountingSettings,
+    first_pass: Weights | None,
+    rejected: Rejections,
+) -> RecognisedLists:
+    """Count the errors of the text that a system chose in each list of a file; with the group of the list.
+
+    Raises:
+        ConfigError: weights of the first pass name a score that the lists do not have.
+        FormatError: no list can be evaluated; reports the rejected ones first.
+    """
+    normalise = normaliser.normalise
+    good = collect_lists(lists, rejected)
+    if first_pass and (unordered := [nbest for nbest in good if not is_rescored(nbest)]):
+        check_streams(unordered, first_pass, options, file)
+    recognised = []
+    for nbest in good:
+        try:
+            is_ordered = first_pass is None or is_rescored(nbest)
+            chosen = 0 if is_ordered else find_first_pass(nbest, normalise, first_pass)
+            text = recognise_text(nbest, chosen, normalise, counting)
+        except InvalidList as error:
+            rejected.add(error)
+            continue
+        recognised.append((nbest.id, normalise(nbest.reference or ""), (text, nbest.group)))
+    if not recognised:
+        rejected.report(SEE_JSON)
+        raise FormatError("no list could be evaluated", file=file)
+    return index_lists(recognised)
+
+
+def find_groups(groups_by_system: Sequence[Sequence[str]]) -> list[str] | None:
+    """The group of each list, from the first system that names it; None if there are fewer than two groups.
+
+    A list without a group is a group of its own.
+    """
+    named = [next(filter(None, groups), "") for groups in zip(*groups_by_system, strict=True)]
+    if len(set(named)) < 2:
+        return None
+    return [group or f"\0{number}" for number, group in enumerate(named)]
+
+
+def render_json(data: ReportData) -> str:
+    """The data of a report as JSON."""
+    return json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+WRITERS: Mapping[str, Callable[[ReportData], str]] = {
+    ".html": render_html,
+    ".md": render_markdown,
+    ".json": render_json,
+}
+"""Output formats by the end of the file's name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportedEvaluationOptions(EvaluationOptions):
+    """What is evaluated, where a report says more about models."""
+
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            "-b",
+            help="Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
+            "the error rate along each weight.",
+        ),
+    ] = None
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune",
+            help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`, and show "
+            "the spread of these weights.",
+        ),
+    ] = False
+
+
+@dataclass(frozen=True, slots=True)
+class ContentOptions:
+    """What the report shows."""
+
+    title: Annotated[
+        str | None, typer.Option(help="Title of the report; default: the names of the files.")
+    ] = None
+    system: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROW",
+            help="Row of the table that is compared with the first pass word by word; default: the last one "
+            "whose models rank, with --tune the one with held-out weights.",
+        ),
+    ] = None
+    max_utterances: Annotated[
+        int, typer.Option(min=0, help="Number of utterances to show, those that changed most.")
+    ] = MAX_UTTERANCES
+
+
+@expand_options
+def report(
+    files: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE...", help="N-best lists, or the output of `rescorer rescore`."),
+    ],
+    output: Annotated[
+        list[Path],
+        typer.Option(
+            "-o",
+            "--output",
+            help="File to write: a page (.html), text with tables (.md) or data (.json). May be repeated.",
+        ),
+    ],
+    *,
+    options: ReportedEvaluationOptions,
+    content: ContentOptions,
+    models: ModelOptions,
+) -> None:
+    """Write a report: one page with tables, charts and aligned utterances, which needs no network.
+
+    Example: rescorer report demo/lists.jsonl.gz -b models/starter/1 --weights pocketsphinx -o report.html
+
+    The page shows the rows of `rescorer evaluate` with intervals and significance, the error rate along each
+    weight, the oracle by depth, words that rescoring fixed and broke, groups, and the utterances that changed
+    most with their words and scores. Several files are compared on the lists that all of them have.
+    """
+    check_bundle_options(options)
+    for path in output:
+        check_output_path("-o", path, WRITERS)
+    rescorer = models.load(options.bundle) if options.bundle else None
+    check_system(content.system, shorten_names(list(dict.fromkeys(files))), rescorer, options)
+    run = evaluate_files(files, options, rescorer)
+    evaluation = run.evaluation
+    evaluation.compare(own_lists=False)
+    if not evaluation.n_shared:
+        raise ConfigError("the files share no list, so they cannot be compared: report on one of them")
+    if not any(result.row.report.total.system.reference_words for _, _, result in evaluation.named_results()):
+        raise FormatError("no reference has words: there are no error rates to report", file=", ".join(files))
+    weights = options.weights.resolve(rescorer.bundle.weights) if rescorer else None
+    settings = ReportSettings(
+        title=content.title or f"Error rates of {', '.join(Path(file).name for file in evaluation.files)}",
+        command=shlex.join(["rescorer", *sys.argv[1:]]),
+        model=rescorer.bundle.label if rescorer else "",
+        counting=evaluation.counting,
+        rules=evaluation.normaliser.settings.describe(),
+        max_utterances=content.max_utterances,
+        system=content.system,
+    )
+    reported = describe_files(run, rescorer, weights)
+    data = build_report_data(reported, evaluation.normaliser.normalise, settings)
+    for path in output:
+        write(path, data)
+    if evaluation.rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def write(path: Path, data: ReportData) -> None:
+    """Write a report in the format that the end of the file's name chooses, and print what it contains."""
+    text = WRITERS[path.suffix.lower()](data)
+    write_text(path, text)
+    size_kb = len(text.encode()) / 1e3
+    print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_kb:,.0f} kB")
+
+
+def describe_files(run: Run, rescorer: Rescorer | None, weights: Weights | None) -> list[ReportedFile]:
+    """Collect what a report needs about each evaluated file, under its shortest unique name."""
+    parts, rejected = run.evaluation.parts, len(run.evaluation.rejected)
+    files = []
+    for part, name in zip(parts, shorten_names([part.file for part in parts]), strict=True):
+        warning = run.warnings.get(part.file)
+        notes = [warning[0].upper() + warning[1:]] if warning else []
+        if part is parts[0] and (remark := run.evaluation.spacing):
+            notes.append(f"{remark[0].upper()}{remark[1:]}.")
+        if part is parts[0] and rejected:
+            notes.append(f"{rejected:,} list{' was' if rejected == 1 else 's were'} rejected")
+        files.append(_describe_file(name, part, rescorer, weights, notes))
+    return files
+
+
+def _describe_file(
+    name: str,
+    part: FileResults,
+    rescorer: Rescorer | None,
+    weights: Weights | None,
+    notes: list[str],
+) -> ReportedFile:
+    if rescorer is None or weights is None:
+        return ReportedFile(part.file, name, part.comparison, part.significance, notes=notes)
+    system, main = list(weights_by_system(rescorer, weights, bool(part.comparison.held_out)).items())[-1]
+    main = replace(main, name=weights.name)
+    held_out = part.comparison.held_out.get(system, ())
+    mixture = part.comparison.mixtures.get(system)
+    return ReportedFile(part.file, name, part.comparison, part.significance, main, held_out, notes, mixture)

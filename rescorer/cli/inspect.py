@@ -1,0 +1,460 @@
+"""The commands ``rescorer inspect`` and ``rescorer explain``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.text import Text
+
+from rescorer.cli.evaluate import legend, render_alignment, render_change
+from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
+from rescorer.evaluation.error_analysis import (
+    AlignedList,
+    Aligner,
+    Candidate,
+    Explanation,
+    align_tokens,
+    encode_words,
+    explain_list,
+    sort_by_change,
+)
+from rescorer.evaluation.figures import format_size
+from rescorer.evaluation.inspection import MIN_LM_R, Inspection, inspect_lists
+from rescorer.evaluation.list_statistics import ErrorStats, TokenStats
+from rescorer.evaluation.list_tally import BundleModel, ModelStats, ModelTally
+from rescorer.extensions import Phrases, used_rerankers
+from rescorer.pipeline import Rescorer
+from rescorer.scoring.combination import weights_by_component
+from rescorer.terminal.evaluation_options import RankedListOptions, ScoredListOptions, collect_lists
+from rescorer.terminal.options import BundleOption, DeviceOption, WeightOptions, expand_options
+from rescorer.terminal.program import SEE_JSON, SOME_REJECTED, Rejections
+from rescorer.terminal.tables import FoldingTable, make_console, make_text_grid, print_out
+from rescorer.text import rate_name
+from rescorer.types import Generated, NBestList
+
+N_FEATURES = 20
+"""Number of the features of a reranker that are printed."""
+
+
+def print_changes(shown: Sequence[Explanation], n_changed: int, n_lists: int) -> None:
+    """Print a row per list: errors, rank, and the winner's lead over the first pass by component."""
+    if shown:
+        components = list(dict.fromkeys(name for found in shown for name in found.winner.terms))
+        headings = ["errors", "before", "rank before", "lead", *components]
+        table = FoldingTable("list", *headings)
+        for found in shown:
+            lead = found.lead_over(found.first_pass)
+            winner = found.winner
+            rank = winner.first_pass_rank if winner.generated is None else "generated"
+            counts = (winner.errors, found.first_pass.errors, rank)
+            numbers = ["-" if count is None else str(count) for count in counts]
+            by_component = [lead.get(name, 0.0) for name in components]  # only some lists have phrases
+            table.add_row(found.id, *numbers, *_format_scores([sum(lead.values()), *by_component]))
+        print_out(table)
+        print_out("lead: weighted score of the winner minus that of the first pass")
+    print_out(f"{n_changed:,} of {pluralise(n_lists, 'list')} changed; {len(shown):,} shown")
+
+
+def print_explanation(found: Explanation, aligner: Aligner) -> None:
+    """Print the weighted components of the best hypotheses, the winner's lead, and the aligned texts."""
+    rule = found.weights.decision.kind.replace("_", " ")
+    values = ", ".join(f"{name} {value:.4g}" for name, value in weights_by_component(found.weights).items())
+    print_out(f"list {found.id}: {_summarise(found)}")
+    print_out(f"weights {found.weights.name!r}, decision by {rule}: {values}", "")
+    table = FoldingTable("weighted scores", "errors", "total", *found.winner.terms)
+    for candidate in _candidates(found):
+        errors = "-" if candidate.errors is None else str(candidate.errors)
+        scores = _format_scores([candidate.total, *candidate.terms.values()])
+        table.add_row(_name(found, candidate), errors, *scores)
+    for name, other in (("first pass", found.first_pass), ("oracle", found.oracle)):
+        if other is not None and other.first_pass_rank != found.winner.first_pass_rank:
+            lead = found.lead_over(other)
+            errors = "-" if other.errors is None else f"{(found.winner.errors or 0) - other.errors:+d}"
+            scores = _format_scores([sum(lead.values()), *lead.values()])
+            table.add_row(f"winner − {name}", errors, *scores)
+    print_out(table, "")
+    if generated := [one for one in _candidates(found) if one.generated is not None]:
+        lines = (f"  {_name(found, one)}: {_describe_generated(one.generated)}" for one in generated)
+        print_out("generated hypotheses", *lines, "")
+    if with_phrases := [candidate for candidate in _candidates(found) if candidate.phrases]:
+        lines = (f"  {_name(found, one)}: {', '.join(one.phrases)}" for one in with_phrases)
+        print_out("phrases with a credit", *lines, "")
+    for component in found.winner.features:
+        print_out(_make_feature_table(found, component), "")
+    width = make_console().width
+    if found.reference is None:
+        print_out(*render_change(align_tokens(found.first_pass.words, found.winner.words), width))
+        return
+    before, after = (
+        aligner.align(found.reference, candidate.words) for candidate in (found.first_pass, found.winner)
+    )
+    print_out(legend(), *render_alignment(AlignedList(found.id, before, after), width))
+
+
+def _make_feature_table(found: Explanation, component: str) -> FoldingTable:
+    """The features that add most to the winner's lead, with their values in the hypotheses compared."""
+    others = [
+        (name, other)
+        for name, other in (("first pass", found.first_pass), ("oracle", found.oracle))
+        if other is not None and other.first_pass_rank != found.winner.first_pass_rank
+    ]
+    others = others or [(f"rank {other.rank}", other) for other in found.best[1:2]]
+    columns = [text for name, _ in others for text in (name, f"winner − {name}")]
+    table = FoldingTable(f"features of {component}", "winner", *columns)
+    winner = found.winner.features[component]
+    leads = {
+        name: [part.term - other.features[component][name].term for _, other in others]
+        for name, part in winner.items()
+    }
+    order = sorted(winner, key=lambda name: -max(map(abs, leads[name]), default=abs(winner[name].term)))
+    n_shown = min(N_FEATURES, sum(max(map(abs, leads[name]), default=1.0) >= 0.005 for name in order))
+    for name in order[:n_shown]:
+        cells = [_format_value(winner[name].value)]
+        for (_, other), lead in zip(others, leads[name], strict=True):
+            cells += [_format_value(other.features[component][name].value), f"{lead:+.2f}"]
+        table.add_row(name, *cells)
+    if rest := order[n_shown:]:
+        sums = [sum(leads[name][k] for name in rest) for k in range(len(others))]
+        table.add_row(f"{len(rest)} more", "", *(text for lead in sums for text in ("", f"{lead:+.2f}")))
+    return table
+
+
+def _format_value(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
+
+
+def _candidates(found: Explanation) -> list[Candidate]:
+    """The best hypotheses, then the first pass and the oracle unless they are among them."""
+    shown = list(found.best)
+    for other in (found.first_pass, found.oracle):
+        if other is not None and all(other.first_pass_rank != one.first_pass_rank for one in shown):
+            shown.append(other)
+    return shown
+
+
+def _name(found: Explanation, candidate: Candidate) -> str:
+    """The rank of a hypothesis, and what it is."""
+    rank = str(candidate.rank) if candidate.rank else "not ranked"
+    is_own = candidate.generated is None
+    name = f"{rank}, before {candidate.first_pass_rank}" if is_own else f"{rank}, generated"
+    is_oracle = found.oracle is not None and candidate.first_pass_rank == found.oracle.first_pass_rank
+    return name + ", oracle" * is_oracle
+
+
+def _describe_generated(made: Generated | None) -> str:
+    if made is None:
+        return ""
+    parts = " and ".join(f"{part.phrase!r} for {part.heard!r}" for part in made.parts)
+    return f"{parts} of hypothesis {made.source + 1}"
+
+
+def _format_scores(values: Sequence[float]) -> list[str]:
+    return [f"{value:.2f}" for value in values]
+
+
+def _summarise(found: Explanation) -> str:
+    """What rescoring changed, and which component decided."""
+    if not found.has_changed:
+        return "the first pass and rescoring choose the same hypothesis"
+    lead = found.lead_over(found.first_pass)
+    decisive = max(lead, key=lead.__getitem__)
+    has_reference = found.reference is not None
+    errors = f", errors {found.first_pass.errors} → {found.winner.errors}" if has_reference else ""
+    made = found.winner.generated
+    name = (
+        f"hypothesis {found.winner.first_pass_rank} of the first pass" if made is None else "a generated one"
+    )
+    total, part = format_size(sum(lead.values())), format_size(lead[decisive])
+    return f"{name} wins by {total}, of which {decisive} gives {part}{errors}"
+
+
+MAX_EXAMPLES = 10
+
+
+def render_inspections(inspections: Mapping[str, Inspection]) -> RenderableType:
+    """Render inspections by the name of their file."""
+    parts: list[RenderableType] = []
+    for name, inspection in inspections.items():
+        parts += [Text(name, style="bold"), *_parts(inspection)]
+    return Group(*parts)
+
+
+def _parts(inspection: Inspection) -> list[RenderableType]:
+    tables: list[RenderableType] = [_overview(inspection)]
+    if inspection.streams:
+        tables += [Text(), _streams(inspection)]
+    return [Padding(table, (0, 0, 0, 2), expand=False) for table in tables] + [
+        Text(),
+        *_findings(inspection),
+        Text(),
+    ]
+
+
+def _overview(inspection: Inspection) -> RenderableType:
+    lists, unknown = inspection.lists, inspection.words.unknown
+    rows: dict[str, str | Text] = {
+        "lists": f"{lists.lists:,}" + (f"; {lists.rejected:,} rejected" if lists.rejected else ""),
+        "hypotheses": f"{lists.hypotheses:,}; the longest list has {lists.longest_list:,}",
+        "words": f"{lists.words:,}",
+        "duplicates": f"{lists.duplicates:,} as read, {lists.duplicates_normalised:,} once normalised",
+        "empty hypotheses": f"{lists.empty:,} in {pluralise(lists.with_empty, 'list')}",
+        "prefix sharing": f"{lists.prefix_sharing:.2f} words per distinct prefix",
+    }
+    for kind, tokens in inspection.words.uncovered.items():
+        rows[f"{kind} tokens"] = _format_examples(tokens)
+    if unknown:
+        rate = unknown.reference_rate
+        rows["unknown words"] = f"{100 * unknown.rate:.2f} %" + (
+            "" if rate is None else f"; {100 * rate:.2f} % of the references"
+        )
+        if unknown.unknown.count:
+            rows["most frequent"] = _format_examples(unknown.unknown)
+    if inspection.errors:
+        rows |= _error_rows(inspection.errors)
+    if inspection.models:
+        rows |= _model_rows(inspection.models)
+    return make_text_grid(rows.items())
+
+
+def _error_rows(errors: ErrorStats) -> dict[str, str]:
+    values = errors.to_dict()
+    keys = {"1-best": "wer", "oracle": "oracle_wer", "random": "random_wer", "worst": "worst_wer"}
+    rates = ", ".join(
+        f"{name} {'-' if values[key] is None else format(values[key], '.2f')}" for name, key in keys.items()
+    )
+    depth = values["depth_for_90_percent_of_oracle"]
+    lists = pluralise(values["with_reference"], "list")
+    first = pluralise(depth, "hypothesis gives", "hypotheses give")
+    return {
+        f"{rate_name(errors.unit)} %": f"{rates} ({lists} with references)",
+        "depth": f"the first {first} 90 % of the oracle's gain",
+    }
+
+
+def _model_rows(models: ModelStats) -> dict[str, str | Text]:
+    """The bundle's models, correlation of the streams with its n-gram, and the effect of the weights."""
+    weights = models.weights
+    rows: dict[str, str | Text] = {"models": Text(", ".join(map(_format_model, models.models)))}
+    correlations = []
+    for name, correlation in models.correlations.items():
+        low, high = correlation.units_per_nat
+        units = f", {low:.3g} to {high:.3g} units per nat" if correlation.r >= MIN_LM_R else ""
+        correlations.append(f"{name} r {correlation.r:+.2f}{units}")
+    if correlations:
+        rows["like the n-gram"] = Text("; ".join(correlations))
+    if weights.lists:
+        errors = f"{pluralise(weights.errors, 'error')}, the first pass {weights.first_errors:,}; "
+        spreads = (
+            f"models ± {_format_number(weights.model_spread)}, "
+            f"streams ± {_format_number(weights.stream_spread)}"
+        )
+        rows[f"weights {weights.name}"] = (errors if weights.referenced else "") + spreads
+    return rows
+
+
+def _format_model(model: BundleModel) -> str:
+    """Name, kind and direction of a language model, and the topics that it reads."""
+    topics = f", {model.topics} topics" if model.topics else ""
+    return f"{model.name} ({model.network or 'n-gram'}, {model.direction}{topics})"
+
+
+def _streams(inspection: Inspection) -> FoldingTable:
+    """Scores in nats as read, and their mean per word also as if they were in other units."""
+    table = FoldingTable(
+        "stream",
+        "min",
+        "max",
+        "spread",
+        "per word",
+        "if log10",
+        "if log2",
+        "first best",
+        "r with words",
+        "r with errors",
+    )
+    for stream in inspection.streams:
+        sizes = stream.minimum, stream.maximum, stream.spread, stream.per_word
+        in_other_units = stream.per_word_as("10"), stream.per_word_as("2")
+        correlations = stream.length_correlation, stream.error_correlation
+        table.add_row(
+            stream.name,
+            *(_format_number(value) for value in (*sizes, *in_other_units)),
+            f"{100 * stream.first_is_best / stream.compared:.0f} %" if stream.compared else "-",
+            *("-" if r is None else f"{r:+.2f}" for r in correlations),
+        )
+    return table
+
+
+def _findings(inspection: Inspection) -> list[RenderableType]:
+    if not inspection.findings:
+        return [Text("  Nothing looks wrong.")]
+    rows: list[tuple[str, Text]] = []
+    for finding in inspection.findings:
+        is_warning = finding.severity == "warning"
+        label = "WARNING" if is_warning else "note"
+        rows.append((label, Text(finding.message)))
+        if finding.advice:
+            rows.append(("", Text(f"→ {finding.advice}")))
+    table = make_text_grid(rows)
+    return [Padding(table, (0, 0, 0, 2), expand=False)]
+
+
+def _format_examples(tokens: TokenStats) -> Text:
+    examples = ", ".join(f"{token} {count:,}" for token, count in tokens.examples[:MAX_EXAMPLES])
+    return Text(f"{tokens.count:,} ({tokens.distinct:,} distinct): {examples}")
+
+
+def _format_number(value: float) -> str:
+    """Two decimals for small numbers only, so that ten columns fit."""
+    return f"{value:,.2f}" if abs(value) < 100 else f"{value:,.0f}" if abs(value) < 1e9 else f"{value:.2g}"
+
+
+SUSPICIOUS = 1
+"""Exit code if something is probably wrong."""
+
+
+@expand_options
+def inspect(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="N-best lists.")],
+    *,
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            "-b",
+            help="Model bundle to compare with: words that it does not know, its n-gram against the scores "
+            "of the lists, and the effect of its weights.",
+        ),
+    ] = None,
+    options: RankedListOptions,
+    device: DeviceOption = "cpu",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSON: a list `files`; rates in percent.")
+    ] = False,
+) -> None:
+    """Report what lists contain and what looks wrong with them, before they are used.
+
+    Example: rescorer inspect demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx
+
+    Several files are reported one by one; a folder of jobs is one. Exit code 1 means that something is
+    probably wrong, or that some lists were rejected.
+    """
+    if bundle is None and options.weights != WeightOptions():
+        raise ConfigError("--weights and --weight apply to a bundle: give --bundle")
+    counting = options.counting.settings()
+    read_lists = options.make_reader(warn_of_markup=False)  # a finding says it
+    first_pass = options.parse_first_pass()
+    rescorer = Rescorer.load(bundle, device) if bundle else None
+    words = options.text.make_normaliser(rescorer.bundle if rescorer else None)
+    rejected = {file: Rejections() for file in files}
+    inspections: dict[str, Inspection] = {}
+    for file in files:
+        models = None
+        if rescorer:
+            models = ModelTally(rescorer, options.weights.resolve(rescorer.bundle.weights))
+        inspections[file] = inspect_lists(
+            read_lists(file),
+            words,
+            models=models,
+            first_pass=first_pass,
+            counting=counting,
+            on_rejected=rejected[file].add,
+        )
+        rejected[file].report(SEE_JSON)
+    if as_json:
+        records = [
+            {"file": file, **inspection.to_dict(), "rejected_lists": rejected[file].reasons}
+            for file, inspection in inspections.items()
+        ]
+        typer.echo(json.dumps({"files": records}, indent=2, ensure_ascii=False))
+    else:
+        print_out(render_inspections(inspections))
+    if any(inspection.suspicious or inspection.lists.rejected for inspection in inspections.values()):
+        raise typer.Exit(SUSPICIOUS)
+
+
+@expand_options
+def explain(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists, before rescoring.")],
+    bundle: BundleOption,
+    *,
+    list_id: Annotated[
+        str | None,
+        typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most."),
+    ] = None,
+    top: Annotated[int, typer.Option(min=1, help="Without ID: number of lists to show.")] = 10,
+    options: ScoredListOptions,
+    device: DeviceOption = "cpu",
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON list of explanations, with unweighted components.")
+    ] = False,
+) -> None:
+    """Explain why a hypothesis won: what each score and language model contributed to its lead.
+
+    Example: rescorer explain demo/lists.jsonl.gz demo-001 --bundle models/starter/1 --weights pocketsphinx
+
+    Shows the best hypotheses of a list with their weighted components, the lead of the winner over the choice
+    of the first pass and over the hypothesis with the fewest errors, and the aligned texts; of a reranker's
+    score, what each of its features adds to it; the phrases that gave credits; and how a hypothesis was
+    generated. Without an ID, it names
+    the lists whose errors rescoring changed most, or whose totals did if there are no references.
+    """
+    rejected = Rejections()
+    rescorer = Rescorer.load(bundle, device)
+    options.apply(rescorer.ranker)
+    weights = options.weights.resolve(rescorer.bundle.weights)
+    lists = collect_lists(options.make_reader()(file), rejected)
+    options.check_streams(lists, weights, file)
+    chosen = lists if list_id is None else find_lists(lists, list_id, file)
+    counting = options.counting.settings()
+    explanations: list[Explanation] = []
+    for has_reference in (True, False):
+        part = [nbest for nbest in chosen if (nbest.reference is not None) == has_reference]
+        counted = part if has_reference else [replace(nbest, reference="") for nbest in part]
+        scored, errors = options.score(rescorer, counted, weights)
+        for error in errors:
+            rejected.add(error)
+        rerankers = used_rerankers(rescorer.bundle, weights)
+        encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
+        component = rescorer.ranker.component(Phrases)
+        explanations += (
+            explain_list(
+                item,
+                weights,
+                rerankers,
+                encoded,
+                component.finder.find(item.nbest, item.read, component.expected),
+                has_reference=has_reference,
+            )
+            for item, encoded in zip(scored, encodings, strict=True)
+        )
+    rejected.report()
+    if not explanations:
+        raise FormatError("no list could be explained", file=file)
+    shown = explanations if list_id is not None else sort_by_change(explanations)[:top]
+    if as_json:
+        typer.echo(json.dumps([found.to_dict() for found in shown], indent=2, ensure_ascii=False))
+    elif list_id is None:
+        print_changes(shown, sum(found.has_changed for found in explanations), len(explanations))
+    else:
+        aligner = Aligner(rescorer.ranker.text_normaliser.normalise, counting)
+        for found in shown:
+            print_explanation(found, aligner)
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def find_lists(lists: Sequence[NBestList], list_id: str, file: str) -> list[NBestList]:
+    """The lists with an id; raises FormatError if there are none."""
+    found = [nbest for nbest in lists if nbest.id == list_id]
+    if not found:
+        hint = did_you_mean(list_id, [nbest.id for nbest in lists])
+        raise FormatError(f"no list has the id {list_id!r}{hint}", file=file)
+    return found

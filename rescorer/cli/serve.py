@@ -1,0 +1,229 @@
+"""Commands for people who run a server: ``rescorer serve``, ``config``, ``health`` and ``token``.
+
+Commands for people who run a server: start it, check it, watch it, size it.
+
+Settings and addresses come in; a running server, or what it says about itself, comes out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+if TYPE_CHECKING:
+    from rescorer.service.settings import Given, ServiceSettings
+
+
+COLLECTED = "settings"
+"""Key of the collected options in ``ctx.meta``."""
+SHORT_FLAGS = {"bundle": "-b"}
+
+
+class SettingsCommand(TyperCommand):
+    """A command with one option per setting; the settings are imported only when the command runs."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        return [*settings_options(), *super().get_params(ctx)]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Keep unknown options, so that they are reported together with all other errors."""
+        ctx.ignore_unknown_options = ctx.allow_extra_args = True
+        rest = super().parse_args(ctx, args)
+        unknown = [argument.partition("=") for argument in rest if argument.startswith("--")]
+        if rest and not unknown:
+            ctx.fail(f"no such option or argument: {' '.join(rest)}")
+        ctx.meta.setdefault(COLLECTED, {}).update({name: value for name, _, value in unknown})
+        return rest
+
+
+@cache
+def settings_options() -> tuple[Any, ...]:
+    """The options of all settings.
+
+    Values remain strings as typed, so that the settings can report all errors together.
+    """
+    from rescorer.service.settings import ServiceSettings
+
+    def command() -> None: ...
+
+    command.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+        [option_parameter(name, field) for name, field in ServiceSettings.model_fields.items()]
+    )
+    app = typer.Typer(add_completion=False)
+    app.command()(command)
+    return tuple(typer.main.get_command(app).params)
+
+
+def option_parameter(name: str, field: Any) -> inspect.Parameter:
+    """The parameter of a typer command for one setting."""
+    from rescorer.service.settings import flag_of
+
+    flag = flag_of(name)
+    is_flag = field.annotation is bool
+    names = [f"{flag}/--no-{flag[2:]}" if is_flag else flag]
+    names += [SHORT_FLAGS[name]] if name in SHORT_FLAGS else []
+    description = " ".join((field.description or "").replace("``", "").split())
+    has_default = field.default is not False and field.default not in (None, (), "")
+    option = typer.Option(
+        *names,
+        help=description + (f" (default {field.default})" if has_default else ""),
+        metavar=None if is_flag else "VALUE",
+        expose_value=False,
+        callback=_collect,
+    )
+    kind = bool if is_flag else str
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _collect(ctx: typer.Context, option: typer.CallbackParam, value: str) -> None:
+    ctx.meta.setdefault(COLLECTED, {})[option.name] = value
+
+
+def collected_options(ctx: typer.Context) -> dict[str, Any]:
+    """Values by setting, None if not given; unknown options under the flag as typed."""
+    return ctx.meta[COLLECTED]
+
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", help="TOML file of settings, named like the options.")
+]
+
+
+def serve(ctx: typer.Context, config: ConfigOption = None) -> None:
+    """Re-rank n-best lists over gRPC until SIGTERM or SIGINT.
+
+    Example: rescorer serve --bundle models/starter/1 --port 50051
+
+    Every option can also be set in the environment (RESCORER_BUNDLE, RESCORER_PORT, …) and in a TOML file
+    (bundle = "models/starter/1"). Options take precedence over the environment, and the environment over the
+    file. `rescorer config` shows the resulting settings.
+    """
+    from rescorer.service.settings import ServiceSettings, check_settings, gather
+
+    options = collected_options(ctx)
+
+    def read_settings() -> dict[str, list[Given]]:
+        return gather(ServiceSettings, config, options)
+
+    settings = check_settings(read_settings(), check_machine=True)
+    if settings.front_ends > 1:
+        from rescorer.service.front_ends import supervise
+
+        supervise(settings, config, options)
+    else:
+        from rescorer.service.server import serve as run  # imports grpc, which other commands do not need
+
+        run(settings, lambda: check_settings(read_settings()))
+
+
+MAX_VALUE_WIDTH = 50
+"""Largest width to which lines are padded so that their comments line up."""
+
+
+def config(ctx: typer.Context, config: ConfigOption = None) -> None:
+    """Show the settings that `rescorer serve` would run with, and where each of them comes from.
+
+    Example: rescorer config --config service.toml --port 0
+
+    Takes the same options, environment variables and file as `rescorer serve`, but does not start a server.
+    Prints the settings as a TOML file, or all errors, one per line, including bundles and devices that this
+    machine lacks.
+    """
+    from rescorer.service.settings import ServiceSettings, check_settings, gather, unknown_variables
+
+    for variable, message in unknown_variables(ServiceSettings):
+        typer.echo(f"warning: environment {variable}: {message}", err=True)
+    values = gather(ServiceSettings, config, collected_options(ctx))
+    for line in render_settings(check_settings(values, check_machine=True), values):
+        typer.echo(line)
+
+
+def render_settings(settings: ServiceSettings, values: dict[str, list[Given]]) -> list[str]:
+    """One line per setting: its value, its source, and the values that it takes precedence over."""
+    texts = {name: to_toml(name, getattr(settings, name)) for name in type(settings).model_fields}
+    width = min(max(len(text) for text in texts.values()), MAX_VALUE_WIDTH)
+    lines = []
+    for name, text in texts.items():
+        sources = values.get(name, [])
+        origin = sources[0].origin if sources else "default"
+        if len(sources) > 1:
+            others = ", ".join(f"{source.origin} ({source.value})" for source in sources[1:])
+            origin += f"; takes precedence over {others}"
+        lines.append(f"{text:{width}}  # {origin}")
+    return lines
+
+
+def to_toml(name: str, value: Any) -> str:
+    """``name = value``, commented out without a value; JSON strings, numbers and lists are valid TOML too."""
+    if value is None:
+        return f"# {name} ="
+    plain = str(value) if isinstance(value, Path) else value
+    return f"{name} = {json.dumps(plain, ensure_ascii=False)}"
+
+
+def health(
+    target: Annotated[str, typer.Argument(help="Address of the server, as host:port.")] = "127.0.0.1:50051",
+    timeout_s: Annotated[
+        float, typer.Option(min=0.01, help="Seconds to wait for the server to be ready.")
+    ] = 2.0,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS; implied by the options below.")] = False,
+    ca: Annotated[
+        Path | None, typer.Option(help="PEM file of the authorities that may sign the server's certificate.")
+    ] = None,
+    certificate: Annotated[
+        Path | None, typer.Option(help="PEM file of the client certificate to present.")
+    ] = None,
+    key: Annotated[
+        Path | None, typer.Option(help="PEM file of the client certificate's private key.")
+    ] = None,
+    server_name: Annotated[str, typer.Option(help="Expected name in the server's certificate.")] = "",
+) -> None:
+    """Check that a server is ready, for probes: exit code 0, or 5 if this is not confirmed in time.
+
+    Example: rescorer health 127.0.0.1:50051
+
+    Prints the reason if the server is not ready, and which models serve although its repository has lost
+    them. No token is needed.
+    """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # our own message says what gRPC's log would
+    from rescorer.client import NO_RETRY, Client, Tls
+
+    use_tls = tls or ca is not None or certificate is not None or bool(server_name)
+    identity = Tls(ca, certificate, key, server_name) if use_tls else None
+    with Client(target, tls=identity, retry=NO_RETRY) as client:
+        client.wait_ready(timeout_s)
+        missing = client.missing_models(timeout_s)
+    typer.echo(f"{target} serves")
+    if missing:
+        typer.echo(f"from memory only, because they are missing on its disk: {', '.join(missing)}")
+
+
+def token(
+    name: Annotated[str, typer.Argument(help="Name of the client in logs.")],
+    roles: Annotated[
+        list[str] | None,
+        typer.Option("--role", help="Role of the client: score or admin; may be repeated. (default score)"),
+    ] = None,
+) -> None:
+    """Create a token for a client of the service; the server's clients file only gets its hash.
+
+    Example: rescorer token captions --role score >> access.toml
+
+    The token itself is printed once, on stderr.
+    """
+    from rescorer.service.net import hash_token, new_token, parse_clients
+
+    new = new_token()
+    quoted = ", ".join(f'"{role}"' for role in roles or ["score"])
+    entry = f'[[client]]\nname = "{name}"\nroles = [{quoted}]\ntoken_sha256 = ["{hash_token(new)}"]\n'
+    parse_clients(entry, "the new entry")
+    typer.echo(entry)
+    typer.echo(f"token: {new}", err=True)

@@ -1,0 +1,635 @@
+"""The commands ``rescorer tune``, ``candidates`` and ``calibrate``: learn from lists with references."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from rescorer.cli.evaluate import (
+    describe_false_alarms,
+    describe_over_boosting,
+    false_alarms_to_dict,
+    render_error_rates,
+    warn_if_worse,
+)
+from rescorer.errors import FormatError, pluralise
+from rescorer.evaluation.calibration import (
+    CONSTANT,
+    SURE,
+    CalibrationJudgement,
+    Claims,
+    Division,
+    Measures,
+    judge_calibration,
+    make_claims,
+    replace_nan,
+)
+from rescorer.evaluation.error_rate import CountingSettings
+from rescorer.evaluation.false_alarms import (
+    Choice,
+    Outcome,
+    PhraseBound,
+    Tally,
+    ThresholdJudgement,
+    choose,
+    draw_decoys,
+    judge_threshold,
+    score_outcomes,
+)
+from rescorer.evaluation.figures import describe_p, format_gain, format_signed
+from rescorer.evaluation.folds import DEFAULT_FREE, Folds, count_tuning_lists, fingerprint_list, make_folds
+from rescorer.evaluation.list_errors import Report, build_report
+from rescorer.evaluation.scored_lists import (
+    ScoredList,
+    order_selection_by_first_pass,
+    rank_by_first_pass,
+    reorder,
+    rerank,
+)
+from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
+from rescorer.evaluation.systems import Tuning, score_mixtures
+from rescorer.evaluation.tuning import TuningReport
+from rescorer.extensions import used_rerankers
+from rescorer.formats.io.text_io import write_text
+from rescorer.pipeline import Rescorer
+from rescorer.scoring.combination import phrase_weight, weights_to_dict
+from rescorer.terminal.evaluation_options import (
+    AlternationsOption,
+    ModelOptions,
+    PhraseBoundOptions,
+    ScoredListOptions,
+    WeightedListOptions,
+    collect_lists,
+    make_list_reader,
+)
+from rescorer.terminal.options import (
+    BundleOption,
+    DeviceOption,
+    DictionaryOption,
+    SelectionOptions,
+    check_streams,
+    expand_options,
+    use_dictionary,
+    warn_if_untuned,
+)
+from rescorer.terminal.program import (
+    SEE_JSON,
+    SOME_REJECTED,
+    Rejections,
+    check_output_path,
+    warn_about_tuning,
+)
+from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer.text import remark_on_spacing
+from rescorer.types import Calibration, Weights
+
+
+def make_weight_table(report: TuningReport) -> FoldingTable:
+    """Make a table with one row per weight."""
+    table = FoldingTable("weight", "start", "tuned", "mean of folds", "± over folds", "note")
+    for weight in report.weights:
+        numbers = (weight.start, weight.tuned, weight.fold_mean, weight.fold_spread)
+        table.add_row(weight.name, *(f"{number:.4g}" for number in numbers), weight.note or "-")
+    return table
+
+
+def describe_report(report: TuningReport) -> Iterator[str]:
+    """Yield lines about the judgement, the methods and the flat directions."""
+    judgement = report.judgement
+    gain = judgement.gain
+    p_value = f", p = {gain.p_value:.2g}" if gain.interval.is_finite else ""
+    yield (
+        f"held out: {_percent(judgement.rate)} %{_span(judgement.interval)}, "
+        f"start {_percent(judgement.start_rate)} %; gain {_percent(gain.gain)} points"
+        f"{_span(gain.interval)}{p_value}"
+    )
+    yield from judgement.caveats()
+    yield f"cross-validation: {report.folds}"
+    in_folds = ", ".join(
+        f"{method} ({count}×)" for method, count in Counter(map(str, report.fold_methods)).items()
+    )
+    yield f"minimised: {report.method}; in the folds: {in_folds}"
+    alone = [direction.describe() for direction in report.flat if direction.low != direction.high]
+    if alone:
+        yield f"equal within the noise: {'; '.join(alone)}"
+    if report.flattest and report.flattest.low != report.flattest.high:
+        yield f"equal within the noise: {report.flattest.describe()}"
+
+
+def _span(interval: Interval) -> str:
+    """The ends of an interval in parentheses; nothing if the lists say nothing about them."""
+    return f" ({_percent(interval.low)} to {_percent(interval.high)})" if interval.is_finite else ""
+
+
+def _percent(rate: float) -> str:
+    return f"{100 * rate:.2f}"
+
+
+HELD_OUT = "held out"
+FREE_HELP = (
+    "Weights to tune, separated by commas: names as in -w, `streams` (those with a weight), `lm` (those with "
+    "a weight; each keeps its sign, but `lm:NAME` without a weight may take either), `mix` (λ of the "
+    "mixture), `cache` (its λ, if lists have previous utterances), `phrases` (if there are any), or `all`."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class TunedWeightOptions:
+    """Which weights are tuned, and where and when they are written."""
+
+    output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")]
+    free: Annotated[str, typer.Option("--free", metavar="NAME,…", help=FREE_HELP)] = ",".join(DEFAULT_FREE)
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the tuned weights even if their gain may be chance.")
+    ] = False
+
+
+@expand_options
+def tune(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="N-best lists with references; several inputs are read as one."
+        ),
+    ],
+    bundle: BundleOption,
+    *,
+    tuned: TunedWeightOptions,
+    options: ScoredListOptions,
+    phrase_bound: PhraseBoundOptions,
+    models: ModelOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; rates in percent.")] = False,
+) -> None:
+    """Find the weights with the fewest errors, and keep the old ones if that may be chance.
+
+    Example: rescorer tune demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx -o mine.json
+
+    Minimises the errors that `rescorer evaluate` counts under the same options: in characters with
+    --characters. Small sets overfit: the row "held out" is the one to believe, in which no list is ranked by
+    weights that it helped to tune. A fold holds whole groups or, without groups, ids. Tuned weights are
+    written only if they gain more than chance there; otherwise the file has the weights that tuning started
+    from, and a line says why. The weights record the lists that they were tuned on, and `rescorer evaluate`
+    warns if it is given those lists.
+
+    If lists carry phrases, or --phrases gives them some, their weight is tuned too, and kept so small that
+    phrases which were not said make at most --max-false-alarms of the lists worse. A weight that over-boosts
+    is lowered before tuning starts, with a warning. With --generate, generated hypotheses compete under the
+    weights that they have; `rescorer candidates` learns these.
+    """
+    names, force = [name.strip() for name in tuned.free.split(",")], tuned.force
+    check_output_path("-o", tuned.output)
+    options.counting.settings()  # reject contradictions before loading anything
+    read_lists = options.make_reader()
+    rescorer = models.load(bundle)
+    options.apply(rescorer.ranker)
+    start = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
+    rejected = Rejections()
+    lists = collect_lists(read_lists(files), rejected)
+    options.lists.check_groups(lists)
+    options.check_streams(lists, start, files[0])
+    untuned = warn_if_untuned(lists, start)
+    scored, errors = options.score(rescorer, lists, start)
+    for error in errors:
+        rejected.add(error)
+    rejected.report(SEE_JSON)
+    if not scored:
+        raise FormatError("no list could be used for tuning", file=", ".join(files))
+    unit = scored[0].evaluated.unit
+    if unit == "word" and (remark := remark_on_spacing(item.words[0] for item in scored)):
+        typer.echo(f"warning: {', '.join(files)}: {remark}", err=True)
+    if n_seen := count_tuning_lists(start, lists, used_rerankers(rescorer.bundle, start)):
+        warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
+    bound = phrase_bound.make_bound(rescorer, scored, start, names)
+    start = _lower_phrases(start, scored, bound) if bound else start
+    tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
+    report = tuning.report()
+    rows, words = _report_rows(tuning), rescorer.ranker.text_normaliser.settings.describe()
+    written = _write_weights(tuned, report, scored, options.selection)
+    if as_json:
+        _print_json(tuning, report, rows, force, rejected, [untuned] if untuned else [], words)
+    else:
+        print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
+        if bound:
+            print_out(*describe_false_alarms(bound, tuning.count_false_alarms()))
+        print_out(f"words are compared by {words}", report.judgement.explain(force))
+        print_out(f"{written} written to {tuned.output}; {pluralise(len(rejected), 'list')} rejected")
+        warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def _write_weights(
+    tuned: TunedWeightOptions,
+    report: TuningReport,
+    scored: Sequence[ScoredList],
+    selection: SelectionOptions,
+) -> str:
+    """Write the weights that were decided on; return what they are."""
+    chosen = replace(report.decide(tuned.force), name=tuned.output.stem)
+    is_tuned = report.judgement.is_better or tuned.force
+    if is_tuned:
+        tuned_with = {"merge": selection.merge, "drop_empty": selection.drop_empty}
+        tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
+        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=tuned_with)
+    write_text(tuned.output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
+    return "tuned weights" if is_tuned else "the weights that tuning started from"
+
+
+def _lower_phrases(start: Weights, scored: Sequence[ScoredList], bound: PhraseBound) -> Weights:
+    """Lower the weight of phrases that tuning starts from if it over-boosts; say so on stderr."""
+    lowered = bound.apply(scored, start)
+    if lowered is not start:
+        n_worse = bound.alarms.count(scored, start)
+        over_boosts = describe_over_boosting(n_worse, bound.alarms.n_lists, phrase_weight(start))
+        typer.echo(f"warning: {over_boosts}; tuning starts from {phrase_weight(lowered):.4g}", err=True)
+    return lowered
+
+
+def _report_rows(tuning: Tuning) -> dict[str, Report]:
+    scored, recognised = tuning.scored, [item.recognised for item in tuning.scored]
+    rows = {"first pass": build_report(rank_by_first_pass(item) for item in recognised)}
+    merges = scored[0].selection.merge and scored[0].first_pass_totals is not None
+    if selected := ["merged"] * merges + ["empty dropped"] * scored[0].selection.drop_empty:
+        rows[", ".join(["first pass", *selected])] = build_report(
+            reorder(item.evaluated, order_selection_by_first_pass(item)) for item in recognised
+        )
+    return rows | {
+        "before tuning": build_report(rerank(item, tuning.start) for item in scored),
+        HELD_OUT: build_report(rerank(*pair) for pair in tuning.hold_out()),
+        "tuned, on its own lists (optimistic)": build_report(rerank(*pair) for pair in tuning.tuned),
+    }
+
+
+def _print_json(
+    tuning: Tuning,
+    report: TuningReport,
+    rows: dict[str, Report],
+    force: bool,
+    rejected: Rejections,
+    warnings: Sequence[str],
+    words: str,
+) -> None:
+    bound = tuning.phrase_bound
+    alarms = false_alarms_to_dict(bound, tuning.count_false_alarms()) if bound else None
+    data: dict[str, Any] = {
+        **report.to_dict(force),
+        "written": "tuned" if report.judgement.is_better or force else "start",
+        "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
+        "unit": tuning.scored[0].evaluated.unit,
+        "normaliser": words,
+        **({"false_alarms": alarms} if alarms else {}),
+        **({"warnings": warnings} if warnings else {}),
+        "rejected": len(rejected),
+        "rejected_lists": rejected.reasons,
+    }
+    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+
+
+N_FOLDS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAlarmOptions:
+    """How many false alarms are permitted, and how they are provoked."""
+
+    max_false_alarms: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=1.0,
+            help="Bound of the share of lists on which a generated hypothesis wins with a phrase that was "
+            "not said: so few false alarms are permitted that a higher share is refuted with 95 % "
+            "confidence.",
+        ),
+    ] = 0.01
+    decoys: Annotated[
+        int, typer.Option(min=1, help="Number of phrases of other lists that each list gets for that.")
+    ] = 100
+    rounds: Annotated[int, typer.Option(min=1, help="How often each list gets such phrases.")] = 4
+
+
+@expand_options
+def candidates(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...",
+            help="N-best lists with phrases and references; several inputs are read as one.",
+        ),
+    ],
+    bundle: BundleOption,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="JSON file of weights to write, for --weights.")
+    ],
+    *,
+    options: WeightedListOptions,
+    dictionary: DictionaryOption = None,
+    false_alarms: FalseAlarmOptions,
+    device: DeviceOption = "cpu",
+) -> None:
+    """Learn from lists with phrases and references when generated hypotheses may win.
+
+    Example: rescorer candidates lists.jsonl --bundle models/starter/1 --weights pocketsphinx -o heard.json
+
+    Each list is also scored with phrases of other lists that are not in its reference: there, every generated
+    hypothesis that wins is a false alarm. Of the weights with few enough of them, those with the fewest
+    errors are written. What is printed is held out: no list is judged by weights that its group, or its
+    reference, helped to choose.
+    """
+    check_output_path("-o", output)
+    rescorer = Rescorer.load(bundle, device)
+    options.text.apply(rescorer.ranker)
+    use_dictionary(rescorer.ranker, dictionary)
+    weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
+    rejected = Rejections()
+    lists = collect_lists(make_list_reader(options.reference, options.lists)(files), rejected)
+    options.lists.check_groups(lists)
+    check_streams(lists, weights, options.lists, files[0])
+    found = score_outcomes(rescorer, lists, weights)
+    draws = draw_decoys(rescorer, lists, false_alarms.decoys, false_alarms.rounds)
+    others = [score_outcomes(rescorer, drawn, weights) for drawn in draws]
+    kept, own, wrong = [], list[Outcome](), list[list[Outcome]]()
+    for nbest, first, drawn in zip(lists, found, others, strict=True):
+        results = [first, *drawn]
+        if errors := [result for result in results if not isinstance(result, Outcome)]:
+            rejected.add(errors[0])
+        else:
+            kept.append(nbest)
+            outcome, *decoy_outcomes = (result for result in results if isinstance(result, Outcome))
+            own.append(outcome)
+            wrong.append(decoy_outcomes)
+    rejected.report(SEE_JSON)
+    if not kept:
+        raise FormatError("no list could be used", file=", ".join(files))
+    ids, groups, references = zip(*((n.id, n.group, n.reference or "") for n in kept), strict=True)
+    folds = make_folds(ids, groups, references, N_FOLDS)
+    unit, max_share = sum(weights.lm.values()), false_alarms.max_false_alarms
+    judgement = judge_threshold(own, wrong, folds, max_share, unit)
+    choice = choose(own, [one for drawn in wrong for one in drawn], max_share, unit)
+    learned = replace(weights, name=output.stem, generated=choice.generated, calibration=None)
+    learned = replace(learned, sound_match=choice.sound_match)
+    write_text(output, json.dumps(weights_to_dict(learned), indent=2) + "\n")
+    n_words = [one.n_words for one in own]
+    gain = bootstrap(judgement.errors, n_words, choose_units(groups)).gain(0, 1)
+    print_out(*describe(judgement, choice, gain), f"cross-validation: {folds.describe()}")
+    print_out(
+        f"{pluralise(len(kept), 'list')}; weights written to {output}; "
+        f"{pluralise(len(rejected), 'list')} rejected"
+    )
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def describe(judgement: ThresholdJudgement, choice: Choice, gain: Gain) -> list[str]:
+    """Describe the chosen weights, and what weights chosen in the same way do on lists held out."""
+    after, decoys = judgement.after, judgement.decoys
+    return [
+        f"weights: generated {choice.generated:g}, sound_match {choice.sound_match:g}",
+        f"word error rate: {_rate(judgement.before)} without generated hypotheses, {_rate(after)} with them; "
+        f"gain {format_gain(gain)}, {describe_p(gain.p_value)}",
+        f"generated hypotheses won {pluralise(after.right, 'time')} with a phrase that was said, "
+        f"{pluralise(after.false_alarms, 'time')} with another, in {pluralise(after.lists, 'list')}",
+        f"false alarms: {decoys.false_alarms:,} of {pluralise(decoys.lists, 'list')} with phrases that were "
+        "not said",
+    ]
+
+
+def _rate(found: Tally) -> str:
+    return f"{100 * found.errors / max(1, found.words):.2f} %"
+
+
+def render_measures(judgements: Mapping[str, CalibrationJudgement]) -> FoldingTable:
+    """Render one row for posteriors and one for held-out confidences of each kind of claim."""
+    headings = ("NCE", "ECE", f">= {SURE:g}", "of these right", "claims", "right %")
+    table = FoldingTable("confidence", *headings)
+    for name, judgement in judgements.items():
+        share = f"{100 * judgement.right / judgement.claims:.1f}"
+        for label, measures in (("posterior", judgement.before), ("held out", judgement.held_out)):
+            table.add_row(f"{name}, {label}", *_format(measures), str(judgement.claims), share)
+    return table
+
+
+def _format(measures: Measures) -> tuple[str, str, str, str]:
+    nce = measures.normalised_cross_entropy
+    return (
+        "-" if math.isnan(nce) else f"{nce:.3f}",
+        f"{measures.expected_calibration_error:.3f}",
+        str(measures.sure),
+        str(measures.sure_and_right),
+    )
+
+
+def render_reliability(name: str, judgement: CalibrationJudgement) -> FoldingTable:
+    """Render how many claims of each held-out confidence are right."""
+    table = FoldingTable("confidence", f"{name}s", "mean", "right", title=f"{name}s, held out")
+    for part in judgement.held_out.bins:
+        if part.claims:
+            span = f"{part.lower:.1f} to {part.upper:.1f}"
+            table.add_row(span, str(part.claims), f"{part.confidence:.3f}", f"{part.right:.3f}")
+    return table
+
+
+def summarise(judgements: Mapping[str, CalibrationJudgement]) -> Iterator[str]:
+    """Yield a verdict for each kind of claim."""
+    if not judgements:
+        yield (
+            "no confidence written: no list can judge another, because every list shares its reference with "
+            "one of each other fold; more lists with different references are needed"
+        )
+    for name, judgement in judgements.items():
+        gain = judgement.gain
+        spread = f" ± {gain.interval.half_width:.3f}" if gain.interval.is_finite else ""
+        margin = f"{format_signed(gain.gain, 3)}{spread} nats per {name}, held out"
+        if judgement.helps:
+            how = f"{judgement.kind}, temperature {judgement.fitted.temperature:.3g}"
+            yield f"{name}: calibrated ({how}); better than a constant by {margin}"
+        elif judgement.kind == CONSTANT:
+            yield f"{name}: no confidence written; on these lists nothing says more than a constant"
+        elif not gain.interval.is_finite:
+            yield f"{name}: no confidence written; too few lists or groups for a verdict ({margin})"
+        else:
+            yield f"{name}: no confidence written; not better than a constant beyond chance ({margin})"
+
+
+PANEL, MARGIN, GAP = 300, 56, 40
+"""Side of a panel, its distance from the edges of the drawing, and from the next panel, in pixels."""
+MIN_RADIUS, MAX_RADIUS = 2.5, 12.0
+"""Radius of the point of a bin, in pixels; its area grows with the number of claims."""
+STYLE = (
+    "<style>text{font:12px sans-serif;fill:#333}.frame{fill:none;stroke:#999}.ideal{stroke:#999;"
+    "stroke-dasharray:4 4}.before{stroke:#b45f06;fill:#b45f06}.held-out{stroke:#0b5394;fill:#0b5394}"
+    "polyline{fill:none!important;stroke-width:1.5}circle{fill-opacity:.6}</style>"
+)
+
+
+def draw_reliability(judgements: Mapping[str, CalibrationJudgement]) -> str:
+    """Draw one panel per kind of claim, with the posteriors and the held-out confidences.
+
+    Returns:
+        An SVG file.
+    """
+    width = 2 * MARGIN + len(judgements) * (PANEL + GAP) - GAP
+    height = 2 * MARGIN + PANEL + 20
+    lines = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-label="Reliability diagram">',
+        STYLE,
+        f'<rect width="{width}" height="{height}" fill="white"/>',
+    ]
+    for number, (name, judgement) in enumerate(judgements.items()):
+        lines.append(f'<g transform="translate({MARGIN + number * (PANEL + GAP)} {MARGIN})">')
+        lines += _draw_axes(name)
+        lines += _draw_bins(judgement.before, "before")
+        lines += _draw_bins(judgement.held_out, "held-out")
+        lines.append("</g>")
+    lines.append(
+        f'<text x="{MARGIN}" y="{height - 12}"><tspan class="before" stroke="none">● posterior</tspan>'
+        '<tspan class="held-out" stroke="none" dx="16">● calibrated, held out</tspan></text></svg>'
+    )
+    return "\n".join(lines) + "\n"
+
+
+def _draw_axes(name: str) -> Iterator[str]:
+    yield f'<text x="0" y="-14">{name}s: share that is right, by confidence</text>'
+    yield f'<rect class="frame" width="{PANEL}" height="{PANEL}"/>'
+    yield f'<line class="ideal" x1="0" y1="{PANEL}" x2="{PANEL}" y2="0"/>'
+    for tick in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
+        yield f'<text x="{tick * PANEL:.0f}" y="{PANEL + 18}" text-anchor="middle">{tick:g}</text>'
+        yield f'<text x="-8" y="{(1 - tick) * PANEL + 4:.0f}" text-anchor="end">{tick:g}</text>'
+
+
+def _draw_bins(measures: Measures, style: str) -> Iterator[str]:
+    bins = [part for part in measures.bins if part.claims]
+    most = max((part.claims for part in bins), default=1)
+    points = [(part.confidence * PANEL, (1 - part.right) * PANEL) for part in bins]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    yield f'<polyline class="{style}" points="{path}"/>'
+    for part, (x, y) in zip(bins, points, strict=True):
+        radius = max(MIN_RADIUS, MAX_RADIUS * math.sqrt(part.claims / most))
+        label = f"{part.claims} claims of mean confidence {part.confidence:.3f}: {part.right:.3f} right"
+        place = f'cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}"'
+        yield f'<circle class="{style}" {place}><title>{label}</title></circle>'
+
+
+UTTERANCE, WORD = "utterance", "word"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrationOptions(WeightedListOptions):
+    """Lists with references, and how they are ranked."""
+
+    selection: SelectionOptions
+    alternations: AlternationsOption = "on"
+
+
+@expand_options
+def calibrate(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="N-best lists with references; several inputs are read as one."
+        ),
+    ],
+    bundle: BundleOption,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="JSON file of weights with a calibration, for --weights.")
+    ],
+    *,
+    options: CalibrationOptions,
+    plot: Annotated[Path | None, typer.Option(help="SVG file of a reliability diagram to write.")] = None,
+    device: DeviceOption = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the measures as JSON.")] = False,
+) -> None:
+    """Learn from lists with references how sure to be of the best hypothesis and of its words.
+
+    Example: rescorer calibrate demo/lists.jsonl.gz --bundle models/starter/1 --weights pocketsphinx
+    -o sure.json
+
+    Answers under the weights that this writes have confidences: of all words with confidence 0.8, about 80 %
+    are right. What is printed is held out: no list is judged by a map that its group, or its reference,
+    helped to fit. A confidence that is not better than a constant beyond chance is left out. Use lists on
+    which the weights were not tuned.
+    """
+    check_output_path("-o", output)
+    if plot:
+        check_output_path("--plot", plot)
+    read_lists = make_list_reader(options.reference, options.lists)
+    rescorer = Rescorer.load(bundle, device)
+    options.text.apply(rescorer.ranker)
+    weights = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
+    rejected = Rejections()
+    lists = collect_lists(read_lists(files), rejected)
+    options.lists.check_groups(lists)
+    check_streams(lists, weights, options.lists, files[0])
+    selection = options.selection
+    claims, errors = make_claims(
+        rescorer,
+        lists,
+        weights,
+        merge=selection.merge,
+        drop_empty=selection.drop_empty,
+        counting=CountingSettings(alternations=options.alternations == "on"),
+    )
+    for error in errors:
+        rejected.add(error)
+    rejected.report(SEE_JSON)
+    if claims is None:
+        raise FormatError("no list could be used for calibration", file=", ".join(files))
+    if n_seen := count_tuning_lists(weights, claims.lists, used_rerankers(rescorer.bundle, weights)):
+        warn_about_tuning(weights, n_seen, len(claims.lists), "confidences will be too high on others")
+    folds, judgements = judge_claims(claims)
+    words = rescorer.ranker.text_normaliser.settings.describe()
+    calibrated = add_calibration(weights, judgements, output.stem)
+    write_text(output, json.dumps(weights_to_dict(calibrated), indent=2) + "\n")
+    if plot:
+        write_text(plot, draw_reliability(judgements))
+    if as_json:
+        data = to_dict(judgements, len(claims.lists), rejected.reasons) | {"normaliser": words}
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
+    else:
+        if judgements:
+            print_out(render_measures(judgements), "")
+        for name, judgement in judgements.items():
+            print_out(render_reliability(name, judgement), "")
+        print_out(f"cross-validation: {folds.describe()}; words are compared by {words}")
+        print_out(*summarise(judgements))
+        print_out(
+            f"{pluralise(len(claims.lists), 'list')}; weights written to {output}; "
+            f"{pluralise(len(rejected), 'list')} rejected"
+        )
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def judge_claims(claims: Claims) -> tuple[Folds, dict[str, CalibrationJudgement]]:
+    """Judge the confidences of utterances and of words that can be judged, by cross-validation."""
+    ids, groups = zip(*((nbest.id, nbest.group) for nbest in claims.lists), strict=True)
+    folds = make_folds(ids, groups, claims.references, N_FOLDS)
+    division = Division(list(map(str, folds.fold.tolist())), claims.references)
+    outcomes = {UTTERANCE: claims.utterances, WORD: claims.words}
+    judgements = {name: judge_calibration(part, division, groups) for name, part in outcomes.items()}
+    return folds, {name: found for name, found in judgements.items() if found is not None}
+
+
+def add_calibration(weights: Weights, judgements: Mapping[str, CalibrationJudgement], name: str) -> Weights:
+    """Return the weights under another name, with the maps that help."""
+    maps = {kind: judgement.fitted for kind, judgement in judgements.items() if judgement.helps}
+    return replace(weights, name=name, calibration=Calibration(**maps) if maps else None)
+
+
+def to_dict(
+    judgements: Mapping[str, CalibrationJudgement], lists: int, rejected: Sequence[str]
+) -> dict[str, Any]:
+    """Convert judgements to JSON data, with None for numbers that are not defined."""
+    parts = {name: {**asdict(part), "helps": part.helps} for name, part in judgements.items()}
+    content: dict[str, Any] = replace_nan(
+        {**parts, "lists": lists, "rejected": len(rejected), "rejected_lists": list(rejected)}
+    )
+    return content

@@ -1,0 +1,424 @@
+"""The blocking client and the asyncio client, which have the same methods."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from typing import Any
+
+import grpc
+import grpc.aio
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
+
+from rescorer.client.calls import (
+    Answer,
+    BulkCall,
+    Item,
+    RequestBuilder,
+    check_timeout,
+    convert_rpc_errors,
+    convert_rpc_errors_async,
+    iterate_until_error,
+    raise_first_error,
+    read_answers,
+    read_text_scores,
+)
+from rescorer.client.connection import (
+    UNREADY_REASON_TIMEOUT_S,
+    ConnectionOptions,
+    Connections,
+    describe_unready,
+)
+from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
+from rescorer.protocol.messages import decode_missing_models
+from rescorer.protocol.v1 import models_pb2
+from rescorer.scoring.options import Fallback, RescoreOptions, Weighting
+from rescorer.types import RescoredList, TextScore
+
+
+class Client:
+    """Blocking client of one server or of several equivalent servers; safe to share between threads.
+
+    Args:
+        target: ``host:port``, or several separated by commas; a host name may resolve to several servers.
+            Calls are distributed round robin over the healthy servers.
+        model: Model to request, ``name`` or ``name/version``; empty requests the default model.
+        connection: Fields of ``ConnectionOptions``: ``tls``, ``token``, ``retry``, ``connections``,
+            ``in_flight``, ``max_message_bytes``.
+
+    Raises:
+        ConfigError: If an address is invalid, a certificate cannot be read, or the token would be sent in
+            plain text.
+        TypeError: If an argument is unknown or has the wrong type.
+    """
+
+    def __init__(self, target: str, *, model: str = "", **connection: Any) -> None:
+        options = ConnectionOptions.make(**connection)
+        self._requests = RequestBuilder(model, options.max_message_bytes)
+        self._max_open_calls = max(1, options.in_flight)
+        self._connections = Connections(grpc, target, options)
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for channel in self._connections.channels:
+            channel.close()
+
+    def wait_ready(self, timeout_s: float | None = 30.0) -> None:
+        """Wait until a server is ready.
+
+        Raises:
+            DeadlineExceeded: If no server becomes ready in time; the message gives the reason.
+        """
+        timeout_s = check_timeout(timeout_s)
+        health: Any = HealthStub(self._connections.channels[0])
+        try:
+            with convert_rpc_errors(self._connections.diagnosis):
+                states = health.Watch(
+                    HealthCheckRequest(), timeout=check_timeout(timeout_s), wait_for_ready=True
+                )
+                for state in states:
+                    if state.status == HealthCheckResponse.SERVING:
+                        states.cancel()
+                        return
+        except DeadlineExceeded:
+            reason = self._connections.diagnosis.explain() or self._find_unready_reason(health)
+            raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
+        raise Unavailable(f"{self._connections.target}: the server ended the health check")
+
+    def missing_models(self, timeout_s: float | None = 30.0) -> tuple[str, ...]:
+        """Return the models, as ``name/version``, that the server serves from memory although its repository
+        has lost them: it could not start again. The last one is ``...`` if there are too many to send."""
+        health: Any = HealthStub(self._connections.channels[0])
+        with convert_rpc_errors(self._connections.diagnosis):
+            _, call = health.Check.with_call(HealthCheckRequest(), timeout=check_timeout(timeout_s))
+        return decode_missing_models(call.trailing_metadata())
+
+    def _find_unready_reason(self, health: Any) -> str:
+        """Find the reason with a call that does not wait; gRPC reports none to calls that wait."""
+        try:
+            state = health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
+        except grpc.RpcError as error:
+            return describe_unready(error)
+        return HealthCheckResponse.ServingStatus.Name(state.status)
+
+    def rescore(
+        self,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 30.0,
+        fallback: Fallback = "",
+        **changes: Any,
+    ) -> list[RescoredList]:
+        """Rescore lists with a single call.
+
+        Args:
+            lists: N-best lists, or one list alone. May include errors, which file readers yield in place of
+                invalid lists.
+            options: How to rescore. Weights, or the name of one of the bundle's weights sets, may be given in
+                its place; None: the bundle's default weights. The ``model`` of the options is requested
+                instead of that of the client. Since hypotheses are sent without their fields, words of a
+                consensus have no times.
+            timeout_s: Deadline of the call in seconds; None waits forever.
+            fallback: Degraded answer to accept if time runs out, ``ngram`` or ``first_pass``; the answer's
+                ``degradation`` says whether it was used. If empty, no degraded answer is accepted.
+            changes: Fields of ``RescoreOptions`` to set or to change, such as ``merge=True``.
+
+        Returns:
+            One rescored list per list, in input order.
+
+        Raises:
+            InputError: If a list cannot be scored, or is an error itself: the first such error. Use
+                ``rescore_each`` to have the other lists scored.
+            RescorerError: If the call as a whole fails.
+            TypeError: If an argument has the wrong type.
+        """
+        return raise_first_error(
+            self.rescore_each(lists, options, timeout_s=timeout_s, fallback=fallback, **changes)
+        )
+
+    def rescore_each(
+        self,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 30.0,
+        fallback: Fallback = "",
+        **changes: Any,
+    ) -> list[Answer]:
+        """Like ``rescore``, but return an error in place of each list that cannot be scored."""
+        items, request = self._requests.rescore(lists, RescoreOptions.make(options, **changes), fallback)
+        return read_answers(self._call(self._connections.stub.Rescore, request, timeout_s), items)
+
+    def rescore_stream(
+        self,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 60.0,
+        fallback: Fallback = "",
+        **changes: Any,
+    ) -> Iterator[Answer]:
+        """Rescore many lists; yield their answers in input order while later lists are read and scored.
+
+        Sends a few lists per call and keeps up to ``in_flight`` calls open. Unlike one gRPC stream, these
+        calls can be retried individually and distributed over several servers. If a server is full, waits
+        until it has capacity again.
+
+        Takes the arguments of ``rescore``; ``timeout_s`` applies to each call. Like ``rescore_each``, yields
+        an error in place of each list that cannot be scored: the other lists follow. If a call fails, or
+        iterating over ``lists`` raises an error, it is raised after the answers to all calls built before it.
+        """
+        options = RescoreOptions.make(options, **changes)
+        return self._stream(self._requests.bulk(lists, options, fallback, timeout_s))
+
+    def _stream(self, calls: Iterator[BulkCall]) -> Iterator[Answer]:
+        open_calls: deque[BulkCall] = deque()
+        errors: list[Exception] = []
+        try:
+            for bulk_call in iterate_until_error(calls, errors):
+                self._send(bulk_call)
+                open_calls.append(bulk_call)
+                while open_calls and (len(open_calls) == self._max_open_calls or open_calls[0].call.done()):
+                    yield from self._wait_for_answers(open_calls[0])
+                    open_calls.popleft()
+            while open_calls:
+                yield from self._wait_for_answers(open_calls[0])
+                open_calls.popleft()
+        finally:
+            for bulk_call in open_calls:
+                bulk_call.call.cancel()
+        if errors:
+            raise errors[0]
+
+    def _send(self, bulk_call: BulkCall) -> None:
+        bulk_call.call = self._connections.stub.Rescore.future(
+            bulk_call.request, timeout=bulk_call.timeout_s, metadata=self._connections.metadata
+        )
+
+    def _wait_for_answers(self, bulk_call: BulkCall) -> list[Answer]:
+        while True:
+            try:
+                with convert_rpc_errors(self._connections.diagnosis):
+                    return read_answers(bulk_call.call.result(), bulk_call.items)
+            except Overloaded as error:
+                time.sleep(bulk_call.retry_delay_s(error))
+                self._send(bulk_call)
+
+    def score_text(
+        self,
+        texts: str | Sequence[str],
+        context: str = "",
+        weights: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 30.0,
+    ) -> list[TextScore]:
+        """Compute the log-probability that each language model gives to each word of the texts.
+
+        Args:
+            texts: Texts to score, or one text alone.
+            context: Words that precede each text in the same sentence.
+            weights: As in ``rescore``, by value or by name; only the interpolation weights of the mixture
+                matter. Of options, their model counts, too.
+            timeout_s: Deadline of the call in seconds; None waits forever.
+
+        Raises:
+            InputError: If a text cannot be encoded.
+            RescorerError: If the call fails.
+            TypeError: If an argument has the wrong type.
+        """
+        request = self._requests.score_text(texts, context, RescoreOptions.make(weights))
+        return read_text_scores(self._call(self._connections.stub.ScoreText, request, timeout_s))
+
+    def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
+        """List the models that a server has loaded or refused to load; see models.proto.
+
+        With several servers, each call asks the next server; the answers may differ while models are being
+        changed.
+
+        Raises:
+            RescorerError: If the call fails.
+        """
+        request = models_pb2.ListModelsRequest()
+        return list(self._call(self._connections.models.ListModels, request, timeout_s).models)
+
+    def get_model(self, model: str = "", *, timeout_s: float | None = 30.0) -> models_pb2.Model:
+        """Describe a model, by default the default model; see models.proto.
+
+        Raises:
+            ModelNotFound: If the model is not served.
+            RescorerError: If the call fails for another reason.
+        """
+        request = models_pb2.GetModelRequest(model=model)
+        return self._call(self._connections.models.GetModel, request, timeout_s).model
+
+    def _call(self, method: Any, request: Any, timeout_s: float | None) -> Any:
+        timeout_s = check_timeout(timeout_s)
+        with convert_rpc_errors(self._connections.diagnosis):
+            return method(request, timeout=timeout_s, metadata=self._connections.metadata)
+
+
+class AsyncClient:
+    """Asyncio version of ``Client``; create it inside a running event loop."""
+
+    def __init__(self, target: str, *, model: str = "", **connection: Any) -> None:
+        options = ConnectionOptions.make(**connection)
+        self._requests = RequestBuilder(model, options.max_message_bytes)
+        self._max_open_calls = max(1, options.in_flight)
+        self._connections = Connections(grpc.aio, target, options)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        for channel in self._connections.channels:
+            await channel.close()
+
+    async def wait_ready(self, timeout_s: float | None = 30.0) -> None:
+        """Like ``Client.wait_ready``."""
+        timeout_s = check_timeout(timeout_s)
+        health: Any = HealthStub(self._connections.channels[0])
+        try:
+            async with convert_rpc_errors_async(self._connections.diagnosis):
+                states = health.Watch(
+                    HealthCheckRequest(), timeout=check_timeout(timeout_s), wait_for_ready=True
+                )
+                async for state in states:
+                    if state.status == HealthCheckResponse.SERVING:
+                        states.cancel()
+                        return
+        except DeadlineExceeded:
+            reason = await asyncio.to_thread(self._connections.diagnosis.explain)
+            reason = reason or await self._find_unready_reason(health)
+            raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
+        raise Unavailable(f"{self._connections.target}: the server ended the health check")
+
+    async def missing_models(self, timeout_s: float | None = 30.0) -> tuple[str, ...]:
+        """Like ``Client.missing_models``."""
+        health: Any = HealthStub(self._connections.channels[0])
+        async with convert_rpc_errors_async(self._connections.diagnosis):
+            call = health.Check(HealthCheckRequest(), timeout=check_timeout(timeout_s))
+            await call
+            return decode_missing_models(await call.trailing_metadata())
+
+    async def _find_unready_reason(self, health: Any) -> str:
+        """Find the reason with a call that does not wait; gRPC reports none to calls that wait."""
+        try:
+            state = await health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
+        except grpc.RpcError as error:
+            return describe_unready(error)
+        return HealthCheckResponse.ServingStatus.Name(state.status)
+
+    async def rescore(
+        self,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 30.0,
+        fallback: Fallback = "",
+        **changes: Any,
+    ) -> list[RescoredList]:
+        """Like ``Client.rescore``."""
+        return raise_first_error(
+            await self.rescore_each(lists, options, timeout_s=timeout_s, fallback=fallback, **changes)
+        )
+
+    async def rescore_each(
+        self,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 30.0,
+        fallback: Fallback = "",
+        **changes: Any,
+    ) -> list[Answer]:
+        """Like ``Client.rescore_each``."""
+        items, request = self._requests.rescore(lists, RescoreOptions.make(options, **changes), fallback)
+        return read_answers(await self._call(self._connections.stub.Rescore, request, timeout_s), items)
+
+    def rescore_stream(
+        self,
+        lists: Item | Iterable[Item],
+        options: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 60.0,
+        fallback: Fallback = "",
+        **changes: Any,
+    ) -> AsyncGenerator[Answer, None]:
+        """Like ``Client.rescore_stream``; ``lists`` is read in the event loop."""
+        options = RescoreOptions.make(options, **changes)
+        return self._stream(self._requests.bulk(lists, options, fallback, timeout_s))
+
+    async def _stream(self, calls: Iterator[BulkCall]) -> AsyncGenerator[Answer, None]:
+        open_calls: deque[BulkCall] = deque()
+        errors: list[Exception] = []
+        try:
+            for bulk_call in iterate_until_error(calls, errors):
+                self._send(bulk_call)
+                open_calls.append(bulk_call)
+                while open_calls and (len(open_calls) == self._max_open_calls or open_calls[0].call.done()):
+                    for answer in await self._wait_for_answers(open_calls[0]):
+                        yield answer
+                    open_calls.popleft()
+                await asyncio.sleep(0)  # let other tasks run while lists are read
+            while open_calls:
+                for answer in await self._wait_for_answers(open_calls[0]):
+                    yield answer
+                open_calls.popleft()
+        finally:
+            for bulk_call in open_calls:
+                bulk_call.call.cancel()
+        if errors:
+            raise errors[0]
+
+    def _send(self, bulk_call: BulkCall) -> None:
+        bulk_call.call = self._connections.stub.Rescore(
+            bulk_call.request, timeout=bulk_call.timeout_s, metadata=self._connections.metadata
+        )
+
+    async def _wait_for_answers(self, bulk_call: BulkCall) -> list[Answer]:
+        while True:
+            try:
+                async with convert_rpc_errors_async(self._connections.diagnosis):
+                    return read_answers(await bulk_call.call, bulk_call.items)
+            except Overloaded as error:
+                await asyncio.sleep(bulk_call.retry_delay_s(error))
+                self._send(bulk_call)
+
+    async def score_text(
+        self,
+        texts: str | Sequence[str],
+        context: str = "",
+        weights: RescoreOptions | Weighting = None,
+        *,
+        timeout_s: float | None = 30.0,
+    ) -> list[TextScore]:
+        """Like ``Client.score_text``."""
+        request = self._requests.score_text(texts, context, RescoreOptions.make(weights))
+        return read_text_scores(await self._call(self._connections.stub.ScoreText, request, timeout_s))
+
+    async def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
+        """Like ``Client.list_models``."""
+        request = models_pb2.ListModelsRequest()
+        return list((await self._call(self._connections.models.ListModels, request, timeout_s)).models)
+
+    async def get_model(self, model: str = "", *, timeout_s: float | None = 30.0) -> models_pb2.Model:
+        """Like ``Client.get_model``."""
+        request = models_pb2.GetModelRequest(model=model)
+        return (await self._call(self._connections.models.GetModel, request, timeout_s)).model
+
+    async def _call(self, method: Any, request: Any, timeout_s: float | None) -> Any:
+        timeout_s = check_timeout(timeout_s)
+        async with convert_rpc_errors_async(self._connections.diagnosis):
+            return await method(request, timeout=timeout_s, metadata=self._connections.metadata)

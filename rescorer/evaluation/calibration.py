@@ -1,0 +1,483 @@
+"""Fit the maps that turn posteriors into confidences, and judge confidences.
+
+Fit the maps that turn posteriors into confidences, and judge confidences.
+
+Posteriors of best hypotheses or of their words come in, with whether each was right; a ``ConfidenceMap``
+and its measures on lists that did not fit it come out. Applying a map is ``rescorer.scoring.decision``.
+
+Fit maps from posteriors to confidences: a constant, a temperature, or a temperature and isotonic
+regression.
+
+The temperature maximises the likelihood of what was right (Guo et al. 2017). Isotonic regression (Zadrozny
+& Elkan 2002) then bends the map, on bins of at least ``MIN_BIN_CLAIMS`` claims and with one claim's worth
+of the overall share in each, so that no handful of lists makes a confidence 0 or 1. Cross-validation
+chooses among the three, because small sets do not carry a curve.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+
+from rescorer.errors import InvalidList
+from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
+from rescorer.evaluation.statistics import Gain, bootstrap, choose_units
+from rescorer.pipeline import Rescorer
+from rescorer.scoring.decision import agreement_posteriors, align_words, apply_map, find_equal
+from rescorer.trie import Words
+from rescorer.types import ConfidenceMap, NBestList, RescoredList, Weights
+
+TEMPERATURES = np.geomspace(0.1, 10_000.0, 81)
+"""Temperatures among which fitting chooses; neighbours differ by 15 %, which hardly changes a posterior."""
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Claims that something is right, namely a best hypothesis or one of its words, and whether it was."""
+
+    posteriors: np.ndarray
+    """(T, N) float64: posteriors of the N claims at each of ``TEMPERATURES``."""
+    correct: np.ndarray
+    """(N,) bool."""
+    list_index: np.ndarray
+    """(N,) int64: the list of each claim."""
+
+    def __len__(self) -> int:
+        return len(self.correct)
+
+    def at(self, temperature: float) -> np.ndarray:
+        """The posteriors at the one of ``TEMPERATURES`` that is nearest to ``temperature``, (N,)."""
+        return self.posteriors[int(np.argmin(np.abs(TEMPERATURES - temperature)))]
+
+    def select(self, lists: np.ndarray) -> Outcomes:
+        """Return the claims about some lists, given as (L,) bool."""
+        chosen = lists[self.list_index]
+        return Outcomes(self.posteriors[:, chosen], self.correct[chosen], self.list_index[chosen])
+
+
+def collect_outcomes(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Outcomes:
+    """Concatenate the claims of all lists: pairs of (T, K) posteriors and (K,) correctness."""
+    list_index = np.repeat(np.arange(len(parts)), [len(correct) for _, correct in parts])
+    posteriors, correct = zip(*parts, strict=True)
+    return Outcomes(np.concatenate(posteriors, axis=1), np.concatenate(correct), list_index)
+
+
+def judge_utterance(
+    words: Sequence[Words], totals: np.ndarray, best: int, readings: Sequence[Words]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Judge the claim that the best hypothesis is right.
+
+    Args:
+        words: canonical words of each hypothesis.
+        totals: (H,) float64, finite, before merging.
+        best: index of the best hypothesis.
+        readings: canonical words of the reference, in each of its readings.
+
+    Returns:
+        (T, 1) posteriors and (1,) bool.
+    """
+    agrees = find_equal(words, best)[None]
+    return _posteriors(agrees, totals), np.array([words[best] in readings])
+
+
+def judge_words(
+    words: Sequence[Words], totals: np.ndarray, best: int, readings: Sequence[Words]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Judge the claims that each of the W words of the best hypothesis is right; arguments as above.
+
+    A word is right if a minimum edit distance alignment pairs it with an equal word of the reference; of
+    several readings, the one with the fewest errors counts.
+
+    Returns:
+        (T, W) posteriors and (W,) bool.
+    """
+    reading = min(readings, key=lambda reference: Levenshtein.distance(words[best], reference))
+    correct = align_words((words[best], reading), 0)[:, 1]
+    return _posteriors(align_words(words, best), totals), correct
+
+
+def _posteriors(agrees: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    return np.stack([agreement_posteriors(agrees, totals, temperature) for temperature in TEMPERATURES])
+
+
+N_BINS = 10
+"""Number of equally wide bins from 0 to 1 for calibration error and reliability."""
+SMALLEST = 1e-7
+"""Confidences nearer to 0 or 1 than this count as this near, as in NIST's sclite: the logarithm of 0 would
+make one wrong word outweigh all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReliabilityBin:
+    """The claims whose confidence lies in one bin."""
+
+    lower: float
+    upper: float
+    claims: int
+    confidence: float
+    """Mean confidence; NaN without claims."""
+    right: float
+    """Share of the claims that are right; NaN without claims."""
+
+
+def log_loss(confidences: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """Compute the cross entropy of each claim in nats, -ln of the probability given to what happened.
+
+    Args:
+        confidences: float64, from 0 to 1, whose last dimension is that of ``correct``.
+        correct: (N,) bool.
+    """
+    bounded = np.clip(confidences, SMALLEST, 1.0 - SMALLEST)
+    return -np.log(np.where(correct, bounded, 1.0 - bounded))
+
+
+def normalised_cross_entropy(confidences: np.ndarray, correct: np.ndarray) -> float:
+    """Compute NIST's normalised cross entropy (Siu & Gish 1999; NIST, The 2001 Hub-5 Evaluation Plan).
+
+    It is (H_max - H) / H_max, where H is the cross entropy of the confidences and H_max that of a constant,
+    the share of these claims that are right: 1 for an oracle, 0 for knowing only how many are right,
+    negative for confidences that mislead.
+
+    Args:
+        confidences: (N,) float64, from 0 to 1.
+        correct: (N,) bool.
+
+    Returns:
+        NaN if all claims are right or all are wrong, since the constant is then perfect.
+    """
+    share = correct.mean() if len(correct) else 0.0
+    if share in (0.0, 1.0):
+        return float("nan")
+    largest = log_loss(np.full(len(correct), share), correct).sum()
+    return float((largest - log_loss(confidences, correct).sum()) / largest)
+
+
+def reliability(confidences: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> list[ReliabilityBin]:
+    """Compare the confidence with the share that is right in equally wide bins; the last includes 1."""
+    index = np.minimum((confidences * n_bins).astype(np.int64), n_bins - 1)
+    bins = []
+    for number in range(n_bins):
+        inside = index == number
+        claims = int(inside.sum())
+        confidence = float(confidences[inside].mean()) if claims else float("nan")
+        right = float(correct[inside].mean()) if claims else float("nan")
+        bins.append(ReliabilityBin(number / n_bins, (number + 1) / n_bins, claims, confidence, right))
+    return bins
+
+
+def expected_calibration_error(confidences: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> float:
+    """Compute Σ_bins (claims in the bin / all) · |mean confidence - share that is right| (Naeini et al.
+    2015).
+
+    NaN without claims.
+    """
+    if not len(correct):
+        return float("nan")
+    bins = [part for part in reliability(confidences, correct, n_bins) if part.claims]
+    return sum(part.claims * abs(part.confidence - part.right) for part in bins) / len(correct)
+
+
+Claim = tuple[np.ndarray, np.ndarray]
+"""Posteriors at each temperature, (T, K), and correctness, (K,), of K claims about a list."""
+
+
+@dataclass(frozen=True)
+class Claims:
+    """The claims about some lists, and what divides the lists into folds."""
+
+    utterances: Outcomes
+    words: Outcomes
+    lists: tuple[NBestList, ...]
+    """The lists of the claims."""
+
+    @property
+    def references(self) -> list[str]:
+        return [nbest.reference or "" for nbest in self.lists]
+
+
+def make_claims(
+    rescorer: Rescorer,
+    lists: Sequence[NBestList],
+    weights: Weights,
+    *,
+    merge: bool = False,
+    drop_empty: bool = False,
+    counting: CountingSettings = DEFAULT_COUNTING,
+) -> tuple[Claims | None, list[InvalidList]]:
+    """Score lists and judge their best hypotheses under complete weights and their decision rule.
+
+    Args:
+        merge, drop_empty: as in ``Rescorer.rescore``; they may change which hypothesis is the best.
+        counting: whether references have alternatives.
+
+    Returns:
+        The claims, None if there is no valid list; and the error of each list that is not valid.
+    """
+    normalise = rescorer.ranker.text_normaliser.normalise
+    scored = rescorer.rescore_each(lists, weights)
+    decided = scored
+    if merge or drop_empty:
+        decided = rescorer.rescore_each(lists, weights, merge=merge, drop_empty=drop_empty)
+    errors: list[InvalidList] = []
+    valid: list[NBestList] = []
+    utterances: list[Claim] = []
+    words: list[Claim] = []
+    for nbest, totals, decision in zip(lists, scored, decided, strict=True):
+        try:
+            utterance, list_words = _judge_list(nbest, totals, decision, normalise, counting)
+        except InvalidList as error:
+            errors.append(error)
+            continue
+        valid.append(nbest)
+        utterances.append(utterance)
+        words.append(list_words)
+    if not valid:
+        return None, errors
+    return Claims(collect_outcomes(utterances), collect_outcomes(words), tuple(valid)), errors
+
+
+def _judge_list(
+    nbest: NBestList,
+    scored: RescoredList | InvalidList,
+    decided: RescoredList | InvalidList,
+    normalise: Callable[[str], Words],
+    counting: CountingSettings,
+) -> tuple[Claim, Claim]:
+    """Judge the best hypothesis of ``decided`` and its words; raises InvalidList if that is not possible."""
+    if isinstance(scored, InvalidList):
+        raise scored
+    if isinstance(decided, InvalidList):
+        raise decided
+    if nbest.reference is None:
+        message = "no reference; give references with --reference FILE"
+        raise InvalidList(message, list_id=nbest.id, field="reference")
+    readings = [normalise(" ".join(words)) for words in counting.expand(nbest.reference, nbest.id)]
+    totals = np.empty(len(nbest.hypotheses))
+    for hypothesis in scored.hypotheses:
+        totals[hypothesis.original_rank] = hypothesis.total
+    words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
+    best = decided.best.original_rank
+    return judge_utterance(words, totals, best, readings), judge_words(words, totals, best, readings)
+
+
+MAX_BINS = 20
+MIN_BIN_CLAIMS = 20
+"""Least average number of claims in the bins of isotonic regression."""
+MAX_INNER_FOLDS = 5
+"""Number of folds, made of the outer ones, by which the kind of map is chosen."""
+
+
+def fit_constant(outcomes: Outcomes) -> ConfidenceMap:
+    """Give every claim the share that is right; half a claim is added to right and wrong ones."""
+    return ConfidenceMap(1.0, (0.5,), (_share_right(outcomes),))
+
+
+def fit_temperature(outcomes: Outcomes) -> ConfidenceMap:
+    """Give every claim its posterior at the temperature of maximum likelihood, away from 0 and 1."""
+    least = 1.0 / (len(outcomes) + 2)
+    losses = log_loss(np.clip(outcomes.posteriors, least, 1.0 - least), outcomes.correct).sum(axis=1)
+    ends = (least, 1.0 - least)
+    return ConfidenceMap(float(TEMPERATURES[np.argmin(losses)]), ends, ends)
+
+
+def fit_isotonic(outcomes: Outcomes) -> ConfidenceMap:
+    """Give every claim the share that is right among claims of about its posterior, without descending."""
+    from scipy.optimize import (
+        isotonic_regression,  # takes a second to load, and programs that serve never fit
+    )
+
+    temperature = fit_temperature(outcomes).temperature
+    posteriors = outcomes.at(temperature)
+    n_bins = int(np.clip(len(outcomes) // MIN_BIN_CLAIMS, 1, MAX_BINS))
+    # equal posteriors share a bin: often most words are in all hypotheses and have the posterior 1
+    position = np.searchsorted(np.sort(posteriors), posteriors)
+    _, index, claims = np.unique(position * n_bins // len(position), return_inverse=True, return_counts=True)
+    means = np.bincount(index, posteriors) / claims
+    shares = (np.bincount(index, outcomes.correct) + _share_right(outcomes)) / (claims + 1)
+    confidences = isotonic_regression(shares, weights=claims + 1.0).x
+    changes = np.diff(confidences) != 0  # of a run of equal confidences, the first and the last point remain
+    is_end = np.concatenate([[True], changes]) | np.concatenate([changes, [True]])
+    return ConfidenceMap(temperature, tuple(means[is_end].tolist()), tuple(confidences[is_end].tolist()))
+
+
+def _share_right(outcomes: Outcomes) -> float:
+    return float((outcomes.correct.sum() + 0.5) / (len(outcomes) + 1))
+
+
+CONSTANT = "constant"
+KINDS: Mapping[str, Callable[[Outcomes], ConfidenceMap]] = MappingProxyType(
+    {CONSTANT: fit_constant, "temperature": fit_temperature, "isotonic": fit_isotonic}
+)
+"""The ways to fit a map by name, the simplest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """Which lists may fit the map that judges a list."""
+
+    folds: Sequence[str]
+    """(L,) fold of each list."""
+    references: Sequence[str]
+    """(L,) reference of each list; no list is judged by a map that the same reference helped to fit."""
+
+    def held_out(self, fold: str) -> np.ndarray:
+        """The lists of a fold, (L,) bool."""
+        return np.array([name == fold for name in self.folds])
+
+    def training(self, fold: str) -> np.ndarray:
+        """The lists that may fit the map for a fold, (L,) bool."""
+        known = {ref for name, ref in zip(self.folds, self.references, strict=True) if name == fold}
+        pairs = zip(self.folds, self.references, strict=True)
+        return np.array([name != fold and ref not in known for name, ref in pairs])
+
+    def merge(self, n_folds: int) -> Division:
+        """Put the folds together to at most ``n_folds``."""
+        numbers = {name: f"{index % n_folds}" for index, name in enumerate(sorted(set(self.folds)))}
+        return Division([numbers[name] for name in self.folds], self.references)
+
+
+def predict_held_out(
+    outcomes: Outcomes, division: Division, fit: Callable[[Outcomes], ConfidenceMap]
+) -> np.ndarray:
+    """Give each claim the confidence of a map that was fitted without its fold.
+
+    Args:
+        fit: fits a map to the claims about the lists of other folds.
+
+    Returns:
+        (N,) float64; NaN where no list may fit the map.
+    """
+    confidences = np.full(len(outcomes), np.nan)
+    for fold in sorted(set(division.folds)):
+        known, held_out = (
+            outcomes.select(division.training(fold)),
+            division.held_out(fold)[outcomes.list_index],
+        )
+        if len(known) and held_out.any():
+            fitted = fit(known)
+            confidences[held_out] = apply_map(fitted, outcomes.at(fitted.temperature)[held_out])
+    return confidences
+
+
+def choose_kind(outcomes: Outcomes, division: Division) -> str:
+    """Find the kind of map with the smallest cross entropy on lists that did not fit it.
+
+    Of kinds that are equally good, the simplest is taken; if nothing can be held out, a constant.
+    """
+    inner = division.merge(MAX_INNER_FOLDS)
+    losses = {}
+    for name, fit in KINDS.items():
+        confidences = predict_held_out(outcomes, inner, fit)
+        judged = ~np.isnan(confidences)
+        losses[name] = float(log_loss(confidences[judged], outcomes.correct[judged]).sum())
+    return min(losses, key=losses.__getitem__)
+
+
+MAX_FOLDS = 10
+"""Number of folds, made of whole groups, by which confidences are judged."""
+SURE = 0.9
+"""Confidence from which a claim counts as sure."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """How well some confidences say what is right."""
+
+    expected_calibration_error: float
+    normalised_cross_entropy: float
+    """NaN if all claims are right or all are wrong."""
+    sure: int
+    """Number of claims with a confidence of at least ``SURE``."""
+    sure_and_right: int
+    bins: tuple[ReliabilityBin, ...]
+
+    @classmethod
+    def measure(cls, confidences: np.ndarray, correct: np.ndarray) -> Measures:
+        sure = confidences >= SURE
+        return cls(
+            expected_calibration_error(confidences, correct),
+            normalised_cross_entropy(confidences, correct),
+            int(sure.sum()),
+            int((sure & correct).sum()),
+            tuple(reliability(confidences, correct)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CalibrationJudgement:
+    """A map for one kind of claim, and what it does on lists that did not fit it."""
+
+    claims: int
+    right: int
+    """Number of claims that are right."""
+    before: Measures
+    """Measures of the posteriors at temperature 1."""
+    held_out: Measures
+    """Measures of confidences by maps that were fitted, and whose kind was chosen, without the fold of the
+    claim."""
+    gain: Gain
+    """By how many nats per claim the held-out confidences are better than a constant that other folds
+    give."""
+    kind: str
+    """Kind of the map that all lists together fit; see ``fitting.KINDS``."""
+    fitted: ConfidenceMap
+    """The map itself."""
+
+    @property
+    def helps(self) -> bool:
+        """Whether the confidences say more than how many claims are right, beyond chance."""
+        return self.kind != CONSTANT and self.gain.lower_bound > 0
+
+
+def judge_calibration(
+    outcomes: Outcomes, division: Division, groups: Sequence[str]
+) -> CalibrationJudgement | None:
+    """Fit a map to all claims, and judge the way it was fitted by cross-validation.
+
+    Args:
+        groups: (L,) speaker or other group of each list, which the interval of the gain draws as a whole;
+            an empty string for a list without one.
+
+    Returns:
+        None if there is no claim, or no list may judge another.
+    """
+    division = division.merge(MAX_FOLDS)
+
+    def fit(known: Outcomes) -> ConfidenceMap:
+        return KINDS[choose_kind(known, division)](known)
+
+    confidences = predict_held_out(outcomes, division, fit)
+    constant = predict_held_out(outcomes, division, KINDS[CONSTANT])
+    judged = ~np.isnan(confidences)
+    if not judged.any():
+        return None
+    correct, index, n_lists = outcomes.correct[judged], outcomes.list_index[judged], len(division.folds)
+    losses = [
+        np.bincount(index, log_loss(values[judged], correct), n_lists) for values in (constant, confidences)
+    ]
+    drawn = bootstrap(np.array(losses), np.bincount(index, minlength=n_lists), choose_units(groups))
+    kind = choose_kind(outcomes, division)
+    return CalibrationJudgement(
+        len(correct),
+        int(correct.sum()),
+        Measures.measure(outcomes.at(1.0)[judged], correct),
+        Measures.measure(confidences[judged], correct),
+        drawn.gain(0, 1),
+        kind,
+        KINDS[kind](outcomes),
+    )
+
+
+def replace_nan(content: Any) -> Any:
+    """Return plain data with None in place of numbers that JSON does not have, NaN and infinity."""
+    if isinstance(content, dict):
+        return {key: replace_nan(value) for key, value in content.items()}
+    if isinstance(content, (list, tuple)):
+        return [replace_nan(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content

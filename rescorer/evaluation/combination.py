@@ -1,0 +1,399 @@
+"""Combine several recognisers and judge the combination against each of them.
+
+Combine several recognisers and judge the combination against each of them.
+
+Files of lists for the same utterances come in; utterances with one list per system, settings of the vote, and
+errors on utterances that did not tune these settings come out.
+
+Find the weights of a vote of several systems, and judge the vote on utterances that did not choose
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from rescorer.errors import ConfigError, InvalidList
+from rescorer.evaluation.calibration import Division, Outcomes, collect_outcomes, fit_temperature, judge_words
+from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors
+from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
+from rescorer.formats.fields import is_finite_number
+from rescorer.formats.rescored import is_rescored
+from rescorer.scoring.decision import RoverSettings, SystemList, build_voting_network, vote
+from rescorer.scoring.ranking import MAX_TOTAL, best_first
+from rescorer.text import Normaliser
+from rescorer.trie import Words
+from rescorer.types import ErrorUnit, NBestList
+
+Key = tuple[str, int]
+"""Id of an utterance, and number of earlier lists of the file with that id."""
+
+
+@dataclass(frozen=True, slots=True)
+class Utterance:
+    """The lists of all systems for one utterance."""
+
+    id: str
+    group: str
+    reference: str | None
+    systems: tuple[SystemList, ...]
+
+
+def find_totals(nbest: NBestList) -> np.ndarray:
+    """Find the scores by which a list is ranked, (H,) float64.
+
+    They are the totals of a list that ``rescorer rescore`` wrote, else the only stream; a single hypothesis
+    needs none.
+
+    Raises:
+        InvalidList: there are several hypotheses without such scores, or a score is too large.
+    """
+    totals = _read_totals(nbest)
+    for index in np.flatnonzero(np.abs(totals) > MAX_TOTAL)[:1].tolist():
+        message = f"the score is {totals[index]}; expected at most {MAX_TOTAL} in absolute value"
+        raise InvalidList(message, list_id=nbest.id, hypothesis=index)
+    return totals
+
+
+def _read_totals(nbest: NBestList) -> np.ndarray:
+    if is_rescored(nbest):
+        totals = [hypothesis.fields.get("total") for hypothesis in nbest.hypotheses]
+        for index, total in enumerate(totals):
+            if not is_finite_number(total):
+                message = f"expected a finite number, got {total!r}"
+                raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="total")
+        return np.array(totals, dtype=np.float64)
+    if len(nbest.hypotheses) == 1:
+        return np.zeros(1)
+    if len(nbest.streams) != 1:
+        raise InvalidList(
+            f"{len(nbest.streams)} score streams; expected one, or the output of `rescorer rescore`",
+            list_id=nbest.id,
+            field="streams",
+        )
+    (scores,) = nbest.streams.values()
+    return np.array(scores, dtype=np.float64)
+
+
+def join_systems(
+    systems: Sequence[Iterable[NBestList]], normaliser: Normaliser
+) -> tuple[list[Utterance], list[InvalidList], list[int]]:
+    """Join the lists of all systems by id.
+
+    Returns:
+        The utterances that all systems have, in the order of the first system; the errors of lists without
+        scores; and the number of lists of each system that another system lacks.
+    """
+    errors: list[InvalidList] = []
+    indexed: list[dict[Key, tuple[NBestList, SystemList]]] = []
+    for lists in systems:
+        seen: Counter[str] = Counter()
+        found: dict[Key, tuple[NBestList, SystemList]] = {}
+        for nbest in lists:
+            key = nbest.id, seen[nbest.id]
+            seen[nbest.id] += 1
+            try:
+                totals = find_totals(nbest)
+            except InvalidList as error:
+                errors.append(error)
+                continue
+            words, surfaces = (
+                tuple(words_of(hypothesis.text) for hypothesis in nbest.hypotheses)
+                for words_of in (normaliser.normalise, normaliser.surfaces)
+            )
+            found[key] = nbest, SystemList(words, totals, surfaces)
+        indexed.append(found)
+    shared = [key for key in indexed[0] if all(key in found for found in indexed)]
+    utterances = [_join([found[key] for found in indexed]) for key in shared]
+    return utterances, errors, [len(found) - len(shared) for found in indexed]
+
+
+def _join(parts: Sequence[tuple[NBestList, SystemList]]) -> Utterance:
+    lists = [nbest for nbest, _ in parts]
+    reference = next((nbest.reference for nbest in lists if nbest.reference is not None), None)
+    group = next((nbest.group for nbest in lists if nbest.group), "")
+    return Utterance(lists[0].id, group, reference, tuple(system for _, system in parts))
+
+
+NULL_WEIGHTS = (1.0, 0.5, 0.7, 1.4, 2.0)
+"""Weights of the vote for no word that are tried; of equally good ones, the first is taken."""
+PAIR_SHARES = (0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.9, 0.1)
+"""Shares of the first of two systems that are tried, besides equal ones."""
+SHARES = (0.2, 0.4, 0.6, 0.8)
+"""Shares of each of three or more systems that are tried, while the others share the rest equally."""
+
+
+def try_weights(n_systems: int) -> Iterator[tuple[float, ...]]:
+    """Yield weights to try, equal ones first."""
+    yield (1.0 / n_systems,) * n_systems
+    if n_systems == 1:
+        return
+    if n_systems == 2:
+        yield from ((share, 1.0 - share) for share in PAIR_SHARES)
+        return
+    for system in range(n_systems):
+        for share in SHARES:
+            rest = (1.0 - share) / (n_systems - 1)
+            yield tuple(share if i == system else rest for i in range(n_systems))
+
+
+@dataclass
+class RoverTuner:
+    """Counts the errors of votes, each only once.
+
+    Args:
+        utterances: utterances with references.
+        counters: counts the errors of a text, per utterance.
+        normalise: converts text to canonical words.
+        counting: settings of the counters.
+    """
+
+    utterances: Sequence[Utterance]
+    counters: Sequence[ErrorCounter]
+    normalise: Callable[[str], Words]
+    counting: CountingSettings = DEFAULT_COUNTING
+    _errors: dict[RoverSettings, list[WordErrors]] = field(default_factory=dict)
+    _outcomes: list[Outcomes] = field(default_factory=list)
+
+    @property
+    def n_systems(self) -> int:
+        return len(self.utterances[0].systems)
+
+    def count(self, settings: RoverSettings) -> list[WordErrors]:
+        """Count the errors of the vote for each utterance."""
+        if settings not in self._errors:
+            by_null_weight = [replace(settings, null_weight=value) for value in NULL_WEIGHTS]
+            if settings.null_weight not in NULL_WEIGHTS:
+                by_null_weight.append(settings)
+            for variant in by_null_weight:
+                self._errors[variant] = []
+            for utterance, count in zip(self.utterances, self.counters, strict=True):
+                slots = build_voting_network(utterance.systems, settings)
+                for variant in by_null_weight:
+                    words = vote(slots, variant.null_weight)
+                    self._errors[variant].append(count(" ".join(word.word for word in words)))
+        return self._errors[settings]
+
+    def count_system(self, system: int) -> list[WordErrors]:
+        """Count the errors of the best hypothesis of one system for each utterance."""
+        return [
+            count(" ".join(lists.words[int(best_first(lists.totals)[0])]))
+            for lists, count in zip(
+                (item.systems[system] for item in self.utterances), self.counters, strict=True
+            )
+        ]
+
+    def count_oracle(self) -> list[WordErrors]:
+        """Count the errors of the hypothesis of any system with the fewest, for each utterance."""
+        return [
+            min(
+                (count(" ".join(words)) for lists in item.systems for words in lists.words),
+                key=lambda errors: errors.errors,
+            )
+            for item, count in zip(self.utterances, self.counters, strict=True)
+        ]
+
+    def tune(self, chosen: np.ndarray) -> RoverSettings:
+        """Find settings by the errors of some utterances, given as (L,) bool.
+
+        The temperature of a system is the power of two nearest to that at which the posteriors of its words
+        are most likely; weights are those with the fewest errors.
+        """
+        temperatures = tuple(self._fit_temperature(system, chosen) for system in range(self.n_systems))
+        candidates = [
+            RoverSettings(weights, temperatures, null_weight)
+            for weights in try_weights(self.n_systems)
+            for null_weight in NULL_WEIGHTS
+        ]
+        return min(
+            candidates,
+            key=lambda settings: sum(
+                errors.errors for errors, use in zip(self.count(settings), chosen, strict=True) if use
+            ),
+        )
+
+    def cross_validate(self, division: Division) -> list[WordErrors | None]:
+        """Count the errors of each utterance under settings that other folds and references tuned.
+
+        None for utterances of folds that no other utterance may tune.
+        """
+        counts: list[WordErrors | None] = [None] * len(self.utterances)
+        for fold in sorted(set(division.folds)):
+            training = division.training(fold)
+            if not training.any():
+                continue
+            errors = self.count(self.tune(training))
+            for index in np.flatnonzero(division.held_out(fold)).tolist():
+                counts[index] = errors[index]
+        return counts
+
+    def _fit_temperature(self, system: int, chosen: np.ndarray) -> float:
+        if all(len(item.systems[system].words) == 1 for item in self.utterances):
+            return 1.0
+        if not self._outcomes:
+            self._outcomes = [self._judge(number) for number in range(self.n_systems)]
+        likeliest = fit_temperature(self._outcomes[system].select(chosen)).temperature
+        return 2.0 ** round(math.log2(likeliest))  # so that folds share their counts
+
+    def _judge(self, system: int) -> Outcomes:
+        """Judge the words of a system's best hypotheses."""
+        parts = []
+        for item in self.utterances:
+            lists = item.systems[system]
+            readings = self.counting.expand(item.reference or "", item.id)
+            words = [self.normalise(" ".join(reading)) for reading in readings]
+            parts.append(judge_words(lists.words, lists.totals, int(best_first(lists.totals)[0]), words))
+        return collect_outcomes(parts)
+
+
+MAX_FOLDS = 10
+"""Number of folds, made of whole groups, by which a tuned combination is judged."""
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorRow:
+    """The errors of a system or of a combination."""
+
+    errors: int
+    reference_words: int
+    interval: Interval
+    """Bootstrap interval of the error rate."""
+
+    @property
+    def rate(self) -> float:
+        return self.errors / self.reference_words if self.reference_words else float("nan")
+
+
+@dataclass(frozen=True, slots=True)
+class CombinationReport:
+    """Error rates of systems and of their combination, on the same utterances."""
+
+    rows: dict[str, ErrorRow]
+    best_system: str
+    gain: Gain
+    """By how much the error rate of the combination is lower than that of the best system."""
+    utterances: int
+    unit: str
+    """What the bootstrap drew: ``list`` or ``group``."""
+    warning: str
+    """What to expect of intervals from few lists or groups; may be empty."""
+    tuned: RoverSettings | None = None
+    """Settings that all utterances together tune; None if the settings were given."""
+    counted: ErrorUnit = "word"
+    """What errors were counted in."""
+
+
+def judge_settings(
+    utterances: Sequence[Utterance],
+    names: Sequence[str],
+    normalise: Callable[[str], Words],
+    counting: CountingSettings,
+    settings: RoverSettings,
+) -> CombinationReport:
+    """Count the errors of each system and of their combination under given settings.
+
+    Args:
+        utterances: utterances with references.
+        names: names of the systems.
+
+    Raises:
+        InvalidList: a reference is malformed.
+        LimitExceeded: the lists of an utterance are too long to be combined.
+    """
+    tuner = _make_tuner(utterances, normalise, counting)
+    combined = {f"{len(names)} systems": tuner.count(settings)}
+    return _report(utterances, _count_systems(tuner, names), combined, tuner.count_oracle())
+
+
+def tune_and_judge(
+    utterances: Sequence[Utterance],
+    names: Sequence[str],
+    normalise: Callable[[str], Words],
+    counting: CountingSettings,
+    folds: Sequence[str],
+) -> CombinationReport:
+    """Tune the combination, and judge it by cross-validation; arguments and errors as above.
+
+    A vote of the best system's own list, without the others, shows what comes from voting alone.
+
+    Args:
+        folds: (L,) fold of each utterance.
+
+    Raises:
+        ConfigError: no utterance may tune the settings for another.
+    """
+    tuner = _make_tuner(utterances, normalise, counting)
+    division = Division(folds, [item.reference or "" for item in utterances]).merge(MAX_FOLDS)
+    systems = _count_systems(tuner, names)
+    best = _find_best(systems)
+    alone = [replace(item, systems=(item.systems[names.index(best)],)) for item in utterances]
+    tuner_alone = RoverTuner(alone, tuner.counters, normalise, tuner.counting)
+    held_out = tuner.cross_validate(division)
+    judged = [index for index, errors in enumerate(held_out) if errors is not None]
+    if not judged:
+        raise ConfigError(
+            "--tune needs more utterances with different references: every utterance shares its reference "
+            "with one of each other fold; omit --tune, or give the settings"
+        )
+    votes = {
+        f"{best}, its own vote, held out": tuner_alone.cross_validate(division),
+        f"{len(names)} systems, held out": held_out,
+    }
+
+    def select(counts: Sequence[WordErrors | None]) -> list[WordErrors]:
+        return [errors for index in judged if (errors := counts[index]) is not None]
+
+    report = _report(
+        [utterances[index] for index in judged],
+        {name: select(counts) for name, counts in systems.items()},
+        {name: select(counts) for name, counts in votes.items()},
+        select(tuner.count_oracle()),
+    )
+    return replace(report, tuned=tuner.tune(np.ones(len(utterances), dtype=bool)))
+
+
+def _make_tuner(
+    utterances: Sequence[Utterance], normalise: Callable[[str], Words], counting: CountingSettings
+) -> RoverTuner:
+    counters = [counting.counter_for(item.reference or "", normalise, item.id) for item in utterances]
+    return RoverTuner(utterances, counters, normalise, counting)
+
+
+def _count_systems(tuner: RoverTuner, names: Sequence[str]) -> dict[str, list[WordErrors]]:
+    return {name: tuner.count_system(system) for system, name in enumerate(names)}
+
+
+def _find_best(systems: Mapping[str, Sequence[WordErrors]]) -> str:
+    return min(systems, key=lambda name: sum(errors.errors for errors in systems[name]))
+
+
+def _report(
+    utterances: Sequence[Utterance],
+    systems: Mapping[str, Sequence[WordErrors]],
+    votes: Mapping[str, Sequence[WordErrors]],
+    oracle: Sequence[WordErrors],
+) -> CombinationReport:
+    """Make the report; the last of the votes is the combination that is compared with the best system."""
+    counts = {**systems, **votes, "oracle": oracle}
+    names = list(counts)
+    drawn = bootstrap(
+        [[errors.errors for errors in counts[name]] for name in names],
+        [[errors.reference_words for errors in counts[name]] for name in names],
+        choose_units([item.group for item in utterances]),
+    )
+    rows = {
+        name: ErrorRow(
+            sum(errors.errors for errors in counts[name]),
+            sum(errors.reference_words for errors in counts[name]),
+            drawn.interval(index),
+        )
+        for index, name in enumerate(names)
+    }
+    best, combined = _find_best(systems), list(votes)[-1]
+    gain = drawn.gain(names.index(best), names.index(combined))
+    return CombinationReport(rows, best, gain, len(utterances), drawn.unit, drawn.warning)

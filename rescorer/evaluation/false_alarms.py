@@ -1,0 +1,527 @@
+"""Phrases that were not said: the lists that they make worse, and weights that keep these few.
+
+Phrases that were not said: the lists that they make worse, and the weight that keeps these few.
+
+A phrase is a false alarm where it lets a hypothesis with more errors win. To count these lists, each is
+scored without phrases, and with those of its phrases that its reference lacks.
+
+Learn when generated hypotheses may win, from lists with references.
+
+In come lists with phrases; out come the two weights of generated hypotheses, and what they are worth on lists
+that did not choose them: errors on the lists themselves, and false alarms on lists without the phrases.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from rescorer.errors import ConfigError, InputError, InvalidList
+from rescorer.evaluation.error_rate import DEFAULT_COUNTING
+from rescorer.evaluation.folds import Folds
+from rescorer.evaluation.scored_lists import ScoredList, collect_components
+from rescorer.evaluation.statistics import binomial_cdf
+from rescorer.extensions import Phrases
+from rescorer.pipeline import Rescorer
+from rescorer.scoring.combination import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
+from rescorer.scoring.options import RescoreOptions
+from rescorer.scoring.ranking import TIE_DECIMALS, Ranking
+from rescorer.trie import Words
+from rescorer.types import MAXIMUM, Generated, NBestList, Phrase, Weights
+
+DEFAULT_MAX_SHARE = 0.005
+"""Share of all lists that phrases which were not said may make worse."""
+MAX_DISTRACTOR_WORDS = 3
+SEED = 1
+MAX_KEPT = 8
+"""Candidates in memory while distractors are drawn, per distractor."""
+N_WEIGHTS = 120
+LEAST_WEIGHT = 1e-3
+"""Smallest weight that is tried, as a share of the largest; the weights between are evenly spaced on a
+logarithmic scale."""
+
+Normalise = Callable[[str], Words]
+Components = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Exposure:
+    """A list in whose hypotheses phrases occur that were not said."""
+
+    plain: Components
+    """Components without phrases."""
+    biased: Components
+    """Components with these phrases."""
+    mixture: np.ndarray
+    """The mixture's component under the same λ, with all phrases of the list."""
+    competing: np.ndarray
+    """(H,) bool: the recogniser's hypotheses, and those that were generated from these phrases."""
+
+
+@dataclass(frozen=True, slots=True)
+class FalseAlarms:
+    """Counts the lists that phrases which were not said make worse; see ``find_false_alarms``."""
+
+    exposures: Mapping[int, Exposure]
+    """By index of the list; the others have no phrase that was not said."""
+    n_lists: int
+    n_phrases: int
+    """Number of phrases of all lists, without distractors."""
+    n_said: int
+    n_distractors: int = 0
+
+    def count(
+        self, scored: Sequence[ScoredList], weights: Weights, lists: Collection[int] | None = None
+    ) -> int:
+        """Number of lists that phrases which were not said make worse, by the largest total.
+
+        Args:
+            scored: the same lists as before; their mixture may have other λ.
+            lists: indices of the lists to count; None for all.
+        """
+        return int(self._count(scored, weights, np.array([phrase_weight(weights)]), lists)[0])
+
+    def find_limit(
+        self,
+        scored: Sequence[ScoredList],
+        weights: Weights,
+        max_share: float,
+        lists: Collection[int] | None = None,
+    ) -> float:
+        """The largest weight of phrases, at most that of ``weights``, that keeps false alarms few.
+
+        It and all smaller weights that were tried make at most ``max_share`` of the lists worse.
+        """
+        highest = phrase_weight(weights)
+        allowed = int(max_share * (self.n_lists if lists is None else len(lists)) + 1e-9)
+        tried = highest * np.geomspace(LEAST_WEIGHT, 1.0, N_WEIGHTS)
+        too_many = self._count(scored, weights, tried, lists) > allowed
+        if not too_many.any():
+            return highest
+        first = int(np.argmax(too_many))
+        return float(tried[first - 1]) if first else 0.0
+
+    def _count(
+        self,
+        scored: Sequence[ScoredList],
+        weights: Weights,
+        phrase_weights: np.ndarray,
+        lists: Collection[int] | None,
+    ) -> np.ndarray:
+        """Number of lists that are worse, (W,), for each weight of phrases."""
+        counted = range(len(scored)) if lists is None else set(lists)
+        worse = np.zeros(len(phrase_weights), dtype=np.int64)
+        for index, exposure in self.exposures.items():
+            if index in counted:
+                worse += _is_worse(scored[index], exposure, weights, phrase_weights)
+        worse[phrase_weights == 0] = 0  # phrases are left out altogether then, with their unknown words
+        return worse
+
+
+def _is_worse(
+    item: ScoredList, exposure: Exposure, weights: Weights, phrase_weights: np.ndarray
+) -> np.ndarray:
+    """Whether phrases let a hypothesis with more errors win than without, (W,) bool."""
+    moved = item.components[MIXTURE] - exposure.mixture  # by other λ
+    plain, biased = (
+        totals({**{k: v for k, v in part.items() if k != PHRASES}, MIXTURE: part[MIXTURE] + moved}, weights)
+        for part in (exposure.plain, exposure.biased)
+    )
+    own = np.arange(len(item.words)) < item.n_recognised
+    before = item.selection.order(item.words, np.where(own, plain, -np.inf))[0][0]
+    order, merged = item.selection.order(item.words, np.where(exposure.competing, biased, -np.inf))
+    kept = sorted(order)
+    errors = np.array([counts.errors for counts in item.evaluated.hypotheses])
+    boosted = merged[kept] + phrase_weights[:, None] * exposure.biased[PHRASES][kept]  # (W, N)
+    winners = np.argmax(np.round(boosted, TIE_DECIMALS), axis=1)
+    worse: np.ndarray = errors[kept][winners] > errors[before]
+    return worse
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseBound:
+    """Bounds the weight of phrases by the lists that phrases which were not said make worse."""
+
+    alarms: FalseAlarms
+    max_share: float = DEFAULT_MAX_SHARE
+    """Largest share of the lists that may become worse."""
+
+    def apply(
+        self, scored: Sequence[ScoredList], weights: Weights, lists: Collection[int] | None = None
+    ) -> Weights:
+        """Lower the weight of phrases where it makes too many of some lists worse; None for all lists."""
+        limit = self.alarms.find_limit(scored, weights, self.max_share, lists)
+        return weights if limit == phrase_weight(weights) else replace(weights, phrases=limit)
+
+
+def has_phrases(rescorer: Rescorer, scored: Sequence[ScoredList]) -> bool:
+    """Whether lists have phrases of their own, or the ranker expects some in all lists."""
+    return bool(rescorer.ranker.component(Phrases).expected) or any(item.nbest.phrases for item in scored)
+
+
+def find_false_alarms(
+    rescorer: Rescorer,
+    scored: Sequence[ScoredList],
+    weights: Weights,
+    distractors: Sequence[Words] = (),
+) -> FalseAlarms:
+    """Score lists with the phrases that their references lack, and without phrases.
+
+    Args:
+        weights: complete weights, whose λ the lists were scored with.
+        distractors: phrases that are given to all lists beside their own.
+    """
+    normalise = cache(rescorer.bundle.normaliser.normalise)
+    others = _PhraseTable([Phrase(" ".join(words)) for words in distractors], normalise)
+    expected = [phrase for known in rescorer.ranker.component(Phrases).expected for phrase in known.phrases]
+    shared = _PhraseTable(expected, normalise)
+    unsaid: dict[int, tuple[Phrase, ...]] = {}
+    n_phrases = n_said = 0
+    for index, item in enumerate(scored):
+        tables = (_PhraseTable(item.nbest.phrases, normalise), shared, others)
+        longest = max(table.longest for table in tables)
+        readings = normalise_reference(item, normalise)
+        said = {gram for words in readings for gram in _list_grams(words, longest)}
+        heard = {gram for words in set(item.read) for gram in _list_grams(words, longest)}
+        if found := [phrase for table in tables for phrase in table.find(heard) - table.find(said)]:
+            unsaid[index] = tuple(sorted(found, key=lambda phrase: phrase.text))
+        n_phrases += len(item.nbest.phrases) + len(expected)
+        n_said += sum(len(table.find(said)) for table in tables[:2])
+    exposures = _expose(rescorer, scored, weights, unsaid)
+    return FalseAlarms(exposures, len(scored), n_phrases, n_said, len(distractors))
+
+
+class _PhraseTable:
+    """Phrases by the words of their spellings."""
+
+    def __init__(self, phrases: Sequence[Phrase], normalise: Normalise) -> None:
+        self._by_words: dict[Words, set[Phrase]] = {}
+        for phrase in phrases:
+            for text in (phrase.text, *phrase.spellings):
+                self._by_words.setdefault(normalise(text), set()).add(phrase)
+        self.longest = max(map(len, self._by_words), default=0)
+
+    def find(self, grams: set[Words]) -> set[Phrase]:
+        """The phrases that some word sequences have."""
+        return {phrase for words in grams & self._by_words.keys() for phrase in self._by_words[words]}
+
+
+def _expose(
+    rescorer: Rescorer,
+    scored: Sequence[ScoredList],
+    weights: Weights,
+    unsaid: Mapping[int, tuple[Phrase, ...]],
+) -> dict[int, Exposure]:
+    """Score lists without phrases, and with some, whatever the ranker expects in all lists."""
+    if weights.phrases == 0:  # phrases are left out altogether
+        return {}
+    component = rescorer.ranker.component(Phrases)
+    expected, component.expected = component.expected, ()
+    try:
+        lists = [replace(scored[i].nbest, phrases=own) for i, own in unsaid.items()]
+        plain = rescorer.rescore_each(
+            [replace(nbest, phrases=()) for nbest in lists], weights, decision=MAXIMUM
+        )
+        biased = rescorer.rescore_each(lists, weights, decision=MAXIMUM)
+    finally:
+        component.expected = expected
+    exposures = {}
+    for index, first, second in zip(unsaid, plain, biased, strict=True):
+        if isinstance(first, InvalidList) or isinstance(second, InvalidList):  # only too many phrases
+            continue
+        mixture = scored[index].components[MIXTURE]
+        parts = collect_components(first), collect_components(second)
+        exposures[index] = Exposure(*parts, mixture, _find_competing(scored[index], unsaid[index]))
+    return exposures
+
+
+def _find_competing(item: ScoredList, phrases: Sequence[Phrase]) -> np.ndarray:
+    texts = {phrase.text for phrase in phrases}
+    made = (hypothesis.generated for hypothesis in item.nbest.hypotheses)
+    return np.array([one is None or all(part.phrase in texts for part in one.parts) for one in made])
+
+
+def normalise_reference(item: ScoredList, normalise: Normalise) -> list[Words]:
+    """The canonical words of each reading of a reference."""
+    return [normalise(" ".join(reading)) for reading in item.readings]
+
+
+def draw_distractors(
+    scored: Sequence[ScoredList], normalise: Normalise, n: int, seed: int = SEED
+) -> list[Words]:
+    """Draw phrases of one to three words that occur in hypotheses but in no reference of the lists.
+
+    All such phrases are equally likely, however often they occur. The draw depends neither on the order of
+    the lists nor on that of their hypotheses: those with the smallest hashes are taken.
+    """
+    said = {
+        gram
+        for item in scored
+        for reading in normalise_reference(item, normalise)
+        for gram in _list_grams(reading)
+    }
+    drawn: set[tuple[bytes, Words]] = set()
+    for item in scored:
+        heard = {gram for words in set(item.read) for gram in _list_grams(words)} - said
+        drawn.update((_hash(words, seed), words) for words in heard)
+        if len(drawn) > MAX_KEPT * n:
+            drawn = set(heapq.nsmallest(n, drawn))
+    return [words for _, words in heapq.nsmallest(n, drawn)]
+
+
+def _list_grams(words: Words, longest: int = MAX_DISTRACTOR_WORDS) -> Iterator[Words]:
+    for size in range(1, longest + 1):
+        for start in range(len(words) - size + 1):
+            yield words[start : start + size]
+
+
+def _hash(words: Words, seed: int) -> bytes:
+    key = str(seed).encode()
+    return hashlib.blake2b(" ".join(words).encode(), digest_size=8, key=key).digest()
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A list with generated hypotheses, and what would happen if each of its hypotheses won."""
+
+    totals: np.ndarray
+    """(H,) float64, without what only generated hypotheses have."""
+    generated: np.ndarray
+    """(H,) float64, number of replaced spans; 0 for the recogniser's own."""
+    sound_match: np.ndarray
+    """(H,) float64; 0 for the recogniser's own."""
+    right: np.ndarray
+    """(H,) bool, whether the hypothesis is generated from phrases of the reference only."""
+    errors: np.ndarray
+    """(H,) int64."""
+    n_words: int
+    """Number of words of the reference."""
+
+    def winner(self, generated: float, sound_match: float) -> int:
+        """The hypothesis with the largest total under two weights."""
+        made = generated * self.generated + sound_match * self.sound_match
+        return int(np.argmax(np.round(self.totals + made, 4)))
+
+    def margin(self, sound_match: float) -> float:
+        """The weight ``generated``, negated, above which a wrong phrase wins; -inf if none can."""
+        is_own = self.generated == 0
+        wrong = ~is_own & ~self.right
+        lead = (self.totals + sound_match * self.sound_match)[wrong] - self.totals[is_own].max()
+        return float((lead / self.generated[wrong]).max(initial=-np.inf))
+
+
+def score_outcomes(
+    rescorer: Rescorer, lists: Sequence[NBestList], weights: Weights
+) -> list[Outcome | InputError]:
+    """Generate hypotheses for lists with references, and score them.
+
+    Returns:
+        One outcome per list, or the reason why it has none.
+    """
+    outcomes: list[Outcome | InputError] = []
+    for nbest in lists:
+        if nbest.reference is None:
+            outcomes.append(InvalidList("missing", list_id=nbest.id, field="reference"))
+            continue
+        (ranking,) = rescorer.rank_each([nbest], RescoreOptions(weights, generate=True))
+        outcomes.append(_to_outcome(ranking, rescorer, weights) if isinstance(ranking, Ranking) else ranking)
+    return outcomes
+
+
+def _to_outcome(ranking: Ranking, rescorer: Rescorer, weights: Weights) -> Outcome:
+    nbest, normalise = ranking.nbest, rescorer.bundle.normaliser.normalise
+    counted = rescorer.ranker.text_normaliser.normalise
+    count = DEFAULT_COUNTING.counter_for(nbest.reference or "", counted, nbest.id)
+    counts = [count(hypothesis.text) for hypothesis in nbest.hypotheses]
+    spoken = normalise(nbest.reference or "")
+    made = [hypothesis.generated for hypothesis in nbest.hypotheses]
+    none = np.zeros(len(made))
+
+    def is_right(one: Generated) -> bool:
+        return all(contains(spoken, normalise(part.phrase)) for part in one.parts)
+
+    own = {
+        name: values for name, values in ranking.components.items() if name not in (GENERATED, SOUND_MATCH)
+    }
+    return Outcome(
+        totals(own, weights),
+        ranking.components.get(GENERATED, none),
+        ranking.components.get(SOUND_MATCH, none),
+        np.array([one is not None and is_right(one) for one in made]),
+        np.array([errors.errors for errors in counts]),
+        len(counted(nbest.reference or "")),
+    )
+
+
+def draw_decoys(
+    rescorer: Rescorer, lists: Sequence[NBestList], count: int, rounds: int
+) -> list[list[NBestList]]:
+    """Give each list phrases of the other lists that are not in its reference, instead of its own.
+
+    Args:
+        count: largest number of phrases of a list.
+        rounds: how often each list is drawn. A draw with the same phrases as another one says nothing new and
+            is left out.
+
+    Returns:
+        The draws of each list, at least one.
+    """
+    normalise = rescorer.bundle.normaliser.normalise
+    words = {phrase: normalise(phrase.text) for nbest in lists for phrase in nbest.phrases}
+    generators, decoys = [random.Random(seed) for seed in range(rounds)], []
+    for nbest in lists:
+        spoken = normalise(nbest.reference or "")
+        absent = [phrase for phrase, part in words.items() if part and not contains(spoken, part)]
+        draws = [draw.sample(absent, min(count, len(absent))) for draw in generators]
+        distinct = {frozenset(chosen): chosen for chosen in reversed(draws)}
+        decoys.append([replace(nbest, phrases=tuple(chosen)) for chosen in reversed(distinct.values())])
+    return decoys
+
+
+def contains(words: Words, part: Words) -> bool:
+    """Whether a sequence of words has another as a part without gaps."""
+    return any(words[i : i + len(part)] == part for i in range(len(words) - len(part) + 1))
+
+
+SOUND_WEIGHTS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
+"""Weights of ``sound_match`` that are tried, as multiples of the weights of the language models together."""
+CHANCE = 0.05
+"""Largest probability of as few false alarms as were permitted, if their rate were above the bound."""
+STEP = 1e-3
+"""How far the weight ``generated`` stays below the one at which one false alarm more would win."""
+OFF = -1e12
+"""Weight ``generated`` under which no generated hypothesis wins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Two weights, and the word errors that they leave on the lists that chose them."""
+
+    generated: float
+    sound_match: float
+    errors: int
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """What happened on some lists."""
+
+    lists: int
+    words: int
+    errors: int
+    right: int
+    """Lists whose best hypothesis is generated from a phrase of the reference."""
+    false_alarms: int
+    """Lists whose best hypothesis is generated from another phrase."""
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.lists + other.lists,
+            self.words + other.words,
+            self.errors + other.errors,
+            self.right + other.right,
+            self.false_alarms + other.false_alarms,
+        )
+
+
+NOTHING = Tally(0, 0, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class ThresholdJudgement:
+    """What weights chosen without a fold do on that fold, summed over the folds."""
+
+    before: Tally
+    """Without generated hypotheses."""
+    after: Tally
+    decoys: Tally
+    """On lists with phrases that are not in their references."""
+    errors: np.ndarray
+    """(2, L) int64, errors of each list without and with generated hypotheses."""
+
+
+def tally(outcomes: Sequence[Outcome], generated: float, sound_match: float) -> Tally:
+    """Count what wins under two weights."""
+    found = NOTHING
+    for outcome in outcomes:
+        best = outcome.winner(generated, sound_match)
+        made, right = outcome.generated[best] > 0, bool(outcome.right[best])
+        found += Tally(1, outcome.n_words, int(outcome.errors[best]), int(right), int(made and not right))
+    return found
+
+
+def permitted_false_alarms(lists: int, max_rate: float) -> int:
+    """Return the largest number of false alarms on some lists that shows a rate below a bound beyond chance.
+
+    Raises:
+        ConfigError: the lists are too few: not even none of them would show it.
+    """
+    count = -1
+    while count < lists and binomial_cdf(count + 1, lists, max_rate) <= CHANCE:
+        count += 1
+    if count < 0:
+        raise ConfigError(
+            f"{lists:,} lists with phrases that were not said cannot show that at most {100 * max_rate:g} % "
+            "have false alarms; give more lists, a higher --max-false-alarms, or more --rounds"
+        )
+    return count
+
+
+def choose(outcomes: Sequence[Outcome], decoys: Sequence[Outcome], max_rate: float, unit: float) -> Choice:
+    """Choose the weights with the fewest errors among those with few enough false alarms.
+
+    For each weight of ``sound_match``, ``generated`` is as large as the bound permits.
+
+    Args:
+        decoys: lists with phrases that are not in their references.
+        max_rate: bound of the rate of false alarms; see ``permitted_false_alarms``.
+        unit: sum of the weights of the language models.
+
+    Raises:
+        ConfigError: there are too few decoys.
+    """
+    permitted = permitted_false_alarms(len(decoys), max_rate)
+    choices = []
+    for factor in SOUND_WEIGHTS:
+        sound_match = factor * unit
+        margins = sorted((outcome.margin(sound_match) for outcome in decoys), reverse=True)
+        first_refused = margins[min(permitted, len(margins) - 1)]
+        generated = -first_refused - STEP if np.isfinite(first_refused) else 0.0
+        errors = tally(outcomes, generated, sound_match).errors
+        choices.append(Choice(round(generated, 3), sound_match, errors))
+    return min(choices, key=lambda choice: choice.errors)
+
+
+def judge_threshold(
+    outcomes: Sequence[Outcome],
+    decoys: Sequence[Sequence[Outcome]],
+    folds: Folds,
+    max_rate: float,
+    unit: float,
+) -> ThresholdJudgement:
+    """Choose the weights without each fold, and count what they do on it.
+
+    Args:
+        outcomes: lists with their own phrases.
+        decoys: the same lists with phrases that were not said, in the same order; each as often as drawn.
+    """
+    before = after = wrong = NOTHING
+    errors = np.zeros((2, len(outcomes)), dtype=np.int64)
+    for fold in range(folds.n_folds):
+        others, held_out = (indices.tolist() for indices in folds.split(fold))
+        known = [outcome for i in others for outcome in decoys[i]]
+        choice = choose([outcomes[i] for i in others], known, max_rate, unit)
+        for i in held_out:
+            without = tally([outcomes[i]], OFF, 0.0)
+            with_generated = tally([outcomes[i]], choice.generated, choice.sound_match)
+            errors[:, i] = without.errors, with_generated.errors
+            before, after = before + without, after + with_generated
+        unknown = [outcome for i in held_out for outcome in decoys[i]]
+        wrong += tally(unknown, choice.generated, choice.sound_match)
+    return ThresholdJudgement(before, after, wrong, errors)

@@ -1,0 +1,495 @@
+"""What tuning works on.
+
+Folds of lists, the weights that may change, and their places in the arrays of a problem.
+
+Divide lists into folds that share neither groups nor references, for cross-validation and the
+bootstrap.
+
+Which weights may change, and their places in the arrays of a tuning problem.
+
+Weights have the names that ``-w NAME=VALUE`` gives them: a stream's own name, ``lm:NAME``, ``word``, ``oov``,
+``empty``, ``phrases``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together, and those of
+caches ``cache`` and ``neural_cache``; they stay if there are rerankers, which were trained on scores under
+these λ.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from rescorer.errors import ConfigError, did_you_mean
+from rescorer.evaluation.weight_search import MixtureChoices, Solution, TuningProblem, make_problem
+from rescorer.reranking.reranker import Reranker
+from rescorer.scoring.combination import (
+    CACHE,
+    EMPTY,
+    GENERATED,
+    MIXTURE,
+    NEURAL_CACHE,
+    OOV,
+    PHRASES,
+    RERANKER,
+    SOUND_MATCH,
+    WORDS,
+    generation_weights,
+    get_component,
+    phrase_weight,
+)
+from rescorer.types import DEFAULT_FLATNESS, NBestList, Weights
+
+HEX_DIGITS = 16
+"""Length of a fingerprint. With 64 bits, the chance of a collision among a billion lists is a few percent."""
+
+
+def fingerprint_list(nbest: NBestList) -> str:
+    """Hash the id, the texts and the reference; rescaled scores and added fields do not change the hash."""
+    content = [nbest.id, nbest.reference, [hypothesis.text for hypothesis in nbest.hypotheses]]
+    return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:HEX_DIGITS]
+
+
+def count_tuning_lists(
+    weights: Weights, lists: Iterable[NBestList], rerankers: Iterable[Reranker] = ()
+) -> int:
+    """Count the lists that the weights were tuned on, or that one of the rerankers was trained on."""
+    known = set(weights.tuned_on).union(*(reranker.tuned_on for reranker in rerankers))
+    return sum(fingerprint_list(nbest) in known for nbest in lists) if known else 0
+
+
+N_FOLDS = 5
+"""Largest number of folds, outside and inside: methods and weights are fitted about 200 times in all."""
+MAX_UNIT_SHARE = 0.5
+"""Largest share of all lists that may hang together by groups and references."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folds:
+    """Which lists are held out together, and which are drawn together."""
+
+    fold: np.ndarray
+    """(L,) int64, number of the fold of each list, from 0."""
+    unit: np.ndarray
+    """(L,) int64, lists of the same unit are never divided: the unit of folds and of the bootstrap."""
+    reference: np.ndarray
+    """(L,) int64, equal for lists with the same reference."""
+    by: str
+    """What a unit is: ``group``, or ``reference`` if there are no groups."""
+    shares_references: bool = False
+    """Whether folds share references; such lists must then be left out of tuning, see ``split``."""
+
+    def split(self, fold: int) -> tuple[np.ndarray, np.ndarray]:
+        """Indices of the lists to tune on without a fold, and of the lists of the fold.
+
+        Lists with a reference that occurs in the fold are in neither.
+        """
+        held_out = self.fold == fold
+        known = np.isin(self.reference, self.reference[held_out])
+        return np.flatnonzero(~held_out & ~known), np.flatnonzero(held_out)
+
+    @property
+    def n_folds(self) -> int:
+        return int(self.fold.max()) + 1
+
+    @property
+    def n_units(self) -> int:
+        return len(np.unique(self.unit))
+
+    def subdivide(self, lists: np.ndarray, n_folds: int = N_FOLDS) -> Folds:
+        """Divide some of the lists into folds by the same units."""
+        fold = _deal(self.unit[lists].tolist(), n_folds)
+        return Folds(fold, self.unit[lists], self.reference[lists], self.by, self.shares_references)
+
+    def describe(self) -> str:
+        """Say by what the lists were divided."""
+        if self.by == "group":
+            what = "by group; lists that share a reference stay together"
+            if self.shares_references:
+                what = "by group; lists that share a reference with a fold do not tune its weights"
+            return f"{self.n_folds} folds of {self.n_units} units {what}"
+        why = "the lists have no groups, or only one: --groups keeps the lists of a speaker together"
+        return f"{self.n_folds} folds by id, because {why}"
+
+
+def make_folds(
+    ids: Sequence[str], groups: Sequence[str], references: Sequence[str], n_folds: int = N_FOLDS
+) -> Folds:
+    """Divide lists into at most ``n_folds`` folds: by groups if there are at least two, else by id.
+
+    A list without a group is divided by its id.
+
+    Lists that share a reference are in the same fold. If most lists hang together in this way, as in
+    dialogues, where everybody says "yes", groups alone make the folds, and lists that share a reference with
+    a fold are left out when its weights are tuned.
+
+    Raises:
+        ConfigError: there are fewer than two units.
+    """
+    by = "group" if len(set(groups)) > 1 else "reference"
+    groups = groups if by == "group" else [""] * len(ids)
+    names = [group or f"id {list_id}" for group, list_id in zip(groups, ids, strict=True)]
+    units = _join(names, references)
+    reference = _number(references)
+    shares = Counter(units).most_common(1)[0][1] > max(MAX_UNIT_SHARE * len(ids), 1)
+    if shares and len(set(names)) > 1:
+        units = list(names)
+    unit = _number(units)
+    if len(set(unit)) < 2:
+        raise ConfigError("cross-validation needs at least two lists with distinct ids, got one id")
+    return Folds(_deal(units, n_folds), unit, reference, by, shares)
+
+
+def _join(names: Sequence[str], references: Sequence[str]) -> list[str]:
+    """Name the unit of each list: lists with the same name or reference, directly or through others, are one
+    (union-find)."""
+    parent: dict[Hashable, Hashable] = {}
+
+    def find(key: Hashable) -> Hashable:
+        while parent.setdefault(key, key) != key:
+            parent[key] = parent[parent[key]]
+            key = parent[key]
+        return key
+
+    for name, reference in zip(names, references, strict=True):
+        first, second = sorted((find(("name", name)), find(("reference", reference))))  # type: ignore[type-var]
+        parent[second] = first
+    smallest: dict[Hashable, str] = {}
+    for name in sorted(set(names)):
+        smallest.setdefault(find(("name", name)), name)
+    return [smallest[find(("name", name))] for name in names]
+
+
+def _number(values: Sequence[Hashable]) -> np.ndarray:
+    """Number distinct values in order of appearance, (L,) int64."""
+    numbers: dict[Hashable, int] = {}
+    return np.array([numbers.setdefault(value, len(numbers)) for value in values], dtype=np.int64)
+
+
+def _deal(units: Sequence[Hashable], n_folds: int) -> np.ndarray:
+    """Deal units to folds of about equal numbers of lists, the largest unit first: (L,) int64.
+
+    Units of equal size come in the order of their hashes, so that folds neither depend on the order of the
+    lists nor follow the order of a recording.
+    """
+    sizes = Counter(units)
+    order = sorted(sizes, key=lambda unit: (-sizes[unit], hashlib.sha256(str(unit).encode()).digest()))
+    n_lists = [0] * min(n_folds, len(order))
+    fold_of: dict[Hashable, int] = {}
+    for unit in order:
+        fold_of[unit] = n_lists.index(min(n_lists))
+        n_lists[fold_of[unit]] += sizes[unit]
+    return np.array([fold_of[unit] for unit in units], dtype=np.int64)
+
+
+SHARES = (0.0, 0.1, 0.25, 0.5, 0.75, 0.9, 1.0)
+"""Values of λ to choose from, for one model at a time; the others keep their proportions."""
+CACHE_SHARES = (0.0, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3)
+"""Values of the cache's λ to choose from, each with all λ of the models."""
+NEURAL_CACHES = tuple((share, flatness) for share in (0.02, 0.05, 0.1, 0.2) for flatness in (0.1, 0.3, 1.0))
+"""Values of the neural cache's λ and θ to choose from, each with all λ of the models."""
+
+
+class MixtureChoice(NamedTuple):
+    """What the probability of a word is interpolated from."""
+
+    shares: tuple[float, ...]
+    """λ of each model; their sum is 1."""
+    cache: float = 0.0
+    """λ of the cache in an endless session."""
+    neural_cache: float = 0.0
+    """λ of the neural cache, likewise."""
+    flatness: float = DEFAULT_FLATNESS
+    """θ of the neural cache."""
+
+    @property
+    def distribution(self) -> tuple[float, ...]:
+        """Shares of the models and of the caches; their sum is 1."""
+        rest = 1.0 - self.neural_cache
+        models = (rest * (1.0 - self.cache) * share for share in self.shares)
+        return (*models, rest * self.cache, self.neural_cache)
+
+
+def list_choices(
+    start: MixtureChoice, *, models: bool, cache: bool, neural_cache: bool = False
+) -> list[MixtureChoice]:
+    """Interpolation weights to choose from; those of the start come first.
+
+    Args:
+        models: whether the λ of the models may change.
+        cache: whether the λ of the cache may change; each value is tried with all λ of the models.
+        neural_cache: whether λ and θ of the neural cache may change; likewise, with the cache of the start.
+    """
+    shares, caches, neural = [start.shares], [start.cache], (start.neural_cache, start.flatness)
+    if models:
+        indices = range(len(start.shares))
+        shares += [scale_shares(start.shares, index, share) for index in indices for share in SHARES]
+    caches += CACHE_SHARES if cache else ()
+    pairs = [(share, *neural) for share in caches]
+    if neural_cache:
+        pairs += [(start.cache, 0.0, start.flatness), *((start.cache, *chosen) for chosen in NEURAL_CACHES)]
+    return list(dict.fromkeys(MixtureChoice(one, *chosen) for chosen in pairs for one in shares))
+
+
+def scale_shares(start: Sequence[float], index: int, share: float) -> tuple[float, ...]:
+    """Interpolation weights with one of them given, the others in the proportions of the start.
+
+    >>> scale_shares((0.5, 0.3, 0.2), 0, 0.9)
+    (0.9, 0.06, 0.04)
+    """
+    others = 1.0 - start[index]
+    scaled = [
+        weight * (1.0 - share) / others if others else (1.0 - share) / (len(start) - 1) for weight in start
+    ]
+    scaled[index] = share
+    return tuple(round(weight, 12) for weight in scaled)
+
+
+STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
+"""Names for several weights: all streams that the weights name, all language models that they name, the λ,
+and everything."""
+DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES, CACHE)
+"""What is tuned if nothing is chosen; the neural cache is not, because networks run again for each θ."""
+OCCASIONAL = (PHRASES, GENERATED, SOUND_MATCH)
+"""Components that only some lists have. The last two keep their weights: these need a bound on false alarms,
+under which `rescorer candidates` learns them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningList:
+    """One list as arrays, in the recogniser's order, which breaks ties."""
+
+    components: Mapping[str, np.ndarray]
+    """(N,) float64 by name, unweighted; those that only fixed weights of 0 count may be missing."""
+    errors: np.ndarray
+    """(N,) int64, errors of each hypothesis, in words or other units."""
+    offset: np.ndarray | None = None
+    """(N,) added to each total, such as what merging equal hypotheses adds; None for nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parameters:
+    """The weights of a problem by name, of which one, the scale, is fixed."""
+
+    start: Weights
+    names: tuple[str, ...]
+    free: frozenset[str]
+    scale: str
+    """Weight that stays as it is, because only proportions matter; empty if the start has none above 0."""
+    streams: tuple[str, ...]
+    """Those of the names that are streams."""
+    models: tuple[str, ...]
+    """Models of the λ that may change, in the order of ``MixtureChoices.lambdas``. A model with λ 0 and a
+    weight of its own stays out of the mixture."""
+    either_sign: frozenset[str] = frozenset()
+    """Language models that may be added or subtracted: chosen by name, and without a weight at the start."""
+
+    @classmethod
+    def choose(
+        cls,
+        start: Weights,
+        free: Sequence[str] = DEFAULT_FREE,
+        streams: Iterable[str] = (),
+        occasional: Collection[str] = (),
+    ) -> Parameters:
+        """Choose what may change.
+
+        Args:
+            start: complete weights, with the λ of the mixture.
+            free: names of weights, or ``streams``, ``lm``, ``mix``, ``all``.
+            streams: streams of the lists, which ``all`` adds to those that the weights name.
+            occasional: those of ``OCCASIONAL`` that some list has, so that their weights count, free or not;
+                and ``cache`` and ``neural_cache`` if their λ may be searched, because there are sessions.
+
+        Raises:
+            ConfigError: a name is unknown.
+        """
+        known_streams = dict.fromkeys([*start.streams, *streams])
+        rerankers = {f"{RERANKER}{name}": weight for name, weight in start.rerankers.items()}
+        model_names = [f"lm:{name}" for name in {**start.mixture, **start.lm} if name != MIXTURE]
+        lm_names = [*model_names, f"lm:{MIXTURE}"]
+        own = ("word", OOV, EMPTY, MIX, PHRASES, CACHE, NEURAL_CACHE)
+        known = [*known_streams, *lm_names, *own, *rerankers, *start.components]
+        chosen: set[str] = set()
+        for name in free:
+            if name == ALL:
+                lms = (f"lm:{lm}" for lm in start.lm)
+                chosen |= {*known_streams, *lms, *own, *rerankers, *start.components}
+            elif name == STREAMS:
+                chosen |= {stream for stream, weight in start.streams.items() if weight}
+            elif name == LMS:
+                chosen |= {f"lm:{lm}" for lm in start.lm}
+            elif name in known:
+                chosen.add(name)
+            else:
+                options = [*known, STREAMS, LMS, ALL]
+                raise ConfigError(
+                    f"there is no weight {name!r} to tune; expected some of {', '.join(options)}"
+                    f"{did_you_mean(name, options)}"
+                )
+        chosen -= {PHRASES, CACHE, NEURAL_CACHE} - set(occasional)
+        lm_weights = {f"lm:{name}": weight for name, weight in start.lm.items()}
+        weighted = {**dict.fromkeys(known_streams, 0.0), **start.streams, **lm_weights, **rerankers}
+        weighted |= start.components
+        scale = next((name for name, weight in weighted.items() if weight), "")
+        names = dict.fromkeys(
+            [*weighted, *(n for n in sorted(chosen - {MIX, CACHE, NEURAL_CACHE})), "word", OOV, EMPTY]
+        )
+        names |= dict.fromkeys(name for name in OCCASIONAL if name in occasional)
+        models = tuple(
+            name
+            for name, share in start.mixture.items()
+            if share or (not start.lm.get(name) and f"lm:{name}" not in chosen)
+        )
+        either_sign = frozenset(name for name in model_names if name in free and not lm_weights.get(name))
+        free_names = frozenset(chosen - {scale})
+        return cls(start, tuple(names), free_names, scale, tuple(known_streams), models, either_sign)
+
+    @property
+    def tunes_mixture(self) -> bool:
+        """Whether the λ make a difference and may change."""
+        return MIX in self.free and len(self.models) > 1 and self._uses_mixture
+
+    @property
+    def tunes_cache(self) -> bool:
+        """Whether the λ of the cache makes a difference and may change."""
+        return CACHE in self.free and self._uses_mixture
+
+    @property
+    def tunes_neural_cache(self) -> bool:
+        """Whether λ and θ of the neural cache make a difference and may change."""
+        return NEURAL_CACHE in self.free and self._uses_mixture
+
+    @property
+    def _uses_mixture(self) -> bool:
+        """Whether the mixture counts; rerankers were trained on that of the start."""
+        uses = f"lm:{MIXTURE}" in self.free or self.start.lm.get(MIXTURE, 0.0) != 0.0
+        return uses and not any(self.start.rerankers.values())
+
+    def choose_mixtures(self) -> list[MixtureChoice]:
+        """Interpolation weights to choose from; those of the start come first."""
+        start, shares = self.start, tuple(self.start.mixture[name] for name in self.models)
+        return list_choices(
+            MixtureChoice(shares, start.cache, start.neural_cache, start.flatness),
+            models=self.tunes_mixture,
+            cache=self.tunes_cache,
+            neural_cache=self.tunes_neural_cache,
+        )
+
+    def values(self, weights: Weights) -> np.ndarray:
+        """The weights as an array, (K,)."""
+        table = {
+            **weights.streams,
+            **{f"lm:{name}": value for name, value in weights.lm.items()},
+            "word": weights.word,
+            OOV: weights.oov,
+            EMPTY: weights.empty,
+            PHRASES: phrase_weight(weights),
+            **generation_weights(weights),
+            **{f"{RERANKER}{name}": value for name, value in weights.rerankers.items()},
+            **weights.components,
+        }
+        return np.array([table.get(name, 0.0) for name in self.names])
+
+    def apply(self, solution: Solution, choices: Sequence[MixtureChoice] = ()) -> Weights:
+        """The weights of a solution; ``choices`` are those of ``choose_mixtures``, if these were tuned."""
+        values = dict(zip(self.names, solution.weights.tolist(), strict=False))
+        tuned = {name: value for name, value in values.items() if name in self.free}
+        start = self.start
+        lms = {name.removeprefix("lm:"): value for name, value in tuned.items() if name.startswith("lm:")}
+        rerankers = {name: tuned.get(f"{RERANKER}{name}", value) for name, value in start.rerankers.items()}
+        streams = {name: value for name, value in tuned.items() if name in self.streams}
+        mixed = choices[solution.mixture] if choices else None
+        shares = dict(zip(self.models, mixed.shares, strict=True)) if mixed else {}
+        return replace(
+            start,
+            streams={**start.streams, **streams},
+            lm={**start.lm, **lms},
+            word=tuned.get("word", start.word),
+            oov=tuned.get(OOV, start.oov),
+            empty=tuned.get(EMPTY, start.empty),
+            phrases=values.get(PHRASES, start.phrases),
+            generated=values.get(GENERATED, start.generated),
+            sound_match=values.get(SOUND_MATCH, start.sound_match),
+            mixture={**start.mixture, **shares},
+            cache=mixed.cache if mixed else start.cache,
+            neural_cache=mixed.neural_cache if mixed else start.neural_cache,
+            flatness=mixed.flatness if mixed else start.flatness,
+            rerankers=rerankers,
+            components={name: tuned.get(name, value) for name, value in start.components.items()},
+        )
+
+    def bounds(self) -> list[tuple[float, float]]:
+        """Lowest and highest value of each weight: a language model keeps its sign, if it has one, and
+        phrases are never a handicap."""
+        start = self.values(self.start)
+        limits = []
+        for name, value in zip(self.names, start.tolist(), strict=True):
+            if name not in self.free:
+                limits.append((value, value))
+            elif name == PHRASES:
+                limits.append((0.0, math.inf))
+            elif name.startswith("lm:") and name not in self.either_sign:
+                limits.append((0.0, math.inf) if value >= 0 else (-math.inf, 0.0))
+            else:
+                limits.append((-math.inf, math.inf))
+        return limits
+
+
+def build_problem(
+    lists: Sequence[TuningList],
+    parameters: Parameters,
+    mixtures: Sequence[MixtureChoice] = (),
+    mixture_log_probs: np.ndarray | None = None,
+) -> TuningProblem:
+    """Collect the arrays of some lists.
+
+    Args:
+        mixtures: choices of interpolation weights.
+        mixture_log_probs: (G, H) the mixture's component of all hypotheses under each of these choices; None
+            if these are fixed.
+
+    Raises:
+        ConfigError: there are no lists, or a component is not finite.
+    """
+    if not lists:
+        raise ConfigError("no lists to tune on")
+    start = parameters.values(parameters.start)
+    rows, names = [], list(parameters.names)
+    for name, weight in zip(names, start.tolist(), strict=True):
+        is_used = bool(weight) or name in parameters.free
+        rows.append(
+            np.concatenate([_get(item, name) if is_used else np.zeros(len(item.errors)) for item in lists])
+        )
+    bounds = parameters.bounds()
+    if any(item.offset is not None for item in lists):
+        rows.append(
+            np.concatenate(
+                [np.zeros(len(item.errors)) if item.offset is None else item.offset for item in lists]
+            )
+        )
+        names, start, bounds = [*names, "offset"], np.append(start, 1.0), [*bounds, (1.0, 1.0)]
+    errors = np.concatenate([item.errors for item in lists])
+    choices = None
+    if mixture_log_probs is not None:
+        lambdas = tuple(choice.distribution for choice in mixtures)
+        choices = MixtureChoices(names.index(f"lm:{MIXTURE}"), lambdas, mixture_log_probs)
+    lengths = [len(item.errors) for item in lists]
+    return make_problem(names, np.stack(rows), errors, lengths, start, bounds, choices)
+
+
+def _get(item: TuningList, name: str) -> np.ndarray:
+    """The component that a weight counts; no unknown words if these were not counted, and nothing that only
+    other lists have."""
+    key = {"word": WORDS}.get(name, name.removeprefix("lm:"))
+    if key in (OOV, *OCCASIONAL) and key not in item.components:
+        return np.zeros(len(item.errors))
+    if key != EMPTY and key not in item.components:
+        known = ", ".join(sorted(item.components))
+        raise ConfigError(f"a list has no {name!r}, which is to be tuned; it has {known}")
+    return get_component(item.components, key)

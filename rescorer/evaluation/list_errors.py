@@ -1,0 +1,421 @@
+"""Errors of lists: of every hypothesis, of the oracle, and summed in total and per group."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, WordErrors
+from rescorer.formats.nist import (
+    Channel,
+    Choice,
+    DamagedSegment,
+    LostRecording,
+    Recording,
+    Segment,
+    TimedWord,
+    format_segment_id,
+)
+from rescorer.scoring.combination import WORDS, totals
+from rescorer.scoring.ranking import best_first, find_empty, select_and_order
+from rescorer.trie import Words
+from rescorer.types import ErrorUnit, Hypothesis, NBestList, Weights
+
+T = TypeVar("T")
+ListKey = tuple[str, tuple[str, ...], int]
+"""Id, canonical words of the reference, and number of earlier lists of the file with the same two."""
+
+
+def index_lists(lists: Iterable[tuple[str, tuple[str, ...], T]]) -> dict[ListKey, T]:
+    """Index lists, given with their id and reference, by a key that is the same in all systems' files."""
+    seen: Counter[tuple[str, tuple[str, ...]]] = Counter()
+    indexed: dict[ListKey, T] = {}
+    for list_id, reference, item in lists:
+        indexed[list_id, reference, seen[list_id, reference]] = item
+        seen[list_id, reference] += 1
+    return indexed
+
+
+def find_shared_lists(systems: Sequence[Mapping[ListKey, Any]]) -> list[ListKey]:
+    """Return the keys that all systems have, in the order of the first system."""
+    first, *others = systems
+    return [key for key in first if all(key in other for other in others)]
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedList:
+    """The errors of every hypothesis of a list, in the order of the list."""
+
+    id: str
+    group: str
+    hypotheses: tuple[WordErrors, ...]
+    first_pass: WordErrors
+    """Errors of the hypothesis that the recogniser ranked first, which may have been dropped since."""
+    unit: ErrorUnit = "word"
+    """What was counted: ``word``, ``character`` or ``mixed``."""
+
+    @property
+    def system(self) -> WordErrors:
+        """Errors of the first hypothesis of the list."""
+        return self.hypotheses[0]
+
+    @property
+    def oracle(self) -> WordErrors:
+        """Errors of the hypothesis with the fewest."""
+        return min(self.hypotheses, key=lambda counts: counts.errors)
+
+    @property
+    def worst(self) -> WordErrors:
+        """Errors of the hypothesis with the most."""
+        return max(self.hypotheses, key=lambda counts: counts.errors)
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which hypotheses of a list take part in its ranking; see ``select_and_order``."""
+
+    merge: bool = False
+    """Merge hypotheses with equal canonical words, adding their probabilities."""
+    drop_empty: bool = False
+    """Drop hypotheses without canonical words."""
+
+    def __bool__(self) -> bool:
+        return self.merge or self.drop_empty
+
+    def order(
+        self, words: Sequence[Words], totals: np.ndarray, *, keep_order: bool = False
+    ) -> tuple[list[int], np.ndarray]:
+        """Return the positions of the selected hypotheses, best first, and all totals after merging."""
+        dropped = find_empty(words) if self.drop_empty else ()
+        merge_by = words if self.merge else None
+        return select_and_order(totals, merge_by, dropped, keep_order=keep_order)[:2]
+
+
+ALL = Selection()
+"""Neither merge nor drop."""
+
+
+def evaluate_list(
+    nbest: NBestList,
+    words: Callable[[str], Words],
+    first_pass_weights: Weights | None = None,
+    counting: CountingSettings = DEFAULT_COUNTING,
+    words_read: Callable[[str], Words] | None = None,
+) -> EvaluatedList:
+    """Count the errors of every hypothesis against the reference of the list.
+
+    For each hypothesis, a reference with alternatives counts as the reading that matches it best.
+
+    Args:
+        words: converts reference and hypotheses to canonical words: ``Normaliser.normalise``.
+        first_pass_weights: weights that define the first pass; None for the recogniser's order.
+        words_read: converts hypotheses to the words that the first pass counts; None: ``words``.
+
+    Raises:
+        InvalidList: there is no reference, its alternatives or the ranks are malformed, or a weighted stream
+            is missing.
+    """
+    if nbest.reference is None:
+        raise InvalidList(
+            "no reference; give references with --reference FILE", list_id=nbest.id, field="reference"
+        )
+    count = counting.counter_for(nbest.reference, words, nbest.id)
+    errors = tuple(count(hypothesis.text) for hypothesis in nbest.hypotheses)
+    first = find_first_pass(nbest, words_read or words, first_pass_weights)
+    return EvaluatedList(nbest.id, nbest.group, errors, errors[first], counting.unit)
+
+
+def score_first_pass(nbest: NBestList, words: Sequence[Words], weights: Weights) -> np.ndarray:
+    """Compute the totals of the first pass, (H,), from the streams and the number of words.
+
+    Raises:
+        InvalidList: a weighted stream is missing, or a total is not finite.
+    """
+    missing = sorted(name for name, weight in weights.streams.items() if weight and name not in nbest.streams)
+    if missing:
+        raise InvalidList("no such stream in this list", list_id=nbest.id, field=f'streams["{missing[0]}"]')
+    components = {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
+    n_words = np.array([len(hypothesis) for hypothesis in words], dtype=np.float64)
+    total = totals(
+        {**components, WORDS: n_words}, replace(weights, lm={}, oov=0.0, rerankers={}, components={})
+    )
+    if not np.isfinite(total).all():
+        message = "the total is not finite; the scores or weights are too large"
+        raise InvalidList(message, list_id=nbest.id, field="streams")
+    return total
+
+
+def find_first_pass_totals(
+    nbest: NBestList, words: Sequence[Words], weights: Weights | None = None
+) -> np.ndarray | None:
+    """Find the scores by which the recogniser ranked, (H,): by ``weights``, or the only stream.
+
+    None if there are no weights and several streams, or none at all.
+    """
+    if weights is None and len(nbest.streams) != 1:
+        return None
+    return score_first_pass(nbest, words, weights or Weights("first pass", dict.fromkeys(nbest.streams, 1.0)))
+
+
+def find_first_pass(
+    nbest: NBestList, normalise: Callable[[str], Words], weights: Weights | None = None
+) -> int:
+    """Find the index of the hypothesis that the recogniser ranked first; see ``find_first_pass_order``."""
+    return find_first_pass_order(nbest, normalise, weights)[0]
+
+
+def find_first_pass_order(
+    nbest: NBestList, normalise: Callable[[str], Words], weights: Weights | None = None
+) -> list[int]:
+    """Find the indices of the hypotheses in the order in which the recogniser ranked them.
+
+    That is by ``weights`` if given, else by the ``original_rank`` fields of a re-ranked list, else the order
+    of the list. Generated hypotheses, which the recogniser did not rank, come last.
+
+    Raises:
+        InvalidList: a weighted stream is missing, or only some hypotheses have a rank.
+    """
+    order = _order_all(nbest, normalise, weights)
+    return sorted(order, key=lambda index: nbest.hypotheses[index].generated is not None)
+
+
+def _order_all(nbest: NBestList, normalise: Callable[[str], Words], weights: Weights | None) -> list[int]:
+    if weights is not None:
+        words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
+        order: list[int] = best_first(score_first_pass(nbest, words, weights)).tolist()
+        return order
+    if not any("original_rank" in hypothesis.fields for hypothesis in nbest.hypotheses):
+        return list(range(len(nbest.hypotheses)))
+    ranks: list[int] = []
+    for index, hypothesis in enumerate(nbest.hypotheses):
+        rank = hypothesis.fields.get("original_rank")
+        if not isinstance(rank, int) or isinstance(rank, bool):
+            raise InvalidList(
+                f"expected an integer in every hypothesis, got {rank!r}",
+                list_id=nbest.id,
+                hypothesis=index,
+                field="original_rank",
+            )
+        # a merged hypothesis has the ranks of all its members
+        merged = hypothesis.fields.get("merged_ranks") or (rank,)
+        ranks.append(min(merged))
+    return sorted(range(len(ranks)), key=ranks.__getitem__)
+
+
+NO_GROUP = "(none)"
+PERCENT_DECIMALS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Errors summed over lists; totals add with ``+``."""
+
+    lists: int
+    hypotheses: int
+    system: WordErrors
+    """Errors of the first hypothesis of each list."""
+    first_pass: WordErrors
+    """Errors of the hypothesis that the recogniser ranked first."""
+    oracle: WordErrors
+    """Errors of the best hypothesis of each list: no re-ranking of the lists can have fewer."""
+    worst: WordErrors
+    """Errors of the worst hypothesis of each list."""
+
+    @classmethod
+    def zero(cls) -> Totals:
+        none = WordErrors.zero()
+        return cls(0, 0, none, none, none, none)
+
+    @classmethod
+    def from_list(cls, evaluated: EvaluatedList) -> Totals:
+        return cls(
+            lists=1,
+            hypotheses=len(evaluated.hypotheses),
+            system=evaluated.system,
+            first_pass=evaluated.first_pass,
+            oracle=evaluated.oracle,
+            worst=evaluated.worst,
+        )
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            self.lists + other.lists,
+            self.hypotheses + other.hypotheses,
+            self.system + other.system,
+            self.first_pass + other.first_pass,
+            self.oracle + other.oracle,
+            self.worst + other.worst,
+        )
+
+    @property
+    def recovered_share(self) -> float | None:
+        """Share of the gap between first pass and oracle that the system closes.
+
+        Negative if the system adds errors; None if there is no gap.
+        """
+        gap = self.first_pass.errors - self.oracle.errors
+        return (self.first_pass.errors - self.system.errors) / gap if gap else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to plain numbers; rates in percent, None if undefined."""
+        system = self.system
+        return {
+            "lists": self.lists,
+            "hypotheses": self.hypotheses,
+            "wer": to_percent(system.rate),
+            "word_accuracy": to_percent(system.accuracy),
+            "errors": system.errors,
+            "substitutions": system.substitutions,
+            "deletions": system.deletions,
+            "insertions": system.insertions,
+            "reference_words": system.reference_words,
+            "sentence_error_rate": to_percent(system.sentence_rate),
+            "sentences_wrong": system.sentences_wrong,
+            "first_pass_wer": to_percent(self.first_pass.rate),
+            "oracle_wer": to_percent(self.oracle.rate),
+            "worst_wer": to_percent(self.worst.rate),
+            "recovered_percent": to_percent(self.recovered_share),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Errors of one system."""
+
+    total: Totals
+    groups: Mapping[str, Totals]
+    """Totals per speaker or other group, in input order; the empty string for lists without a group."""
+    unit: str = "word"
+    """What was counted: ``word``, ``character`` or ``mixed``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """``Totals.to_dict`` of all lists, and of each group under ``groups`` if any list has a group."""
+        named = {group or NO_GROUP: totals.to_dict() for group, totals in self.groups.items()}
+        return self.total.to_dict() | ({"groups": named} if any(self.groups) else {})
+
+
+def build_report(lists: Iterable[EvaluatedList]) -> Report:
+    """Sum the errors of one system's lists, all of which must be counted in the same unit."""
+    groups: dict[str, Totals] = {}
+    unit = "word"
+    for evaluated in lists:
+        unit = evaluated.unit
+        totals = groups.get(evaluated.group, Totals.zero())
+        groups[evaluated.group] = totals + Totals.from_list(evaluated)
+    return Report(sum(groups.values(), Totals.zero()), groups, unit)
+
+
+def to_percent(share: float | None) -> float | None:
+    """``share`` in percent, rounded; None if it is undefined or infinite."""
+    return None if share is None or not math.isfinite(share) else round(100.0 * share, PERCENT_DECIMALS)
+
+
+Timed = TimedWord | Choice
+
+
+def align_by_time(words: Iterable[Timed], segments: Iterable[Segment]) -> list[NBestList]:
+    """Build a list with one hypothesis for each scored segment.
+
+    The group of a list is its speaker; its id is the speaker with a running number, as in sclite.
+
+    Words and segments of a file and channel are matched in file order, and their names regardless of case: a
+    word belongs to the first segment that ends after the middle of the word, and remaining words belong to
+    the last segment. Alternatives stay together, and their latest middle counts.
+
+    Raises:
+        InputError: a file and channel has words but no segments.
+    """
+    words_by_channel: dict[Channel, list[Timed]] = {}
+    for word in words:
+        words_by_channel.setdefault((word.file, word.channel), []).append(word)
+    recordings = [Recording(*channel, tuple(found), 0) for channel, found in words_by_channel.items()]
+    return [item for item in align_recordings(recordings, segments) if isinstance(item, NBestList)]
+
+
+def align_recordings(
+    recordings: Iterable[Recording | FormatError], segments: Iterable[Segment | DamagedSegment]
+) -> Iterator[NBestList | InputError]:
+    """Yield the lists of ``align_by_time``, and one error in place of all lists of a damaged recording.
+
+    A recording is damaged if a line of it cannot be read, of the ctm or of the stm: its words would be
+    assigned to other segments.
+
+    Raises:
+        InputError: a file and channel has words but no segments, or no line of the stm can be read.
+    """
+    segments_by_channel, lost = _group_segments(segments)
+    words_by_channel: dict[Channel, list[Timed]] = {}
+    for item in recordings:
+        if isinstance(item, LostRecording):
+            lost.setdefault(_fold(item.channel), item)
+        elif isinstance(item, FormatError):
+            yield item
+        elif (channel := _fold((item.file, item.channel))) in segments_by_channel:
+            words_by_channel.setdefault(channel, []).extend(item.words)
+        elif channel not in lost:
+            raise InputError(
+                f"words of file {item.file!r}, channel {item.channel!r}, have no reference segments; add "
+                "their lines to the stm, or leave the words out of the ctm"
+            )
+    numbers: Counter[str] = Counter()
+    for channel, found in segments_by_channel.items():
+        words = words_by_channel.get(channel, [])
+        for segment, text in _assign_words(found, words):
+            if not segment.is_ignored:
+                number = numbers[segment.speaker]
+                numbers[segment.speaker] += 1
+                if channel not in lost:
+                    hypotheses = (Hypothesis(text),)
+                    list_id = format_segment_id(segment.speaker, number)
+                    yield NBestList(list_id, hypotheses, reference=segment.text, group=segment.speaker)
+    yield from lost.values()
+
+
+def _group_segments(
+    segments: Iterable[Segment | DamagedSegment],
+) -> tuple[dict[Channel, list[Segment]], dict[Channel, LostRecording]]:
+    """The segments of each channel, and the channels with damaged ones.
+
+    A damaged line that does not name its channel belongs to the one before it, or else to the first.
+    """
+    grouped: dict[Channel, list[Segment]] = {}
+    lost: dict[Channel, LostRecording] = {}
+    named: Channel | None = None
+    errors: list[DamagedSegment] = []  # of lines whose channel is not known yet
+    for segment in segments:
+        if isinstance(segment, DamagedSegment):
+            named = segment.channel or named
+            errors.append(segment)
+        else:
+            named = segment.file, segment.channel
+            grouped.setdefault(_fold(named), []).append(segment)
+        if named is not None:
+            for error in errors:
+                lost.setdefault(_fold(named), LostRecording(named, error))
+            errors.clear()
+    if errors:
+        raise errors[0]
+    return grouped, lost
+
+
+def _fold(channel: Channel) -> Channel:
+    """Names of files and channels are the same regardless of case, as in sclite."""
+    return channel[0].lower(), channel[1].lower()
+
+
+def _assign_words(segments: Sequence[Segment], words: Sequence[Timed]) -> Iterator[tuple[Segment, str]]:
+    position = 0
+    for number, segment in enumerate(segments, start=1):
+        start = position
+        if number == len(segments):
+            position = len(words)
+        end_s = float(np.float32(segment.end_s))  # single precision as in sclite; decides exact ties
+        while position < len(words) and words[position].middle_s < end_s:
+            position += 1
+        yield segment, " ".join(word.text for word in words[start:position])

@@ -1,0 +1,596 @@
+"""Lists and texts scored once by all models, cached on disk, so that comparisons only apply other weights.
+
+Cache the models' scores on disk by content, so that a second tuning runs no language model.
+
+One file holds the scores of one batch of hypotheses, word by word: mixtures are computed from them under any
+λ. Its name is a hash of everything that the scores depend on: the canonical words and contexts of the batch,
+the files of the models, device and precision. A file that cannot be used is computed again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rescorer.errors import FormatError, InvalidList
+from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
+from rescorer.evaluation.list_errors import (
+    ALL,
+    EvaluatedList,
+    Selection,
+    evaluate_list,
+    find_first_pass_order,
+    find_first_pass_totals,
+)
+from rescorer.models.bundle import PHRASES, WEIGHTS, Bundle, read_bundle
+from rescorer.models.language_model import EdgeScores, LanguageModel
+from rescorer.pipeline import Encoders, Rescorer, TrieScorer, find_encoders, load_bundle_models
+from rescorer.scoring.combination import totals
+from rescorer.scoring.decision import expected_errors, fewest_errors_first
+from rescorer.scoring.list_checks import join_words, normalise_previous
+from rescorer.scoring.options import RescoreOptions
+from rescorer.scoring.ranking import Ranking, posteriors
+from rescorer.trie import HypothesisTrie, Words
+from rescorer.types import MAXIMUM, NBestList, RescoredList, TextScore, Weights
+
+
+def collect_components(rescored: RescoredList) -> dict[str, np.ndarray]:
+    """The components of a list by name, each (H,) float64 in input order; the list must not be merged."""
+    hypotheses = sorted(rescored.hypotheses, key=lambda hypothesis: hypothesis.original_rank)
+    return {
+        name: np.array([hypothesis.components[name] for hypothesis in hypotheses])
+        for name in hypotheses[0].components
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class TextTotals:
+    """Sums over texts, which can be added with ``+``, unlike perplexities.
+
+    Every word and every ``</s>`` is a token. Words that no model knows count as ``<unk>``, one more word of
+    the vocabulary. All models are given the union of their vocabularies, so that their perplexities are
+    comparable.
+    """
+
+    n_sentences: int = 0
+    n_tokens: int = 0
+    n_unknown: int = 0
+    """Words that the n-gram model of the bundle does not know."""
+    log_probs: Mapping[str, float] = field(default_factory=dict)
+    """Sum of ln P over all tokens, by model."""
+
+    @classmethod
+    def from_score(cls, score: TextScore) -> TextTotals:
+        log_probs = {name: math.fsum(values) for name, values in score.log_probs.items()}
+        return cls(1, len(score.words) + 1, sum(score.unknown), log_probs)
+
+    def __add__(self, other: TextTotals) -> TextTotals:
+        names = {**self.log_probs, **other.log_probs}
+        return TextTotals(
+            self.n_sentences + other.n_sentences,
+            self.n_tokens + other.n_tokens,
+            self.n_unknown + other.n_unknown,
+            {name: self.log_probs.get(name, 0.0) + other.log_probs.get(name, 0.0) for name in names},
+        )
+
+    def perplexity(self, model: str) -> float:
+        """exp of the mean -ln P per token; raises FormatError if there are no tokens."""
+        if not self.n_tokens:
+            raise FormatError("no text to compute the perplexity of")
+        return to_perplexity(self.log_probs[model], self.n_tokens)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "sentences": self.n_sentences,
+            "tokens": self.n_tokens,
+            "unknown_words": self.n_unknown,
+            "log_prob": {name: round(value, 4) for name, value in self.log_probs.items()},
+            "perplexity": {
+                name: round(value, 3) if math.isfinite(value := self.perplexity(name)) else None
+                for name in self.log_probs
+            },
+        }
+
+
+def to_perplexity(log_prob: float, n_tokens: int) -> float:
+    """exp of the mean -ln P per token; infinite if it is larger than any number."""
+    try:
+        return math.exp(-log_prob / n_tokens)
+    except OverflowError:
+        return math.inf
+
+
+def sum_scores(scores: Iterable[TextScore]) -> TextTotals:
+    """Add up the scores of texts."""
+    totals = TextTotals()
+    for score in scores:
+        totals += TextTotals.from_score(score)
+    return totals
+
+
+SCHEMA = 1
+MAX_HEADER_BYTES = 1 << 16
+MAX_CACHE_BYTES = 4 << 30
+"""Size of the folder above which its oldest files are deleted."""
+SUFFIX = ".safetensors"
+IRRELEVANT = (f"{WEIGHTS}/", f"{PHRASES}/")
+"""What the names of the files of a bundle begin with that scores of models do not depend on."""
+
+Arrays = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
+"""Type and shape of arrays by name."""
+
+
+def find_cache_folder() -> Path:
+    """Default folder: ``rescorer/scores`` in the user's cache folder (XDG base directory specification)."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "rescorer" / "scores"
+
+
+def load_cached_rescorer(
+    bundle_folder: Path | str, device: str, cache: Path, on_note: Callable[[str], None]
+) -> Rescorer:
+    """Load a bundle whose scores are cached; its models are loaded when a score is missing.
+
+    Args:
+        cache: folder of the cache, which is created.
+        on_note: called with a line about each file of the cache that cannot be read or written.
+
+    Raises:
+        BundleError: the bundle cannot be used.
+    """
+    bundle = read_bundle(bundle_folder)
+    models = _LazyModels(bundle, device)
+    rescorer = Rescorer(bundle, models)
+    rescorer.scorer = CachingTrieScorer(models, bundle, device, cache, on_note)
+    return rescorer
+
+
+class _LazyModels(Mapping[str, LanguageModel]):
+    """The models of a bundle, all of which are loaded when the first one is needed."""
+
+    def __init__(self, bundle: Bundle, device: str) -> None:
+        self._bundle, self._device = bundle, device
+
+    @cached_property
+    def _models(self) -> dict[str, LanguageModel]:
+        return load_bundle_models(self._bundle, self._device)
+
+    def __getitem__(self, name: str) -> LanguageModel:
+        return self._models[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._bundle.model_kinds)
+
+    def __len__(self) -> int:
+        return len(self._bundle.model_kinds)
+
+
+class CachingTrieScorer(TrieScorer):
+    """Score tries by the models of a bundle, or read their scores from files.
+
+    Args:
+        folder: folder of the files.
+        on_note: called with a line about each file that cannot be read or written.
+    """
+
+    def __init__(
+        self,
+        models: Mapping[str, LanguageModel],
+        bundle: Bundle,
+        device: str,
+        folder: Path,
+        on_note: Callable[[str], None],
+    ) -> None:
+        super().__init__(models, bundle.label, find_encoders(bundle))
+        self._folder, self._on_note, self._backward = folder, on_note, bundle.backward
+        self._remembers = bundle.remembers
+        self._identity = hashlib.sha256(_describe_models(bundle, device).encode()).digest()
+        self._can_write = True
+
+    def score(
+        self, trie: HypothesisTrie, only: Sequence[str] = (), encoders: Encoders | None = None
+    ) -> dict[str, EdgeScores]:
+        names, encoders = list(only or self.models), encoders or {}
+        path = self._folder / f"{self._hash(trie, names, encoders)}{SUFFIX}"
+        scores = self._read(
+            path, names, describe_arrays(names, trie, encoders, self._backward, self._remembers)
+        )
+        if scores is None:
+            scores = super().score(trie, only, encoders)
+            self._write(path, scores)
+        return scores
+
+    def _hash(self, trie: HypothesisTrie, names: Sequence[str], encoders: Encoders) -> str:
+        digest = hashlib.sha256(self._identity)
+        for text in (*names, "", *trie.words):
+            digest.update(f"{len(text)} {text}".encode())
+        arrays = [trie.parent, trie.node_word, trie.end_nodes, *trie.contexts]
+        if encoders:  # scores without encodings keep their names
+            digest.update(repr([(name, encoder.model) for name, encoder in encoders.items()]).encode())
+            arrays += [trie.hypothesis_node, *(encoder.projection for encoder in encoders.values())]
+        if any(trie.flatness):  # likewise
+            digest.update(repr([trie.flatness, trie.confidences]).encode())
+        for values in arrays:
+            digest.update(f"{values.dtype} {values.shape}".encode() + values.tobytes())
+        return digest.hexdigest()
+
+    def _read(self, path: Path, names: Sequence[str], arrays: Arrays) -> dict[str, EdgeScores] | None:
+        from safetensors import SafetensorError
+        from safetensors.numpy import load
+
+        size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in arrays.values())
+        try:
+            with open(path, "rb", opener=_open_without_blocking) as stream:
+                status = os.fstat(stream.fileno())
+                if not stat.S_ISREG(status.st_mode) or not size <= status.st_size <= size + MAX_HEADER_BYTES:
+                    raise ValueError(f"{status.st_size:,} bytes; expected {size:,} and a header")
+                tensors = load(stream.read(size + MAX_HEADER_BYTES))
+            with suppress(OSError):  # the cache may be shared and read-only
+                os.utime(path)  # recently used files are deleted last
+            for key, (dtype, shape) in arrays.items():
+                check_array(key, tensors[key], dtype, shape)
+            return {name: unpack_scores(tensors, name, name in self._backward) for name in names}
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError, KeyError, SafetensorError) as error:
+            self._on_note(f"{path}: cannot be used and is computed again: {error}")
+            return None
+
+    def _write(self, path: Path, scores: Mapping[str, EdgeScores]) -> None:
+        """Write a file in one step; a folder that cannot be written is mentioned once."""
+        from safetensors.numpy import save
+
+        if not self._can_write:
+            return
+        tensors = {f"log_probs/{name}": part.log_probs for name, part in scores.items()}
+        tensors |= {f"unknown/{name}": part.unknown for name, part in scores.items()}
+        tensors |= {
+            f"encoding/{name}/{key}": values
+            for name, part in scores.items()
+            for key, values in part.encodings.items()
+        }
+        tensors |= {f"cached/{n}": part.cached for n, part in scores.items() if part.cached is not None}
+        partial = path.with_suffix(f".{os.getpid()}.partial")
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            partial.write_bytes(save({name: np.ascontiguousarray(part) for name, part in tensors.items()}))
+            os.replace(partial, path)
+            delete_oldest(self._folder)
+        except OSError as error:
+            self._can_write = False
+            with suppress(OSError):
+                partial.unlink()
+            self._on_note(f"{self._folder}: scores cannot be cached: {error.strerror}")
+
+
+def delete_oldest(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
+    """Delete the files that were not used for longest, until the others fit."""
+    files = []
+    for path in folder.glob(f"*{SUFFIX}"):
+        status = path.lstat()
+        files.append((status.st_mtime, status.st_size, path))
+    total = sum(size for _, size, _ in files)
+    for _, size, path in sorted(files):
+        if total <= max_bytes:
+            return
+        path.unlink(missing_ok=True)
+        total -= size
+
+
+def _describe_models(bundle: Bundle, device: str) -> str:
+    """Everything besides the words that scores depend on."""
+    hashes = {
+        name: digest for name, digest in bundle.manifest["files"].items() if not name.startswith(IRRELEVANT)
+    }
+    return f"{SCHEMA} {device} {sorted(bundle.manifest['models'].items())} {sorted(hashes.items())}"
+
+
+def describe_arrays(
+    names: Sequence[str],
+    trie: HypothesisTrie,
+    encoders: Encoders,
+    backward: Collection[str] = (),
+    remembers: Collection[str] = (),
+) -> Arrays:
+    """Type and shape of every array of a file, by name; no name of a model contains a slash.
+
+    Args:
+        backward: names of the backward models.
+        remembers: names of those that can have a neural cache.
+    """
+    arrays: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+    for name in names:
+        n_edges = trie.in_direction(name in backward).n_edges
+        arrays[f"log_probs/{name}"] = np.dtype(np.float64), (n_edges,)
+        arrays[f"unknown/{name}"] = np.dtype(np.bool_), (n_edges,)
+        if any(trie.flatness) and name in remembers:
+            arrays[f"cached/{name}"] = np.dtype(np.float64), (n_edges,)
+    for key, encoder in encoders.items():
+        if encoder.model in names:
+            shape = len(trie.hypothesis_node), encoder.projection.shape[1]
+            arrays[f"encoding/{encoder.model}/{key}"] = np.dtype(np.float64), shape
+    return arrays
+
+
+def check_array(name: str, values: np.ndarray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
+    """Raise ValueError unless an array has a type and a shape, and only finite values."""
+    if values.dtype != dtype or values.shape != shape:
+        raise ValueError(f"{name}: {values.dtype} {values.shape}; expected {dtype} {shape}")
+    if not np.isfinite(values).all():
+        raise ValueError(f"{name}: a value is not finite")
+
+
+def unpack_scores(tensors: Mapping[str, np.ndarray], name: str, backward: bool = False) -> EdgeScores:
+    """The scores of a model among the arrays of a file."""
+    prefix = f"encoding/{name}/"
+    encodings = {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
+    log_probs, unknown = tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"]
+    return EdgeScores(log_probs, unknown, encodings, backward, tensors.get(f"cached/{name}"))
+
+
+def _open_without_blocking(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+@dataclass(frozen=True)
+class ScoredList:
+    """The errors and components of a list, both in input order."""
+
+    nbest: NBestList
+    evaluated: EvaluatedList
+    reference: str
+    components: Mapping[str, np.ndarray]
+    """(H,) float64 by name."""
+    words: Sequence[Words]
+    """Words of each hypothesis as texts are compared and errors are counted."""
+    first_pass_order: Sequence[int]
+    """Indices of the hypotheses, best first, as the recogniser ranked them."""
+    first_pass_totals: np.ndarray | None
+    """(H,), by which the recogniser ranked; None if only the order is known."""
+    selection: Selection
+    """Which hypotheses take part in rankings."""
+    context: Words = ()
+    """What was said before, in words as models read them."""
+    words_read: Sequence[Words] = ()
+    """Words of each hypothesis as models read them; empty: as they are compared."""
+    counting: CountingSettings = DEFAULT_COUNTING
+    """How the errors were counted."""
+
+    @property
+    def read(self) -> Sequence[Words]:
+        """Words of each hypothesis as models read them; without models, ``words``."""
+        return self.words_read or self.words
+
+    @property
+    def readings(self) -> tuple[Words, ...]:
+        """All readings of the reference, as written."""
+        return self.counting.expand(self.reference, self.nbest.id)
+
+    @property
+    def first_pass_index(self) -> int:
+        """Index of the hypothesis that the recogniser ranked first."""
+        return self.first_pass_order[0]
+
+    @property
+    def n_recognised(self) -> int:
+        """Number of hypotheses of the recogniser; generated ones come after them."""
+        return sum(hypothesis.generated is None for hypothesis in self.nbest.hypotheses)
+
+    @property
+    def has_generated(self) -> bool:
+        """Whether hypotheses were generated for the list."""
+        return self.nbest.hypotheses[-1].generated is not None
+
+    @property
+    def recognised(self) -> ScoredList:
+        """The list without generated hypotheses, the others at the same positions; itself if there are
+        none."""
+        if not self.has_generated:
+            return self
+        n, first = self.n_recognised, self.first_pass_totals
+        streams = {name: values[:n] for name, values in self.nbest.streams.items()}
+        return replace(
+            self,
+            nbest=replace(self.nbest, hypotheses=self.nbest.hypotheses[:n], streams=streams),
+            evaluated=replace(self.evaluated, hypotheses=self.evaluated.hypotheses[:n]),
+            components={name: values[:n] for name, values in self.components.items()},
+            words=self.words[:n],
+            words_read=self.words_read[:n],
+            first_pass_order=self.first_pass_order[:n],
+            first_pass_totals=None if first is None else first[:n],
+        )
+
+
+def score_lists(
+    rescorer: Rescorer,
+    lists: Sequence[NBestList],
+    weights: Weights | None = None,
+    first_pass_weights: Weights | None = None,
+    counting: CountingSettings = DEFAULT_COUNTING,
+    selection: Selection = ALL,
+    *,
+    generate: bool = False,
+) -> tuple[list[ScoredList], list[InvalidList]]:
+    """Score lists that have references; lists that cannot be scored or evaluated are returned as errors.
+
+    Args:
+        weights: their interpolation weights define the mixture.
+        first_pass_weights: weights that define the first pass; None for the order of the list.
+        generate: add hypotheses with phrases in place of what sounds like them.
+    """
+    rankings = rescorer.rank_each(lists, RescoreOptions(weights, MAXIMUM, generate=generate))
+    extended = (
+        answer.nbest if isinstance(answer, Ranking) else nbest
+        for nbest, answer in zip(lists, rankings, strict=True)
+    )
+    components = (answer.components if isinstance(answer, Ranking) else answer for answer in rankings)
+    normalisers = (ranker := rescorer.ranker).text_normaliser.normalise, ranker.bundle.normaliser.normalise
+    return _count_lists(normalisers, extended, components, first_pass_weights, counting, selection)
+
+
+def count_lists(
+    normalise: Callable[[str], Words],
+    lists: Sequence[NBestList],
+    first_pass_weights: Weights | None = None,
+    counting: CountingSettings = DEFAULT_COUNTING,
+    selection: Selection = ALL,
+) -> tuple[list[ScoredList], list[InvalidList]]:
+    """Like ``score_lists``, without models: the components are the streams of the lists."""
+    components = (
+        {name: np.array(values, dtype=np.float64) for name, values in nbest.streams.items()}
+        for nbest in lists
+    )
+    return _count_lists((normalise, normalise), lists, components, first_pass_weights, counting, selection)
+
+
+def _count_lists(
+    normalisers: tuple[Callable[[str], Words], Callable[[str], Words]],
+    lists: Iterable[NBestList],
+    components: Iterable[Mapping[str, np.ndarray] | InvalidList],
+    first_pass_weights: Weights | None,
+    counting: CountingSettings,
+    selection: Selection,
+) -> tuple[list[ScoredList], list[InvalidList]]:
+    """Count errors in words of the first normaliser; the second gives those that models read."""
+    normalise, read = normalisers
+    scored: list[ScoredList] = []
+    errors: list[InvalidList] = []
+    for nbest, scores in zip(lists, components, strict=True):
+        if isinstance(scores, InvalidList):
+            errors.append(scores)
+            continue
+        try:
+            evaluated = evaluate_list(nbest, normalise, first_pass_weights, counting, read)
+            words, words_read = (
+                tuple(map(words_of, (hypothesis.text for hypothesis in nbest.hypotheses)))
+                for words_of in normalisers
+            )
+            order = find_first_pass_order(nbest, read, first_pass_weights)
+        except InvalidList as error:
+            errors.append(error)
+            continue
+        said = (spoken.words for spoken in normalise_previous(nbest.previous, read))
+        scored.append(
+            ScoredList(
+                nbest,
+                evaluated,
+                nbest.reference or "",
+                scores,
+                words,
+                order,
+                _find_totals(nbest, words_read, first_pass_weights),
+                selection,
+                join_words(said, read(nbest.context)),
+                words_read,
+                counting,
+            )
+        )
+    return scored, errors
+
+
+def _find_totals(
+    nbest: NBestList, words: Sequence[Words], first_pass_weights: Weights | None
+) -> np.ndarray | None:
+    try:
+        return find_first_pass_totals(nbest, words, first_pass_weights)
+    except InvalidList:  # the only stream, which nothing else needs, has infinite scores
+        return None
+
+
+def score_references(
+    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights | None = None
+) -> list[TextScore]:
+    """Score the references with all models, taking the first reading of each."""
+    texts = [" ".join(item.readings[0]) for item in scored]
+    return rescorer.score_text(texts, weights=weights)
+
+
+def order_by_weights(scored: ScoredList, weights: Weights) -> list[int]:
+    """Positions of the selected hypotheses of a list, as ``weights`` rank them."""
+    return scored.selection.order(scored.words, totals(scored.components, weights))[0]
+
+
+def order_by_expected_errors(scored: ScoredList, weights: Weights) -> list[int]:
+    """Positions of the selected hypotheses of a list, by minimum Bayes risk in the unit that is counted.
+
+    The posteriors are those of ``weights`` at the temperature of their decision rule.
+
+    Raises:
+        LimitExceeded: the hypotheses of the list are too many, or too long, to be compared.
+    """
+    order, total = scored.selection.order(scored.words, totals(scored.components, weights))
+    positions = sorted(order)
+    kept = total[positions]
+    beliefs = posteriors(kept, weights.decision.temperature)
+    errors = expected_errors([scored.words[i] for i in positions], beliefs, scored.evaluated.unit)
+    return [positions[k] for k in fewest_errors_first(errors, kept)]
+
+
+def order_by_decision(scored: ScoredList, weights: Weights) -> list[int]:
+    """Positions of the selected hypotheses of a list, by ``weights`` and their decision rule.
+
+    Raises:
+        LimitExceeded: as in ``order_by_expected_errors``.
+    """
+    if weights.decision.kind == "minimum_bayes_risk":
+        return order_by_expected_errors(scored, weights)
+    return order_by_weights(scored, weights)
+
+
+def order_by_first_pass(scored: ScoredList) -> list[int]:
+    """All positions of a list, as the recogniser ranked them."""
+    return list(scored.first_pass_order)
+
+
+def order_selection_by_first_pass(scored: ScoredList, selection: Selection | None = None) -> list[int]:
+    """Positions of the selected hypotheses, as the recogniser ranked them.
+
+    Merging ranks them by the scores of the first pass, if these are known.
+
+    Args:
+        selection: which hypotheses take part; None for the selection of the list.
+    """
+    selection = scored.selection if selection is None else selection
+    scores = scored.first_pass_totals
+    if selection.merge and scores is not None:
+        return selection.order(scored.words, scores)[0]
+    kept = set(selection.order(scored.words, np.zeros(len(scored.words)), keep_order=True)[0])
+    return [i for i in scored.first_pass_order if i in kept]
+
+
+def order_by_file(scored: ScoredList) -> list[int]:
+    """Positions of the selected hypotheses, in input order; merging ranks them by the first pass."""
+    if scored.selection.merge:
+        return order_selection_by_first_pass(scored)
+    return scored.selection.order(scored.words, np.zeros(len(scored.words)), keep_order=True)[0]
+
+
+def order_by_errors(scored: ScoredList) -> list[int]:
+    """All positions of a list, fewest errors first: the order of an oracle."""
+    errors = [counts.errors for counts in scored.evaluated.hypotheses]
+    return sorted(range(len(errors)), key=errors.__getitem__)
+
+
+def rerank(scored: ScoredList, weights: Weights) -> EvaluatedList:
+    """Order the errors of a list as ``weights`` rank its hypotheses."""
+    return reorder(scored.evaluated, order_by_weights(scored, weights))
+
+
+def rank_by_first_pass(scored: ScoredList) -> EvaluatedList:
+    """Move the hypothesis chosen by the first pass to the top of the list."""
+    return reorder(scored.evaluated, order_by_first_pass(scored))
+
+
+def reorder(evaluated: EvaluatedList, order: Sequence[int]) -> EvaluatedList:
+    """The errors of the hypotheses at some positions of a list, in the order of the positions."""
+    return replace(evaluated, hypotheses=tuple(evaluated.hypotheses[i] for i in order))

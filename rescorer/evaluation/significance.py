@@ -1,0 +1,456 @@
+"""Judge systems: intervals, gains over each other, verdicts and paired tests.
+
+Judgement of pairs of systems: intervals, gains over each other, verdicts and paired tests.
+
+The rows of a comparison, or recognised texts of several systems, come in; differences beyond chance come out.
+
+Say in one sentence per system whether its language models gain more than a rule without them.
+
+Where a run has several verdicts, each is judged by its p-value corrected for their number (Holm).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Literal
+
+import numpy as np
+
+from rescorer.evaluation.error_analysis import Aligner, Tokens, reference_tokens
+from rescorer.evaluation.error_rate import CountingSettings, WordErrors
+from rescorer.evaluation.figures import (
+    describe_p,
+    describe_unknown,
+    format_gain,
+    gain_to_dict,
+    interval_to_list,
+    round_p,
+)
+from rescorer.evaluation.list_errors import evaluate_list, to_percent
+from rescorer.evaluation.statistics import (
+    DRAWS,
+    LEVEL,
+    Bootstrap,
+    Gain,
+    Interval,
+    MatchedPairs,
+    RankTest,
+    bootstrap,
+    choose_units,
+    correct_holm,
+    matched_pairs,
+    place_errors,
+    sign_test,
+    sum_by_group,
+    units_needed,
+    wilcoxon,
+)
+from rescorer.evaluation.systems import Comparison, Row, count_by_list
+from rescorer.types import Hypothesis, NBestList
+
+
+class Significance:
+    """Bootstrap of all rows of a comparison on the same draws, by group where there are several groups.
+
+    Args:
+        comparison: rows about at least one list.
+        draws: number of draws.
+    """
+
+    def __init__(self, comparison: Comparison, draws: int = DRAWS) -> None:
+        self._rows = [comparison.first_pass, *comparison.rows]
+        counts = [count_by_list(row, comparison.scored) for row in self._rows]
+        errors, words = (np.stack(columns).astype(np.float64) for columns in zip(*counts, strict=True))
+        units = choose_units([item.evaluated.group for item in comparison.scored])
+        self.bootstrap: Bootstrap = bootstrap(errors, words, units, draws)
+
+    def interval(self, row: Row) -> Interval:
+        """Interval of 95 % of the error rate of a row."""
+        return self.bootstrap.interval(self._index(row))
+
+    def gain(self, row: Row, over: Row | None = None) -> Gain:
+        """By how much the error rate of a row is lower than that of another; None for the first pass."""
+        return self.bootstrap.gain(0 if over is None else self._index(over), self._index(row))
+
+    def _index(self, row: Row) -> int:
+        return next(index for index, known in enumerate(self._rows) if known is row)
+
+
+def find_best_baseline(rows: Sequence[Row]) -> Row | None:
+    """The row with the fewest errors of those that need no language model; the first one of several."""
+    baselines = [row for row in rows if row.is_baseline]
+    return min(baselines, key=lambda row: row.report.total.system.errors, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A row with what chance may have done to it."""
+
+    row: Row
+    interval: Interval
+    """Interval of 95 % of the error rate."""
+    gain: Gain | None
+    """Over the first pass; None for the first pass itself, and for the oracle, which knows the references."""
+    p_corrected: float = 1.0
+    """P-value of the gain, corrected for the number of rows (Holm)."""
+
+    @property
+    def has_p_value(self) -> bool:
+        """Whether the lists say how often chance alone would give such a gain."""
+        return self.gain is not None and self.gain.interval.is_finite
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent, intervals null if the lists say nothing about them."""
+        return {
+            **self.row.report.to_dict(),
+            "kind": self.row.kind,
+            "generated": self.row.n_generated,
+            "held_out": self.row.held_out,
+            "wer_interval": interval_to_list(self.interval),
+            **(gain_to_dict(self.gain) if self.gain else NO_GAIN),
+            "p_value_corrected": round_p(self.p_corrected) if self.has_p_value else None,
+        }
+
+
+NO_GAIN = {"gain": None, "gain_interval": None, "p_value": None}
+
+
+def judge_rows(comparison: Comparison, significance: Significance) -> list[Result]:
+    """Compute the interval of each row, and its gain over the first pass if it is a system."""
+    gains = [
+        None if row.kind in ("first pass", "oracle") else significance.gain(row) for row in comparison.rows
+    ]
+    corrected = iter(correct_holm([gain.p_value for gain in gains if gain]).tolist())
+    return [
+        Result(row, significance.interval(row), gain, next(corrected) if gain else 1.0)
+        for row, gain in zip(comparison.rows, gains, strict=True)
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class SystemVerdict:
+    """The gain of a system over the best row that needs no language model."""
+
+    system: str
+    baseline: str
+    gain: Gain
+    unit: str = "list"
+    """What was drawn: ``list`` or ``group``."""
+    p_corrected: float | None = None
+    """P-value of the gain, corrected for the number of verdicts; None for a verdict that stands alone."""
+    n_verdicts: int = 1
+    """Number of verdicts of the run."""
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether the difference, in either direction, is more than chance at a level of 5 %."""
+        p_value = self.gain.p_value if self.p_corrected is None else self.p_corrected
+        return self.gain.interval.is_finite and p_value < 1 - LEVEL
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the system is better beyond chance."""
+        return self.is_shown and self.gain.gain > 0
+
+    @property
+    def is_worse(self) -> bool:
+        return self.is_shown and self.gain.gain < 0
+
+    def sentence(self) -> str:
+        """The verdict in words."""
+        if not self.gain.units_changed:
+            return f"{self.system!r} makes the same errors as {self.baseline!r}"
+        if not self.gain.interval.is_finite:
+            return describe_unknown(repr(self.system), repr(self.baseline), self.gain, self.unit)
+        points = format_gain(self.gain)
+        if self.p_corrected is not None:
+            points += f" ({describe_p(self.p_corrected)}, corrected for {self.n_verdicts} verdicts)"
+        if self.is_better:
+            return f"{self.system!r} gains {points} over {self.baseline!r}, the best without language models"
+        if self.is_worse:
+            return f"{self.system!r} is worse than {self.baseline!r}, which needs no language model: {points}"
+        return f"{self.system!r} adds nothing beyond chance to {self.baseline!r}: {points}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent, the interval null if the lists say nothing about it."""
+        return {
+            "system": self.system,
+            "baseline": self.baseline,
+            **gain_to_dict(self.gain),
+            "p_value_corrected": round_p(self.gain.p_value if self.p_corrected is None else self.p_corrected)
+            if self.gain.interval.is_finite
+            else None,
+            "sentence": self.sentence(),
+            "verdict": "better" if self.is_better else "worse" if self.is_worse else "not beyond chance",
+        }
+
+
+def find_verdicts(comparison: Comparison, significance: Significance) -> list[SystemVerdict]:
+    """Compare every system that uses language models with the best row that needs none.
+
+    The p-values are not corrected yet: see ``correct_verdicts``. If there are rows with held-out
+    weights, only these are compared: others may be tuned on the same lists.
+    """
+    baseline = find_best_baseline(comparison.rows)
+    if baseline is None:
+        return []
+    systems = [row for row in comparison.rows if row.is_rescored]
+    chosen = [row for row in systems if row.held_out] or systems
+    unit = significance.bootstrap.unit
+    return [SystemVerdict(row.name, baseline.name, significance.gain(row, baseline), unit) for row in chosen]
+
+
+def correct_verdicts(verdicts: Sequence[Sequence[SystemVerdict]]) -> list[list[SystemVerdict]]:
+    """Correct the verdicts of a run, those of each file together, for their number (Holm).
+
+    A verdict that stands alone stays as it is.
+    """
+    n_verdicts = sum(map(len, verdicts))
+    if n_verdicts < 2:
+        return [list(of_file) for of_file in verdicts]
+    corrected = iter(correct_holm([verdict.gain.p_value for part in verdicts for verdict in part]).tolist())
+    return [
+        [replace(verdict, p_corrected=next(corrected), n_verdicts=n_verdicts) for verdict in of_file]
+        for of_file in verdicts
+    ]
+
+
+RankTestName = Literal["sign", "wilcoxon"]
+PairVerdict = Literal["better", "worse", "not beyond chance"]
+RANK_TESTS: Mapping[RankTestName, Callable[[np.ndarray, np.ndarray], RankTest]] = {
+    "sign": sign_test,
+    "wilcoxon": wilcoxon,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RecognisedText:
+    """The errors of a system in one list."""
+
+    errors: WordErrors
+    reading: Tokens
+    """The words of the reference that were aligned."""
+    places: np.ndarray | None
+    """Errors at each place of the reading, as from ``place_errors``; None if they have no places, because
+    transcription marks were honoured in counting them."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedSystem:
+    """The error rate of a system."""
+
+    name: str
+    total: WordErrors
+    interval: Interval
+    """Interval of 95 % of the error rate."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent, the interval null if the lists say nothing about it."""
+        return {
+            "name": self.name,
+            "wer": to_percent(self.total.rate),
+            "wer_interval": interval_to_list(self.interval),
+            "errors": self.total.errors,
+            "substitutions": self.total.substitutions,
+            "deletions": self.total.deletions,
+            "insertions": self.total.insertions,
+            "reference_words": self.total.reference_words,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedPair:
+    """Two systems, and what the tests say about their difference."""
+
+    baseline: str
+    system: str
+    gain: Gain
+    share_of_better_draws: float
+    """Bisani and Ney's probability of improvement."""
+    matched_pairs: MatchedPairs
+    rank_tests: Mapping[RankTestName, RankTest]
+    units_needed: int | None
+    """Number of lists or groups that would show a difference of this size; None if no number would."""
+    p_values: Mapping[str, float]
+    """Two-sided, by name of the test: ``bootstrap``, ``matched_pairs`` and those of ``rank_tests``."""
+    corrected: Mapping[str, float]
+    """The same, each corrected for the number of pairs."""
+
+    @property
+    def verdict(self) -> PairVerdict:
+        """What the bootstrap says of the system, corrected for the number of pairs, at a level of 5 %."""
+        if self.corrected["bootstrap"] >= 1 - LEVEL:
+            return "not beyond chance"
+        return "better" if self.gain.gain > 0 else "worse"
+
+    def has_p_value(self, test: str) -> bool:
+        """Whether a test has a p-value; the bootstrap has none without an interval."""
+        return test != "bootstrap" or self.gain.interval.is_finite
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent, null for what the lists say nothing about."""
+        matched = self.matched_pairs
+        return {
+            "baseline": self.baseline,
+            "system": self.system,
+            **gain_to_dict(self.gain),
+            "units_changed": self.gain.units_changed,
+            "units_needed": self.units_needed,
+            "share_of_better_draws": self.share_of_better_draws,
+            "p_values": self._known_p_values(self.p_values),
+            "p_values_corrected": self._known_p_values(self.corrected),
+            "matched_pairs": {"segments": matched.segments, "mean": matched.mean, "z": matched.z},
+            "rank_tests": {
+                name: {"better": test.better, "worse": test.worse, "equal": test.equal}
+                for name, test in self.rank_tests.items()
+            },
+            "verdict": self.verdict,
+        }
+
+    def _known_p_values(self, p_values: Mapping[str, float]) -> dict[str, float | None]:
+        return {test: value if self.has_p_value(test) else None for test, value in p_values.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseComparison:
+    """Systems, and all pairs of them."""
+
+    systems: Sequence[ComparedSystem]
+    pairs: Sequence[ComparedPair]
+    """Each system with each that was given after it."""
+    n_units: int
+    unit: str
+    """What was drawn: ``list`` or ``group``."""
+    rank_test_unit: str
+    """What the rank tests are about: ``list``, or ``group`` if the lists have groups."""
+    warning: str
+    """What to expect of intervals of few units; may be empty."""
+
+    def to_dict(self, n_shared: int, others: Mapping[str, int]) -> dict[str, Any]:
+        """Convert to JSON data.
+
+        Args:
+            n_shared: number of lists that all systems have.
+            others: number of further lists of each system.
+        """
+        return {
+            "systems": [system.to_dict() for system in self.systems],
+            "pairs": [pair.to_dict() for pair in self.pairs],
+            "shared_lists": n_shared,
+            "other_lists": dict(others),
+            "bootstrap_unit": self.unit,
+            "bootstrap_units": self.n_units,
+            "rank_test_unit": self.rank_test_unit,
+            "warning": self.warning,
+        }
+
+
+def recognise_text(
+    nbest: NBestList, index: int, normalise: Callable[[str], Tokens], counting: CountingSettings
+) -> RecognisedText:
+    """Count the errors of one hypothesis of a list, and find their places.
+
+    Raises:
+        InvalidList: there is no reference, or its alternatives are malformed.
+    """
+    hypothesis = nbest.hypotheses[index]
+    chosen = NBestList(nbest.id, (Hypothesis(hypothesis.text),), reference=nbest.reference)
+    errors = evaluate_list(chosen, normalise, counting=counting).system
+    alignment = Aligner(normalise, counting).align(nbest.reference or "", hypothesis.text)
+    places = place_errors(pair.kind for pair in alignment)
+    has_places = int(places.sum()) == errors.errors
+    return RecognisedText(errors, reference_tokens(alignment), places if has_places else None)
+
+
+def compare_pairwise(
+    systems: Mapping[str, Sequence[RecognisedText]],
+    groups: Sequence[str] | None = None,
+    *,
+    by_group: bool = False,
+    tests: Sequence[RankTestName] = (),
+    draws: int = DRAWS,
+) -> PairwiseComparison:
+    """Compare every system with every later one.
+
+    P-values are corrected, test by test, for the number of pairs (Holm).
+
+    Args:
+        systems: the same lists of each system, at least one, by name.
+        groups: (L,) speaker or other group of each list, if known.
+        by_group: draw whole groups, not lists.
+        tests: further tests, over groups if these are known.
+    """
+    counts = [[text.errors for text in texts] for texts in systems.values()]
+    errors, words = (
+        np.array([[getattr(count, field) for count in row] for row in counts], dtype=np.float64)
+        for field in ("errors", "reference_words")
+    )
+    drawn = bootstrap(errors, words, groups if by_group else None, draws)
+    rates = _find_rates(errors, words, groups)
+    pairs: list[ComparedPair] = []
+    texts = list(systems.values())
+    names = list(systems)
+    for first, second in combinations(range(len(names)), 2):
+        gain = drawn.gain(first, second)
+        matched = matched_pairs(*find_common_places(texts[first], texts[second]))
+        rank_tests = {test: RANK_TESTS[test](rates[first], rates[second]) for test in tests}
+        p_values = {"bootstrap": gain.p_value, "matched_pairs": matched.p_value}
+        p_values |= {test: result.p_value for test, result in rank_tests.items()}
+        pairs.append(
+            ComparedPair(
+                names[first],
+                names[second],
+                gain,
+                drawn.share_of_better_draws(first, second),
+                matched,
+                rank_tests,
+                units_needed(abs(gain.gain), gain.standard_error, drawn.n_units),
+                p_values,
+                corrected=p_values,
+            )
+        )
+    compared = [
+        ComparedSystem(name, sum(row, WordErrors.zero()), drawn.interval(index))
+        for index, (name, row) in enumerate(zip(names, counts, strict=True))
+    ]
+    rank_test_unit = "list" if groups is None else "group"
+    return PairwiseComparison(
+        compared, _correct(pairs), drawn.n_units, drawn.unit, rank_test_unit, drawn.warning
+    )
+
+
+def find_common_places(
+    first: Sequence[RecognisedText], second: Sequence[RecognisedText]
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Errors of two systems at the same places of each list.
+
+    Where the systems follow different readings of a reference, or errors have no places, all errors of the
+    list are at one place: the list is then one segment of the matched pairs test.
+    """
+    places: tuple[list[np.ndarray], list[np.ndarray]] = ([], [])
+    for texts in zip(first, second, strict=True):
+        is_common = texts[0].reading == texts[1].reading and all(text.places is not None for text in texts)
+        for column, text in zip(places, texts, strict=True):
+            in_one = np.array([text.errors.errors], dtype=np.int64)
+            column.append(text.places if is_common and text.places is not None else in_one)
+    return places
+
+
+def _find_rates(errors: np.ndarray, words: np.ndarray, groups: Sequence[str] | None) -> np.ndarray:
+    """Error rates of each group, or list without groups, that has reference words: (S, N)."""
+    if groups is not None:
+        errors, words = sum_by_group(errors, groups), sum_by_group(words, groups)
+    has_words = words.all(axis=0)
+    return np.asarray(errors[:, has_words] / words[:, has_words])
+
+
+def _correct(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
+    """Correct the p-values of each test for the number of pairs."""
+    tests = list(pairs[0].p_values) if pairs else []
+    by_test = {test: correct_holm([pair.p_values[test] for pair in pairs]).tolist() for test in tests}
+    return [
+        replace(pair, corrected={test: by_test[test][number] for test in tests})
+        for number, pair in enumerate(pairs)
+    ]

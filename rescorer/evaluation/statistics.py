@@ -1,0 +1,661 @@
+"""Intervals and tests that tell a difference between systems from chance.
+
+Intervals and tests that tell a difference between systems from chance.
+
+Errors per list and system come in as arrays, intervals, p-values and powers come out; nothing here reads or
+prints lists.
+
+Tails and quantiles of the distributions that the tests use.
+
+SciPy is loaded at the first use, because that takes a second, and programs that only serve or rescore import
+this package without ever computing a statistic.
+
+NIST's matched pairs test of two systems on the same speech (MAPSSWE).
+
+After Gillick and Cox, "Some statistical issues in the comparison of speech recognition algorithms" (ICASSP
+1989), as ``sc_stats -t mapsswe`` does it. The errors of both systems are divided into segments that are
+separated by at least two words that both have right, so that what one segment's errors are says nothing about
+the next one's; the test asks whether the mean difference of errors per segment can be 0.
+
+Sign test and Wilcoxon's signed-rank test over speakers or lists, as NIST's ``sc_stats`` does them.
+
+Both look at which system is better on each speaker, and need no assumption about the distribution of the
+differences. They weigh a speaker with two utterances like one with a hundred.
+
+What share of intervals from few lists or groups contains the truth, by simulation.
+
+``docs/decisions/intervals.md`` has the whole table, and names the program that made it.
+
+Bootstrap intervals of error rates, and of the difference between two systems on the same lists.
+
+After Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation" (ICASSP
+2004): lists are drawn with replacement, every draw has its own numbers of errors and of reference words, and
+two systems are compared on the same draws. Their plain percentiles are too narrow for small sets. So the
+interval of a rate is studentised (each draw is measured in its own standard error), and that of a gain is
+Student's t with the standard error of the draws. ``docs/decisions/intervals.md`` has the measured coverage.
+
+How many lists would show a gain.
+
+By the normal approximation: a gain of so many standard errors is found if chance does not take it below the
+quantile of the test. The standard error falls with the square root of the number of lists.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+
+def student_quantile(tail: float, degrees: int) -> float:
+    """The value that Student's t with these degrees of freedom exceeds with the probability ``tail``."""
+    from scipy.special import stdtrit
+
+    return -float(stdtrit(degrees, tail))
+
+
+def student_tail(value: float, degrees: int) -> float:
+    """Probability that Student's t with these degrees of freedom exceeds a value."""
+    from scipy.special import stdtr
+
+    return float(stdtr(degrees, -value))
+
+
+def normal_quantile(tail: float) -> float:
+    """The value that a standard normal variable exceeds with the probability ``tail``."""
+    from scipy.special import ndtri
+
+    return -float(ndtri(tail))
+
+
+def normal_tail(value: float) -> float:
+    """Probability that a standard normal variable exceeds a value."""
+    from scipy.special import ndtr
+
+    return float(ndtr(-value))
+
+
+def binomial_cdf(successes: int, trials: int, probability: float) -> float:
+    """Probability of at most so many successes in independent trials."""
+    from scipy.special import bdtr
+
+    return float(bdtr(successes, trials, probability))
+
+
+@dataclass(frozen=True, slots=True)
+class MatchedPairs:
+    """Result of the test."""
+
+    segments: int
+    """Number of segments in which at least one of the systems has errors."""
+    mean: float
+    """Mean difference of errors per segment: positive if the second system is better."""
+    z: float
+    """``mean`` in standard errors; 0 if all differences are equal, as in ``sc_stats``."""
+    p_value: float
+    """Two-sided, from the normal distribution."""
+
+
+def place_errors(kinds: Iterable[str]) -> np.ndarray:
+    """Count the errors at each place of a reference of R words: (2 R + 1,) int64.
+
+    Odd places are words (1 if the word is substituted or deleted), even places the gaps before, between and
+    after them (number of words inserted).
+
+    Args:
+        kinds: of each pair of an alignment, in order: ``correct``, ``substitution``, ``deletion``,
+            ``insertion``.
+
+    >>> place_errors(["insertion", "correct", "substitution"]).tolist()
+    [1, 0, 0, 1, 0]
+    """
+    places = [0]
+    for kind in kinds:
+        if kind == "insertion":
+            places[-1] += 1
+        else:
+            places += (int(kind != "correct"), 0)
+    return np.array(places, dtype=np.int64)
+
+
+def matched_pairs(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> MatchedPairs:
+    """Compare two systems by their errors at each place of the same references.
+
+    Args:
+        first, second: one array per list from ``place_errors``. Where the systems follow different readings
+            of a reference, or their errors have no places, arrays of length 1 with all errors of the list
+            make it a single segment.
+
+    Raises:
+        ValueError: the systems have different numbers of lists or places.
+    """
+    errors = segment_errors(first, second)
+    differences = errors[0] - errors[1]
+    n = len(differences)
+    mean = float(differences.mean()) if n else 0.0
+    deviation = float(differences.std(ddof=1)) if n > 1 else 0.0
+    z = mean / (deviation / math.sqrt(n)) if deviation else 0.0
+    return MatchedPairs(n, mean, z, 2 * normal_tail(abs(z)))
+
+
+def segment_errors(first: Sequence[np.ndarray], second: Sequence[np.ndarray]) -> np.ndarray:
+    """Errors of both systems in each segment with errors: (2, G) int64."""
+    lengths = [len(places) for places in first]
+    if lengths != [len(places) for places in second]:
+        raise ValueError("the two systems have different lists or different numbers of reference words")
+    if not lengths:
+        return np.zeros((2, 0), dtype=np.int64)
+    errors = np.stack([np.concatenate(first), np.concatenate(second)])
+    list_starts = np.cumsum([0, *lengths[:-1]])
+    place = np.arange(errors.shape[1]) - np.repeat(list_starts, lengths)
+    is_clean = np.asarray(errors.sum(axis=0) == 0)
+    starts_segment = place == 0
+    # a gap without insertions between two words that both systems have right
+    is_inner_gap = (place % 2 == 0) & (place > 0)
+    is_inner_gap[:-1] &= place[1:] > 0
+    is_inner_gap[-1] = False
+    gaps = np.flatnonzero(is_inner_gap & is_clean)
+    starts_segment[gaps[is_clean[gaps - 1] & is_clean[gaps + 1]]] = True
+    segments = np.add.reduceat(errors, np.flatnonzero(starts_segment), axis=1)
+    return np.asarray(segments[:, segments.any(axis=0)])
+
+
+def correct_holm(p_values: Sequence[float] | np.ndarray) -> np.ndarray:
+    """Correct p-values of several tests so that the chance of any false finding stays at the level.
+
+    After Holm, "A simple sequentially rejective multiple test procedure" (1979): the smallest of N values is
+    multiplied by N, the next one by N - 1, and so on; none becomes smaller than the one before it.
+
+    Returns:
+        (N,) float64 in input order, at most 1.
+
+    >>> correct_holm([0.01, 0.04, 0.03]).tolist()
+    [0.03, 0.06, 0.06]
+    """
+    values = np.asarray(p_values, dtype=np.float64)
+    order = np.argsort(values, kind="stable")
+    scaled = values[order] * np.arange(len(values), 0, -1)
+    corrected = np.empty_like(values)
+    corrected[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return corrected
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Interval of a probability (Wilson 1927), for independent trials.
+
+    >>> [round(bound, 3) for bound in wilson_interval(90, 100)]
+    [0.826, 0.945]
+    """
+    z = normal_quantile((1 - confidence) / 2)
+    share, spread = successes / trials, z * z / trials
+    middle = (share + spread / 2) / (1 + spread)
+    half = abs(z) * math.sqrt(share * (1 - share) / trials + spread / (4 * trials)) / (1 + spread)
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+@dataclass(frozen=True, slots=True)
+class PairedTest:
+    """Comparison of two systems that answered the same questions."""
+
+    only_first: int
+    """Number of questions that only the first system has right."""
+    only_second: int
+    p_value: float
+    """Two-sided, exact."""
+
+
+def mcnemar(first: np.ndarray, second: np.ndarray) -> PairedTest:
+    """Test whether two systems have the same accuracy (McNemar 1947, exact binomial test).
+
+    Args:
+        first, second: (N,) bool, whether each answer is correct.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if first.shape != second.shape:
+        raise ValueError(f"{len(first)} answers of one system, {len(second)} of the other")
+    only_first, only_second = int((first & ~second).sum()), int((second & ~first).sum())
+    fewer, n = min(only_first, only_second), only_first + only_second
+    return PairedTest(only_first, only_second, min(1.0, 2 * binomial_cdf(fewer, n, 0.5)) if n else 1.0)
+
+
+EQUAL_POINTS = 0.005
+"""Error rates that differ by at most so many percentage points are equal."""
+
+
+@dataclass(frozen=True, slots=True)
+class RankTest:
+    """Result of a test over speakers or lists."""
+
+    better: int
+    """Number on which the second system has the lower error rate."""
+    worse: int
+    equal: int
+    p_value: float
+    """Two-sided."""
+
+
+def sign_test(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | np.ndarray) -> RankTest:
+    """Test by the number of speakers on which a system is better: exact binomial test.
+
+    Half of the equal speakers count as better and half as worse; an odd one counts for the system with the
+    higher mean rate. For more than 20 speakers, ``sc_stats`` uses a normal approximation that halves the
+    smaller number once too often, and so calls nearly every difference significant; this test is always
+    exact.
+
+    Args:
+        baseline, system: (N,) error rates, as shares, of each speaker or list.
+
+    Raises:
+        ValueError: the lengths differ.
+    """
+    points = _differences(baseline, system)
+    better, worse, equal = _count(points)
+    n_for, n_against = (better, worse) if points.sum() > 0 else (worse, better)
+    smaller = min(n_for + equal // 2, n_against + equal - equal // 2)
+    p_value = min(2 * binomial_cdf(smaller, len(points), 0.5), 1.0) if len(points) else 1.0
+    return RankTest(better, worse, equal, p_value)
+
+
+def wilcoxon(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | np.ndarray) -> RankTest:
+    """Test by the ranks of the absolute differences: normal approximation, without correction for ties.
+
+    Equal speakers take part in the ranking, and the ranks of half of them count for either system.
+
+    Args:
+        baseline, system: (N,) error rates, as shares, of each speaker or list; 8 or more, so that the normal
+            approximation holds.
+
+    Raises:
+        ValueError: the lengths differ.
+    """
+    points = _differences(baseline, system)
+    better, worse, equal = _count(points)
+    n = len(points)
+    if not n:
+        return RankTest(0, 0, 0, 1.0)
+    ranks = _rank(np.abs(points))
+    is_equal = np.abs(points) <= EQUAL_POINTS
+    shared = np.flatnonzero(is_equal)[0 if points.sum() > 0 else 1 :: 2]
+    rank_sum = ranks[(points > 0) & ~is_equal].sum() + ranks[shared].sum()
+    z = (rank_sum - n * (n + 1) / 4) / math.sqrt(n * (n + 1) * (2 * n + 1) / 24)
+    return RankTest(better, worse, equal, 2 * normal_tail(abs(z)))
+
+
+def _differences(baseline: Sequence[float] | np.ndarray, system: Sequence[float] | np.ndarray) -> np.ndarray:
+    """By how many percentage points the system is better, (N,)."""
+    first, second = np.asarray(baseline, dtype=np.float64), np.asarray(system, dtype=np.float64)
+    if first.shape != second.shape:
+        raise ValueError(f"{len(first)} rates of one system, but {len(second)} of the other")
+    return np.asarray(100 * first - 100 * second)
+
+
+def _rank(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1, (N,) float64; equal values have the mean of theirs."""
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[index])
+
+
+def _count(points: np.ndarray) -> tuple[int, int, int]:
+    """Numbers of speakers on which the system is better, worse and equal."""
+    better, worse = int(np.sum(points > EQUAL_POINTS)), int(np.sum(points < -EQUAL_POINTS))
+    return better, worse, len(points) - better - worse
+
+
+class Coverage(NamedTuple):
+    """Share of intervals of 95 % that contained the truth, in percent."""
+
+    rate: float
+    """Share for intervals of an error rate."""
+    gain: float
+    """Share for intervals of a gain."""
+
+
+COVERAGE: Mapping[str, Mapping[int, Coverage]] = {
+    "group": {
+        6: Coverage(93.3, 99.0),
+        7: Coverage(94.2, 98.3),
+        10: Coverage(94.8, 97.1),
+        15: Coverage(94.9, 95.8),
+        20: Coverage(94.5, 96.0),
+        30: Coverage(95.0, 94.9),
+    },
+    "list": {10: Coverage(89.5, 75.9), 20: Coverage(94.7, 94.1), 143: Coverage(95.1, 96.7)},
+}
+"""By what was drawn, and how many there were: groups that share 143 lists (30: 1,000 lists), or single
+lists."""
+
+
+def find_coverage(n_units: int, unit: str) -> tuple[int, Coverage]:
+    """The simulated number of lists or groups that is nearest to a number, and its coverage.
+
+    Args:
+        unit: ``list`` or ``group``.
+
+    >>> find_coverage(8, "group")
+    (7, Coverage(rate=94.2, gain=98.3))
+    """
+    simulated = COVERAGE[unit]
+    nearest = min(simulated, key=lambda number: (abs(number - n_units), number))
+    return nearest, simulated[nearest]
+
+
+def describe_coverage(n_units: int, unit: str) -> str:
+    """Say how many intervals from about as many simulated lists or groups contained the truth.
+
+    >>> describe_coverage(12, "list")
+    'from 10 simulated lists, 90 % of those of error rates and 76 % of those of gains contained the truth'
+    """
+    nearest, coverage = find_coverage(n_units, unit)
+    warning = ", and fewer will if one group is unlike the others" if unit == "group" else ""
+    return (
+        f"from {nearest} simulated {unit}s, {coverage.rate:.0f} % of those of error rates and "
+        f"{coverage.gain:.0f} % of those of gains contained the truth{warning}"
+    )
+
+
+DRAWS = 10_000
+LEVEL = 0.95
+MIN_UNITS = 30
+"""Smallest number of lists or groups for which the intervals have been shown to cover what they promise."""
+MIN_UNITS_FOR_INTERVAL = 6
+"""Smallest number of lists or groups for which intervals and p-values are given. If fewer differ between two
+systems, chance alone would improve all of them, or worsen all, with a probability above 5 % (sign test)."""
+USELESS_WIDTH = 2.0
+"""Width of an interval, as a multiple of the error rate, above which it is said to say next to nothing."""
+MAX_COUNTS_PER_CHUNK = 1 << 22
+"""Largest number of counts (draws times units) in memory at once: 32 MiB as float64."""
+ROUNDING = 1e-12
+"""Relative size below which a variance is a rounding error of zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A confidence interval; its ends are infinite if the data say nothing about the spread."""
+
+    low: float
+    high: float
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether the data say something about the spread."""
+        return math.isfinite(self.low) and math.isfinite(self.high)
+
+    @property
+    def half_width(self) -> float:
+        """Half of the distance between the ends: the number after ±."""
+        return (self.high - self.low) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """By how much the error rate of a system is lower than that of a baseline, on the same lists."""
+
+    gain: float
+    """Rate of the baseline minus rate of the system: positive if the system is better. NaN if there are no
+    reference words."""
+    interval: Interval
+    """Infinite if too few lists or groups differ, or all differ by the same rate."""
+    p_value: float
+    """Two-sided: probability of so large a difference in either direction if there were none; 1 if the
+    interval is infinite."""
+    units_changed: int
+    """Number of lists or groups in which the two systems differ; the other ones say nothing."""
+    standard_error: float = math.inf
+    """Standard error of the gain; infinite if it is not known."""
+
+    @property
+    def lower_bound(self) -> float:
+        """One-sided lower bound of the gain, of level 97.5 % if the interval has 95 %."""
+        return self.interval.low
+
+
+@dataclass(frozen=True, slots=True)
+class Bootstrap:
+    """Error rates of systems on the same lists, and on draws from these."""
+
+    rates: np.ndarray
+    """(S,) errors per reference word; infinite or NaN if there are no reference words."""
+    n_units: int
+    """Number of lists, or of groups if whole groups are drawn."""
+    unit: str
+    """What is drawn: ``list`` or ``group``."""
+    drawn_rates: np.ndarray
+    """(D, S) rates of the draws."""
+    _columns: _Columns
+    _ratios: np.ndarray
+    """(S, D) deviations of the drawn rates in their own standard errors, sorted."""
+
+    @property
+    def warning(self) -> str:
+        """What to expect of the intervals if there are few units; empty if there are enough."""
+        if self.n_units >= MIN_UNITS:
+            return ""
+        if self.n_units < MIN_UNITS_FOR_INTERVAL:
+            units = f"1 {self.unit} is" if self.n_units == 1 else f"{self.n_units} {self.unit}s are"
+            return f"{units} too few for intervals and tests, which need at least {MIN_UNITS_FOR_INTERVAL}"
+        useless = "; those of error rates say next to nothing here" if self._has_useless_interval else ""
+        return (
+            f"intervals from only {self.n_units} {self.unit}s are rough{useless}: "
+            f"{describe_coverage(self.n_units, self.unit)}"
+        )
+
+    @property
+    def _has_useless_interval(self) -> bool:
+        """Whether the interval of some error rate is wider than ``USELESS_WIDTH`` times the rate."""
+        intervals = map(self.interval, range(len(self.rates)))
+        return any(
+            interval.is_finite and interval.high - interval.low > USELESS_WIDTH * rate
+            for interval, rate in zip(intervals, self.rates.tolist(), strict=True)
+        )
+
+    def interval(self, system: int, level: float = LEVEL) -> Interval:
+        """Interval of the error rate of a system: studentised bootstrap, not below 0.
+
+        Its upper end is infinite if there are too few units, or all have the same rate.
+        """
+        rate = float(self.rates[system])
+        error = float(self._columns.standard_errors(self._columns.sums)[0, system])
+        if self.n_units < MIN_UNITS_FOR_INTERVAL or not math.isfinite(rate) or not error > ROUNDING * rate:
+            return Interval(0.0, math.inf)
+        tail = (1 - level) / 2
+        ratios = self._ratios[system]
+        rank = max(math.floor(tail * (len(ratios) + 1)), 1)
+        # where few lists have errors, draws without any have no spread, and Student's t takes their place
+        student = student_quantile(tail, self.n_units - 1)
+        least, greatest = (
+            float(ratio) if math.isfinite(ratio) else math.copysign(student, ratio)
+            for ratio in (ratios[rank - 1], ratios[-rank])
+        )
+        return Interval(max(rate - error * greatest, 0.0), rate - error * least)
+
+    def gain(self, baseline: int, system: int, level: float = LEVEL) -> Gain:
+        """Compare two systems on the same draws.
+
+        The interval is Student's t with the standard error of the drawn differences. Only units in which the
+        systems differ count as degrees of freedom: three lists that all improve do not prove a gain, however
+        many lists are equal. Where the interval of 95 % leaves out 0, the p-value is below 5 %. If fewer than
+        ``MIN_UNITS_FOR_INTERVAL`` units differ, the interval is infinite.
+        """
+        rates = self.rates[[baseline, system]]
+        changed = self._columns.count_differences(baseline, system)
+        if not changed:
+            return Gain(0.0, Interval(0.0, 0.0), 1.0, 0, 0.0)
+        if not np.isfinite(rates).all():
+            return Gain(math.nan, Interval(-math.inf, math.inf), 1.0, changed)
+        gain = float(rates[0] - rates[1])
+        differences = self.drawn_rates[:, baseline] - self.drawn_rates[:, system]
+        error = float(differences.std(ddof=1)) * math.sqrt(self.n_units / max(self.n_units - 1, 1))
+        if changed < MIN_UNITS_FOR_INTERVAL or not error > ROUNDING * rates.max():
+            return Gain(gain, Interval(-math.inf, math.inf), 1.0, changed)
+        reach = student_quantile((1 - level) / 2, changed - 1) * error
+        p_value = 2 * student_tail(abs(gain) / error, changed - 1)
+        return Gain(gain, Interval(gain - reach, gain + reach), p_value, changed, error)
+
+    def share_of_better_draws(self, baseline: int, system: int) -> float:
+        """Share of the draws in which the system is better, ties by half.
+
+        Bisani and Ney call it the probability of improvement.
+        """
+        with np.errstate(invalid="ignore"):  # infinite rates, without reference words
+            differences = self.drawn_rates[:, baseline] - self.drawn_rates[:, system]
+        return float(np.mean((differences > 0) + 0.5 * (differences == 0)))
+
+
+def choose_units(groups: Sequence[str]) -> list[Hashable] | None:
+    """Choose what every command draws: whole groups, or single lists (None) if the lists have no two groups.
+
+    A list without a group is a group of its own.
+
+    >>> choose_units(["a", "", "a", ""]), choose_units(["a", "a"])
+    (['a', 1, 'a', 3], None)
+    """
+    units: list[Hashable] = [group or number for number, group in enumerate(groups)]
+    return units if any(groups) and len(set(units)) > 1 else None
+
+
+def bootstrap(
+    errors: Sequence[Sequence[float]] | np.ndarray,
+    reference_words: Sequence[float] | Sequence[Sequence[float]] | np.ndarray,
+    groups: Sequence[Hashable] | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Bootstrap:
+    """Draw lists, or whole groups of lists, with replacement, and count the errors of all systems on them.
+
+    Time grows with draws times (units times systems), memory with draws times systems.
+
+    Args:
+        errors: (S, L) errors of S systems on the same L lists.
+        reference_words: (L,); or (S, L) where the reading of a reference with alternatives, and so its
+            length, depends on the system.
+        groups: (L,) speaker or other group of each list; give them if lists of a group resemble each other.
+
+    Raises:
+        ValueError: the shapes differ, there is no list, or fewer than 2 draws are asked for.
+    """
+    columns = _Columns.from_lists(errors, reference_words, groups)
+    if draws < 2:
+        raise ValueError(f"expected at least 2 draws, got {draws}")
+    rates = columns.rates(columns.sums)[0]
+    drawn_rates, ratios = [], []
+    for counts in draw_counts(columns.n_units, draws, seed):
+        sums = columns.sum_draws(counts)
+        chunk_rates = columns.rates(sums)
+        no_words = ~np.isfinite(chunk_rates)
+        chunk_rates[no_words] = np.broadcast_to(rates, chunk_rates.shape)[no_words]
+        drawn_rates.append(chunk_rates)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratio = (chunk_rates - rates) / columns.standard_errors(sums)
+        ratios.append(np.where(np.isnan(ratio), 0.0, ratio))
+    unit = "list" if groups is None else "group"
+    sorted_ratios = np.sort(np.concatenate(ratios).T)
+    return Bootstrap(rates, columns.n_units, unit, np.concatenate(drawn_rates), columns, sorted_ratios)
+
+
+def draw_counts(n_units: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield how often each unit occurs in draws of ``n_units`` with replacement: chunks of shape (D, U)."""
+    generator = np.random.default_rng(seed)
+    chunk = max(MAX_COUNTS_PER_CHUNK // n_units, 1)
+    for start in range(0, draws, chunk):
+        size = min(chunk, draws - start)
+        drawn = generator.integers(0, n_units, (size, n_units)) + n_units * np.arange(size)[:, None]
+        counts = np.bincount(drawn.ravel(), minlength=size * n_units)
+        yield counts.reshape(size, n_units).astype(np.float64)
+
+
+def sum_by_group(columns: np.ndarray, groups: Sequence[Hashable]) -> np.ndarray:
+    """Sum columns of lists, (C, L), over the lists of each group: (C, G), groups in input order.
+
+    Raises:
+        ValueError: there is not one group per list.
+    """
+    numbers: dict[Hashable, int] = {}
+    index = [numbers.setdefault(group, len(numbers)) for group in groups]
+    if len(index) != columns.shape[1]:
+        raise ValueError(f"expected one group per list, got {len(index)} groups for {columns.shape[1]} lists")
+    return np.stack([np.bincount(index, weights=column, minlength=len(numbers)) for column in columns])
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Errors and words of each unit, and the products that standard errors need."""
+
+    values: np.ndarray
+    """(U, 5 S): for each system errors and words, then their squares and their product."""
+    sums: np.ndarray
+    """(1, 5 S): sums over all units."""
+
+    @classmethod
+    def from_lists(
+        cls, errors: object, reference_words: object, groups: Sequence[Hashable] | None
+    ) -> _Columns:
+        by_system = np.asarray(errors, dtype=np.float64)
+        if by_system.ndim != 2 or not by_system.size:
+            raise ValueError(f"expected errors of shape (systems, lists), got {by_system.shape}")
+        words = np.asarray(reference_words, dtype=np.float64)
+        if words.shape not in (by_system.shape[1:], by_system.shape):
+            raise ValueError(f"errors of shape {by_system.shape}, but words of shape {words.shape}")
+        columns = np.concatenate([by_system, np.broadcast_to(words, by_system.shape)])
+        if groups is not None:
+            columns = sum_by_group(columns, groups)
+        by_system, words = columns[: len(by_system)], columns[len(by_system) :]
+        values = np.concatenate([by_system, words, by_system**2, words**2, by_system * words]).T
+        return cls(values, values.sum(axis=0, keepdims=True))
+
+    @property
+    def n_units(self) -> int:
+        return len(self.values)
+
+    def sum_draws(self, counts: np.ndarray) -> np.ndarray:
+        """Sums over the units of each draw, (D, 5 S), from how often each was drawn, (D, U)."""
+        return counts @ self.values
+
+    def rates(self, sums: np.ndarray) -> np.ndarray:
+        """Errors per word, (D, S); NaN or infinite without words."""
+        errors, words, *_ = np.split(sums, 5, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.asarray(errors / words)
+
+    def standard_errors(self, sums: np.ndarray) -> np.ndarray:
+        """Standard errors of the rates, (D, S), as ratio estimates: from the residuals errors - rate * words.
+
+        After Cochran, Sampling Techniques, 6.4.
+        """
+        errors, words, error_squares, word_squares, products = np.split(sums, 5, axis=1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            rates = errors / words
+            residuals = error_squares - 2 * rates * products + rates**2 * word_squares
+            residuals[residuals < ROUNDING * error_squares] = 0.0
+            return np.asarray(np.sqrt(residuals * self.n_units / max(self.n_units - 1, 1)) / words)
+
+    def count_differences(self, first: int, second: int) -> int:
+        """Number of units in which two systems differ in errors or words."""
+        n_systems = self.values.shape[1] // 5
+        differs = self.values[:, [first, first + n_systems]] != self.values[:, [second, second + n_systems]]
+        return int(differs.any(axis=1).sum())
+
+
+POWER = 0.8
+"""Usual probability with which a planned experiment should find what it looks for."""
+
+
+def units_needed(
+    gain: float, standard_error: float, n_units: int, power: float = POWER, level: float = LEVEL
+) -> int | None:
+    """Number of lists (or groups) like these that would show a gain of this size with the given power.
+
+    None if no number would: the gain is not positive, or its standard error is not known.
+
+    Args:
+        gain: to be found, for instance the one measured.
+        standard_error: of a gain measured on ``n_units`` lists.
+    """
+    if gain <= 0 or not math.isfinite(standard_error):
+        return None
+    quantiles = normal_quantile((1 - level) / 2) + normal_quantile(1 - power)
+    return max(math.ceil(n_units * (quantiles * standard_error / gain) ** 2), 1)

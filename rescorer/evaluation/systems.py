@@ -1,0 +1,641 @@
+"""Compare systems on the same lists.
+
+First pass, rules, each model, the mixture, tuned weights and the oracle.
+
+Comparison of systems on the same lists: the first pass, models alone, mixtures, tuned weights.
+
+Lists and a rescorer come in; scored lists, and one report per system, come out.
+
+Rows that need no language model, so that no model is credited with what a simple rule does.
+
+Leaving out empty hypotheses, merging equal ones, or a word insertion penalty can gain as much as rescoring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+
+from rescorer.errors import ConfigError, LimitExceeded, did_you_mean
+from rescorer.evaluation.false_alarms import PhraseBound, find_false_alarms, has_phrases
+from rescorer.evaluation.folds import (
+    DEFAULT_FREE,
+    OCCASIONAL,
+    Folds,
+    MixtureChoice,
+    Parameters,
+    TuningList,
+    build_problem,
+    make_folds,
+)
+from rescorer.evaluation.list_errors import Report, Selection, build_report
+from rescorer.evaluation.scored_lists import (
+    ScoredList,
+    order_by_errors,
+    order_by_expected_errors,
+    order_by_file,
+    order_by_first_pass,
+    order_by_weights,
+    order_selection_by_first_pass,
+    reorder,
+    rerank,
+)
+from rescorer.evaluation.tuning import (
+    TEMPERATURES,
+    BayesRiskErrors,
+    CrossValidation,
+    TuningReport,
+    cross_validate_problem,
+    describe_weights,
+    find_flat_directions,
+    fit_all,
+    judge,
+)
+from rescorer.evaluation.weight_search import Method, Solution, TuningProblem
+from rescorer.extensions import used_rerankers
+from rescorer.pipeline import Rescorer
+from rescorer.reranking.reranker import replace_by_base
+from rescorer.scoring.combination import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
+from rescorer.trie import Words
+from rescorer.types import DecisionRule, Weights
+
+Kind = Literal["first pass", "baseline", "model", "decision", "file", "oracle"]
+"""What decides: the recogniser, a rule without language models, a language model, a decision rule on top of
+one, the order of a file, or the reference."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A system and what it chose."""
+
+    name: str
+    kind: Kind
+    winners: np.ndarray
+    """(L,) int64, position in the input list of the hypothesis that the system ranks first."""
+    report: Report
+    held_out: bool = False
+    """Whether the weights for each list were tuned without it."""
+    n_generated: int = 0
+    """Number of lists for which the system chose a generated hypothesis."""
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the row needs no language model, so that a model must beat it to be worth its cost."""
+        return self.kind in ("first pass", "baseline")
+
+    @property
+    def is_rescored(self) -> bool:
+        """Whether language models decide, here or in what wrote the file."""
+        return self.kind in ("model", "decision", "file")
+
+
+def build_row(
+    name: str,
+    kind: Kind,
+    scored: Sequence[ScoredList],
+    orders: Iterable[Sequence[int]],
+    *,
+    held_out: bool = False,
+) -> Row:
+    """Sum the errors of a system from the order in which it ranks the hypotheses of each list."""
+    ranked = list(orders)
+    lists = (reorder(item.evaluated, order) for item, order in zip(scored, ranked, strict=True))
+    winners = np.array([order[0] for order in ranked], dtype=np.int64)
+    chosen = (item.nbest.hypotheses[order[0]] for item, order in zip(scored, ranked, strict=True))
+    n_generated = sum(hypothesis.generated is not None for hypothesis in chosen)
+    return Row(name, kind, winners, build_report(lists), held_out, n_generated)
+
+
+def choose_row(rows: Sequence[tuple[str, Row]], system: str | None) -> int:
+    """Find the row that an analysis is about.
+
+    Args:
+        rows: rows with the names under which they are shown.
+        system: name of a row, also without the name of its file; None for the last one in which language
+            models rank, which is that with held-out weights if there is one, or the first row if there is
+            none.
+
+    Returns:
+        The index of the row; the last one if several have the name.
+
+    Raises:
+        ConfigError: there is no such row.
+    """
+    if system is None:
+        return max((i for i, (_, row) in enumerate(rows) if row.kind in ("model", "file")), default=0)
+    found = [i for i, (name, row) in enumerate(rows) if system in (name, row.name)]
+    if not found:
+        names = [name for name, _ in rows]
+        raise ConfigError(
+            f"--system {system!r}: the rows are {', '.join(map(repr, names))}{did_you_mean(system, names)}"
+        )
+    return found[-1]
+
+
+def count_by_list(row: Row, scored: Sequence[ScoredList]) -> tuple[np.ndarray, np.ndarray]:
+    """Errors and reference words of the winners of a row, (L,) int64 each."""
+    counts = [item.evaluated.hypotheses[i] for item, i in zip(scored, row.winners.tolist(), strict=True)]
+    errors = np.array([count.errors for count in counts], dtype=np.int64)
+    return errors, np.array([count.reference_words for count in counts], dtype=np.int64)
+
+
+WeightedList = tuple[ScoredList, Weights]
+"""A list, and the weights that rank it; its mixture has their λ."""
+
+
+@dataclass(frozen=True, slots=True)
+class MixtureScores:
+    """The mixture's log-probabilities of all hypotheses under several choices of λ."""
+
+    choices: tuple[MixtureChoice, ...]
+    """Choices of λ; those of the start come first."""
+    log_probs: Sequence[np.ndarray]
+    """(G, N) of each list, for all its hypotheses."""
+    models: tuple[str, ...] = ()
+    """Model of each share."""
+
+    @property
+    def has_caches(self) -> bool:
+        """Whether choices differ in the λ of the cache."""
+        return len({choice.cache for choice in self.choices}) > 1
+
+    @property
+    def has_neural_caches(self) -> bool:
+        """Whether choices differ in the λ of the neural cache."""
+        return len({choice.neural_cache for choice in self.choices}) > 1
+
+    def apply(self, scored: Sequence[ScoredList], choice: int) -> list[ScoredList]:
+        """Replace the mixture's scores of the lists by those under one choice of λ."""
+        return [
+            replace(item, components={**item.components, MIXTURE: log_probs[choice]})
+            for item, log_probs in zip(scored, self.log_probs, strict=True)
+        ]
+
+
+class Tuning:
+    """A search for weights on scored lists, with cross-validation.
+
+    Args:
+        weights: complete weights to start from.
+        free: names of the weights that may change; see ``Parameters.choose``.
+        mixture: scores under other λ; None if the λ are fixed.
+        phrase_bound: bounds the weight of phrases; None for no bound.
+
+    Raises:
+        ConfigError: a name is unknown, or there are too few lists.
+    """
+
+    def __init__(
+        self,
+        scored: Sequence[ScoredList],
+        weights: Weights,
+        free: Sequence[str] = DEFAULT_FREE,
+        mixture: MixtureScores | None = None,
+        phrase_bound: PhraseBound | None = None,
+    ) -> None:
+        self.scored, self.start, self._mixture = scored, weights, mixture
+        self.phrase_bound = phrase_bound
+        streams = find_streams(scored[0].components, weights) if "all" in free else ()
+        occasional = {name for item in scored for name in OCCASIONAL if name in item.components}
+        occasional |= {CACHE} if mixture and mixture.has_caches else set()
+        occasional |= {NEURAL_CACHE} if mixture and mixture.has_neural_caches else set()
+        self.parameters = Parameters.choose(weights, free, streams, occasional)
+        self.folds: Folds = make_folds(
+            [item.evaluated.id for item in scored],
+            [item.evaluated.group for item in scored],
+            [item.reference for item in scored],
+        )
+        lists, kept = zip(*(make_tuning_list(item, weights) for item in scored), strict=True)
+        self._kept: tuple[np.ndarray, ...] = kept
+        self.mixtures = mixture.choices if mixture else ()
+        log_probs = None
+        if mixture:
+            parts = (scores[:, rows] for scores, rows in zip(mixture.log_probs, kept, strict=True))
+            log_probs = np.concatenate(list(parts), axis=1)
+        self.problem: TuningProblem = build_problem(lists, self.parameters, self.mixtures, log_probs)
+
+    @cached_property
+    def cross_validation(self) -> CrossValidation:
+        """Weights of each fold, fitted without it."""
+        return cross_validate_problem(self.problem, self.folds)
+
+    @cached_property
+    def fold_weights(self) -> list[Weights]:
+        """The weights of each fold."""
+        return [
+            self._apply(fold.solution, self.folds.split(number)[0])
+            for number, fold in enumerate(self.cross_validation.folds)
+        ]
+
+    @cached_property
+    def fitted(self) -> tuple[Method, Solution]:
+        """The method, and what it finds on all lists."""
+        return fit_all(self.problem, self.folds)
+
+    @cached_property
+    def tuned(self) -> list[WeightedList]:
+        """All lists under the weights that they all tuned: their errors are optimistic."""
+        solution = self.fitted[1]
+        weights = self._apply(solution, np.arange(len(self.scored)))
+        return [(item, weights) for item in self._mix(solution)]
+
+    def hold_out(self) -> list[WeightedList]:
+        """Each list under the weights that were fitted without its fold."""
+        by_list: dict[int, WeightedList] = {}
+        for fold, weights in zip(self.cross_validation.folds, self.fold_weights, strict=True):
+            mixed = self._mix(fold.solution)
+            by_list |= {index: (mixed[index], weights) for index in fold.lists.tolist()}
+        return [by_list[index] for index in range(len(self.scored))]
+
+    def count_false_alarms(self) -> int:
+        """Number of lists that phrases which were not said make worse, under the weights that were fitted
+        without their fold; 0 without a bound."""
+        if self.phrase_bound is None:
+            return 0
+        folds = zip(self.cross_validation.folds, self.fold_weights, strict=True)
+        return sum(
+            self.phrase_bound.alarms.count(self._mix(fold.solution), weights, fold.lists.tolist())
+            for fold, weights in folds
+        )
+
+    def report(self) -> TuningReport:
+        """Fit weights on all lists, and judge the fitting on held-out ones."""
+        method, solution = self.fitted
+        tuned = self.tuned[0][1]
+        before = [rerank(item, self.start).system for item in self.scored]
+        after = [rerank(*pair).system for pair in self.hold_out()]
+        errors = np.array([[counts.errors for counts in system] for system in (before, after)])
+        words = np.array([[counts.reference_words for counts in system] for system in (before, after)])
+        flat, flattest = find_flat_directions(self.problem, solution)
+        return TuningReport(
+            start=self.start,
+            tuned=tuned,
+            weights=describe_weights(self.parameters, tuned, self.fold_weights, self.problem.bounds),
+            judgement=judge(errors[0], errors[1], words, [item.evaluated.group for item in self.scored]),
+            method=method,
+            fold_methods=tuple(fold.method for fold in self.cross_validation.folds),
+            flat=tuple(flat),
+            flattest=flattest,
+            folds=self.folds.describe(),
+        )
+
+    def _mix(self, solution: Solution) -> Sequence[ScoredList]:
+        """All lists with the mixture's scores under the λ of a solution."""
+        return self._mixture.apply(self.scored, solution.mixture) if self._mixture else self.scored
+
+    def _apply(self, solution: Solution, lists: np.ndarray) -> Weights:
+        """The weights of a solution; phrases are bounded, and a temperature is chosen, on the lists that
+        tuned it."""
+        weights = self.parameters.apply(solution, self.mixtures)
+        used = set(lists.tolist())
+        if self.phrase_bound:
+            weights = self.phrase_bound.apply(self._mix(solution), weights, used)
+        if weights.decision.kind != "minimum_bayes_risk":
+            return weights
+        temperatures = tuple(dict.fromkeys([weights.decision.temperature, *TEMPERATURES]))
+        errors = sum(
+            self._bayes_risk.count(index, totals(item.components, weights)[self._kept[index]], temperatures)
+            for index, item in enumerate(self._mix(solution))
+            if index in used
+        )
+        best = temperatures[int(np.argmin(errors))]
+        return replace(weights, decision=replace(weights.decision, temperature=best))
+
+    @cached_property
+    def _bayes_risk(self) -> BayesRiskErrors:
+        words = [[item.words[i] for i in kept] for item, kept in zip(self.scored, self._kept, strict=True)]
+        errors = np.split(self.problem.errors, self.problem.offsets[1:-1])
+        return BayesRiskErrors(words, errors, self.start.decision.unit)
+
+
+def find_streams(components: Iterable[str], weights: Weights) -> list[str]:
+    """Names of the components that are streams of a list."""
+    others = {*weights.lm, *weights.mixture, *weights.components, MIXTURE, *COUNTED}
+    return [name for name in components if name not in others and not name.startswith(RERANKER)]
+
+
+def make_tuning_list(scored: ScoredList, weights: Weights) -> tuple[TuningList, np.ndarray]:
+    """Reduce a list to the selected hypotheses; also return their positions.
+
+    Merging adds to the total of the best of equal hypotheses what it adds under ``weights``: an approximation
+    where the weights of streams change. Models and counts are the same for equal hypotheses.
+    """
+    own = totals(scored.components, weights)
+    order, merged = scored.selection.order(scored.words, own)
+    kept = np.array(sorted(order))
+    components = {name: values[kept] for name, values in scored.components.items()}
+    errors = np.array([scored.evaluated.hypotheses[i].errors for i in kept])
+    return TuningList(components, errors, (merged - own)[kept] if scored.selection.merge else None), kept
+
+
+def score_mixtures(
+    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, free: Sequence[str] = DEFAULT_FREE
+) -> MixtureScores | None:
+    """Mix the models' scores of every word under each choice of λ; None if tuning does not change the λ.
+
+    The λ of caches are searched if lists have previous utterances and the mixture is one of forward models,
+    for the neural cache with a network that remembers.
+
+    Args:
+        weights: complete weights that tuning starts from.
+        free: names of the weights that may change; see ``Parameters.choose``.
+
+    Raises:
+        ConfigError: a name is unknown.
+    """
+    backward = not set(weights.mixture).isdisjoint(rescorer.bundle.backward)
+    has_sessions = not backward and any(item.nbest.previous for item in scored)
+    remembers = not rescorer.bundle.remembers.isdisjoint(weights.mixture)
+    occasional = [CACHE] * has_sessions + [NEURAL_CACHE] * (has_sessions and remembers)
+    parameters = Parameters.choose(weights, free, occasional=occasional)
+    if not (parameters.tunes_mixture or parameters.tunes_cache or parameters.tunes_neural_cache):
+        return None
+    choices = tuple(parameters.choose_mixtures())
+    mixtures = [dict(zip(parameters.models, choice.shares, strict=True)) for choice in choices]
+    caches = [choice.cache for choice in choices]
+    neural = [(choice.neural_cache, choice.flatness) for choice in choices]
+    log_probs = rescorer.mixture_log_probs([item.nbest for item in scored], mixtures, caches, neural)
+    ends = np.cumsum([len(item.words) for item in scored])[:-1]
+    return MixtureScores(choices, np.split(log_probs, ends, axis=1), parameters.models)
+
+
+FIRST_PASS = "first pass"
+WORD_ONLY = "word weight only"
+EMPTY_OUT = "empty left out"
+MERGED = "merged only"
+MERGED_EMPTY_OUT = "merged, empty left out"
+TUNED = "tuned"
+
+
+@dataclass(frozen=True, slots=True)
+class Baselines:
+    """Rows without language models, the first pass first."""
+
+    rows: list[Row]
+    notes: list[str]
+    """Which rows are missing because they equal an earlier one, or because they lack scores."""
+
+
+def build_baselines(
+    scored: Sequence[ScoredList], word_only: Weights | None = None, *, with_tuning: bool = False
+) -> Baselines:
+    """Build the rows that need no language model; one that chooses as an earlier one becomes a note.
+
+    Args:
+        word_only: weights of ``drop_models``; None for no row with a word weight.
+        with_tuning: also tune the word weight alone, by cross-validation.
+    """
+    first = build_row(FIRST_PASS, "first pass", scored, map(order_by_first_pass, scored))
+    can_merge = all(item.first_pass_totals is not None or not _has_equal(item.words) for item in scored)
+    rows = [
+        build_row(
+            name,
+            "baseline",
+            scored,
+            (order_selection_by_first_pass(item, selection) for item in scored),
+        )
+        for name, selection in SELECTIONS.items()
+        if can_merge or not selection.merge
+    ]
+    if word_only is not None:
+        rows += _build_word_rows(scored, word_only, with_tuning)
+    kept, notes = _fold_equal([first, *rows])
+    if not can_merge:
+        notes.append(f"no row {MERGED!r}: it needs the scores that the recogniser ranked by (--first-pass)")
+    return Baselines(kept, notes)
+
+
+def _has_equal(words: Sequence[Words]) -> bool:
+    """Whether some hypotheses of a list have the same words, so that merging needs their scores."""
+    return len(set(words)) < len(words)
+
+
+def _fold_equal(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
+    """Split rows into those that differ from all earlier ones, and notes about the others."""
+    kept: list[Row] = []
+    same: dict[str, list[str]] = {}
+    for row in rows:
+        equal = next((other for other in kept if np.array_equal(row.winners, other.winners)), None)
+        if equal is None:
+            kept.append(row)
+        else:
+            same.setdefault(equal.name, []).append(row.name)
+    notes = [f"the same choices as {name!r}: {', '.join(map(repr, others))}" for name, others in same.items()]
+    return kept, notes
+
+
+SELECTIONS = {
+    EMPTY_OUT: Selection(drop_empty=True),
+    MERGED: Selection(merge=True),
+    MERGED_EMPTY_OUT: Selection(merge=True, drop_empty=True),
+}
+"""Which hypotheses take part, by the name of the row."""
+
+
+def drop_models(weights: Weights, first_pass: Weights | None = None) -> Weights | None:
+    """A weights set without its language models and rerankers, to see what its word weight does alone.
+
+    Args:
+        first_pass: weights of the recogniser's score, which is then kept in place of the streams of
+            ``weights``.
+
+    Returns:
+        None if no stream has a weight, so that only the lengths would decide.
+    """
+    streams = (first_pass or weights).streams
+    if not any(streams.values()):
+        return None
+    return replace(weights, name=WORD_ONLY, streams=streams, lm={}, oov=0.0, rerankers={})
+
+
+def _build_word_rows(scored: Sequence[ScoredList], word_only: Weights, with_tuning: bool) -> list[Row]:
+    orders = (order_by_weights(item, word_only) for item in scored)
+    rows = [build_row(WORD_ONLY, "baseline", scored, orders)]
+    if with_tuning:
+        orders = (order_by_weights(*pair) for pair in Tuning(scored, word_only, ("word",)).hold_out())
+        rows.append(build_row(f"{WORD_ONLY}, {TUNED}", "baseline", scored, orders, held_out=True))
+    return rows
+
+
+ORACLE = "oracle"
+ORACLE_GENERATED = "oracle with generated"
+"""The oracle that may also choose generated hypotheses; rows of models may."""
+RISK = "MBR"
+"""Minimum Bayes risk: the hypothesis with the fewest expected errors."""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Rows about the same lists."""
+
+    scored: Sequence[ScoredList]
+    first_pass: Row
+    """What gains are measured from, whether or not it is among the rows."""
+    rows: list[Row]
+    notes: list[str] = field(default_factory=list)
+    """Remarks about rows that are missing."""
+    held_out: Mapping[str, Sequence[Weights]] = field(default_factory=dict)
+    """Weights of each list that were tuned without its fold, by name of the system."""
+    mixtures: Mapping[str, MixtureScores] = field(default_factory=dict)
+    """The mixture's scores under the λ that tuning chose from, by name of the system."""
+
+
+def weights_by_system(rescorer: Rescorer, weights: Weights, with_tuning: bool = False) -> dict[str, Weights]:
+    """Apply ``weights`` to each model of the bundle alone, and to the mixture if it has several models.
+
+    Each gets the weight of the mixture and of all backward models together, which share it between them.
+    Without a mixture, the only model that it would have comes after the others.
+
+    A last system has the weights as they are if they weigh several language models, such as one to subtract,
+    or name rerankers; the others then use the base weights of the rerankers.
+
+    Args:
+        with_tuning: whether the λ may change, so that a mixture has the models of λ 0, too.
+    """
+    weights = rescorer.ranker.effective_weights(weights)
+    rerankers = used_rerankers(rescorer.bundle, weights)
+    plain = replace_by_base(weights, rerankers)
+    scale = plain.lm.get(MIXTURE, 1.0) + sum(plain.lm.get(name, 0.0) for name in rescorer.bundle.backward)
+    mixed = [name for name, share in plain.mixture.items() if share or with_tuning]
+    last = MIXTURE if len(mixed) > 1 else mixed[0]
+    names = [*(name for name in rescorer.models if name != last), last]
+    systems = {name: replace(plain, name=name, lm={name: scale}) for name in names}
+    weighted = [name for name, weight in weights.lm.items() if weight]
+    if rerankers:
+        weighted = [reranker.component for reranker in rerankers]
+    if rerankers or len(weighted) > 1:
+        name = " + ".join(weighted)
+        systems[name] = replace(weights, name=name)
+    return systems
+
+
+def compare_systems(
+    scored: Sequence[ScoredList],
+    systems: Mapping[str, Weights],
+    with_tuning: bool,
+    word_only: Weights | None = None,
+    rescorer: Rescorer | None = None,
+) -> Comparison:
+    """Make the rows of the first pass, the baselines, each system, and the oracle.
+
+    Args:
+        systems: weights by the name of the system.
+        with_tuning: add a row per system, and for the word weight alone, with cross-validated weights.
+        word_only: as in ``build_baselines``.
+        rescorer: mixes the models' scores, so that the λ of the mixture are tuned too; None keeps the λ.
+    """
+    recognised = [item.recognised for item in scored]
+    baselines = build_baselines(recognised, word_only, with_tuning=with_tuning)
+    rows, notes = list(baselines.rows), list(baselines.notes)
+    held_out: dict[str, Sequence[Weights]] = {}
+    mixtures: dict[str, MixtureScores] = {}
+    bound = _bound_phrases(rescorer, scored, systems) if with_tuning and rescorer else None
+    for name, weights in systems.items():
+        used = [model for model, share in weights.mixture.items() if share]
+        if name == MIXTURE and len(used) == 1:
+            notes.append(f"the same choices as {used[0]!r}: 'mixture', whose other λ are 0 before tuning")
+        lists: Sequence[WeightedList] = [(item, weights) for item in scored]
+        rows.append(_build_model_row(name, lists))
+        if with_tuning:
+            start = _with_risk(weights)
+            mixture = score_mixtures(rescorer, scored, start) if rescorer else None
+            start = bound.apply(scored, start) if bound else start
+            lists = Tuning(scored, start, mixture=mixture, phrase_bound=bound).hold_out()
+            held_out[name] = [list_weights for _, list_weights in lists]
+            if mixture:
+                mixtures[name] = mixture
+            rows.append(_build_model_row(f"{name}, {TUNED}", lists, held_out=True))
+    if systems:
+        try:
+            rows.append(_build_risk_row(rows[-1], lists))
+        except LimitExceeded as error:
+            notes.append(f"no row {RISK!r}: {error}")
+    rows.append(build_oracle(recognised))
+    if n_lists := sum(item.has_generated for item in scored):
+        rows.append(build_oracle(scored, ORACLE_GENERATED))
+        notes.append(_describe_generated(scored, n_lists))
+    return Comparison(scored, rows[0], rows, notes, held_out, mixtures)
+
+
+def _describe_generated(scored: Sequence[ScoredList], n_lists: int) -> str:
+    count = sum(len(item.words) - item.n_recognised for item in scored)
+    return (
+        f"hypotheses that were generated, {count:,} for {n_lists:,} of {len(scored):,} lists, take part in "
+        f"rows of models and in {ORACLE_GENERATED!r}, but not in other rows, nor in the oracle by depth"
+    )
+
+
+def _bound_phrases(
+    rescorer: Rescorer, scored: Sequence[ScoredList], systems: Mapping[str, Weights]
+) -> PhraseBound | None:
+    """What bounds the weight of phrases in tuning; None if there are none. All systems have the same λ."""
+    if not systems or not has_phrases(rescorer, scored):
+        return None
+    return PhraseBound(find_false_alarms(rescorer, scored, next(iter(systems.values()))))
+
+
+def name_possible_rows(
+    systems: Collection[str], with_tuning: bool, with_generated: bool = False
+) -> list[str]:
+    """The names of all rows that ``compare_systems`` may make, or ``compare_rules`` without systems.
+
+    Which of them a comparison has depends on the lists: rows that choose the same become one.
+    """
+    models = [WORD_ONLY, *systems] if systems else []
+    risk = [f"{name}, {RISK}" for name in systems]
+    if with_tuning:
+        models += [f"{name}, {TUNED}" for name in models]
+        risk = [f"{name}, {TUNED}, {RISK}" for name in systems]
+    return [FIRST_PASS, *SELECTIONS, *models, *risk[-1:], ORACLE, *[ORACLE_GENERATED] * with_generated]
+
+
+def _with_risk(weights: Weights) -> Weights:
+    """The same weights for minimum Bayes risk, so that a temperature is tuned too; others ignore it."""
+    if weights.decision.kind == "minimum_bayes_risk":
+        return weights
+    return replace(weights, decision=DecisionRule("minimum_bayes_risk"))
+
+
+def _build_model_row(name: str, lists: Sequence[WeightedList], *, held_out: bool = False) -> Row:
+    """Rank each list by the weights for it."""
+    orders = (order_by_weights(*pair) for pair in lists)
+    return build_row(name, "model", [item for item, _ in lists], orders, held_out=held_out)
+
+
+def _build_risk_row(row: Row, lists: Sequence[WeightedList]) -> Row:
+    """Decide by minimum Bayes risk instead of the maximum, with the same weights as another row."""
+    orders = (order_by_expected_errors(*pair) for pair in lists)
+    name = f"{row.name}, {RISK}"
+    return build_row(name, "decision", [item for item, _ in lists], orders, held_out=row.held_out)
+
+
+def compare_file(scored: Sequence[ScoredList], name: str) -> Comparison:
+    """Make the row of a file: its lists in the order that they have."""
+    first = build_row(FIRST_PASS, "first pass", scored, map(order_by_first_pass, scored))
+    return Comparison(scored, first, [build_row(name, "file", scored, map(order_by_file, scored))])
+
+
+def compare_rules(scored: Sequence[ScoredList], name: str) -> Comparison:
+    """Make the row of a file, then the baselines that differ from it and the oracle.
+
+    Where the order of the file is that of the first pass, its row stands for both. Lists of one hypothesis
+    leave no choice, and get one row.
+    """
+    if max(len(item.words) for item in scored) == 1:
+        return compare_file(scored, name)
+    baselines = build_baselines(scored)
+    first = baselines.rows[0]
+    row = build_row(name, "file", scored, map(order_by_file, scored))
+    if np.array_equal(row.winners, first.winners):
+        row = first = replace(row, kind="first pass")
+        baselines.rows.pop(0)
+    return Comparison(scored, first, [row, *baselines.rows, build_oracle(scored)], baselines.notes)
+
+
+def build_oracle(scored: Sequence[ScoredList], name: str = ORACLE) -> Row:
+    """The row that chooses the hypothesis with the fewest errors of each list."""
+    return build_row(name, "oracle", scored, map(order_by_errors, scored))

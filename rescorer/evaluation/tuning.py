@@ -1,0 +1,573 @@
+"""Tune weights by nested cross-validation, judge them on lists that did not make them.
+
+Report what was found.
+
+Tuning of weights by their errors on lists with references: folds, cross-validation, judgement.
+
+Components and errors per list come in; weights and cross-validated errors come out.
+
+Nested cross-validation: choose the method inside each fold, and count errors outside.
+
+No list is ranked by weights, or by a choice of objective and strength, that it helped to make (Varma and
+Simon, 2006, "Bias in error estimation when using cross-validation for model selection").
+
+Judge whether tuned weights are better than the start on lists that did not make them.
+
+Weights change only if the one-sided lower bound of 97.5 % of the held-out gain is above 0. Otherwise the
+start is kept, and a sentence says why.
+
+Find weights that are as good as the chosen ones: along each weight, and along the flattest direction.
+
+Errors are a step function of the weights, so that neighbouring points differ by chance. A point is equal
+within the noise if its errors on the same lists do not exceed those of the chosen weights by 1.96 standard
+errors of the difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import numpy as np
+
+from rescorer.errors import ConfigError, LimitExceeded
+from rescorer.evaluation.figures import explain_unknown, gain_to_dict, interval_to_list
+from rescorer.evaluation.folds import CACHE_SHARES, NEURAL_CACHES, Folds, Parameters
+from rescorer.evaluation.list_errors import to_percent
+from rescorer.evaluation.statistics import (
+    MIN_UNITS_FOR_INTERVAL,
+    Gain,
+    Interval,
+    bootstrap,
+    choose_units,
+    units_needed,
+)
+from rescorer.evaluation.weight_search import (
+    METHODS,
+    ExpectedErrors,
+    Fitter,
+    Method,
+    Solution,
+    TuningProblem,
+    find_step_bounds,
+)
+from rescorer.runtime import count_cpus
+from rescorer.scoring.combination import CACHE, NEURAL_CACHE
+from rescorer.scoring.decision import distance_matrix, fewest_errors_first
+from rescorer.scoring.ranking import posteriors
+from rescorer.trie import Words
+from rescorer.types import ErrorUnit, Weights
+
+TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+"""Temperatures to choose from, besides that of the start."""
+MAX_DISTANCES = 1 << 28
+"""Largest number of distances to keep, over all lists: 512 MiB."""
+
+
+class BayesRiskErrors:
+    """Count the errors of minimum Bayes risk under many weights; distances are computed once.
+
+    Args:
+        words: canonical words of each hypothesis of each list.
+        errors: (N,) of each list.
+        unit: what the expected errors count.
+    """
+
+    def __init__(
+        self, words: Sequence[Sequence[Words]], errors: Sequence[np.ndarray], unit: ErrorUnit = "word"
+    ) -> None:
+        self._words, self._errors, self._unit = words, errors, unit
+        self._distances: dict[int, np.ndarray | None] = {}
+        self._n_kept = 0
+
+    def count(
+        self, index: int, totals: np.ndarray, temperatures: Sequence[float] = TEMPERATURES
+    ) -> np.ndarray:
+        """Errors of the choice from list ``index`` at each temperature, (T,) int64.
+
+        A list that is too long to be compared keeps its largest total.
+        """
+        errors, distances = self._errors[index], self._find_distances(index)
+        if distances is None:
+            return np.full(len(temperatures), errors[np.argmax(totals)])
+        expected = (distances @ posteriors(totals, temperature) for temperature in temperatures)
+        return np.array([errors[fewest_errors_first(risks, totals)[0]] for risks in expected])
+
+    def _find_distances(self, index: int) -> np.ndarray | None:
+        if index in self._distances:
+            return self._distances[index]
+        distances: np.ndarray | None
+        try:
+            distances = distance_matrix(self._words[index], self._unit).astype(np.uint16)
+        except LimitExceeded:
+            distances = None
+        size = 0 if distances is None else distances.size
+        if self._n_kept + size <= MAX_DISTANCES:
+            self._n_kept += size
+            self._distances[index] = distances
+        return distances
+
+
+MIN_PARALLEL_HYPOTHESES = 100_000
+"""Number of hypotheses from which folds are fitted by several threads; small arrays gain nothing from
+them."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class FoldResult:
+    """Weights that were fitted without the lists of one fold."""
+
+    lists: np.ndarray
+    """Indices of the held-out lists."""
+    method: Method
+    solution: Solution
+
+
+@dataclass(frozen=True, slots=True)
+class CrossValidation:
+    """The effect of tuning on lists that took no part in it."""
+
+    folds: tuple[FoldResult, ...]
+    errors: np.ndarray
+    """(L,) int64, errors of each list under the weights of its fold."""
+    start_errors: np.ndarray
+    """(L,) int64, under the weights that tuning started from."""
+
+
+def choose_method(problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS) -> Method:
+    """Choose the most cautious method that is as good as the best one on held-out folds, within chance.
+
+    The one-standard-error rule (Breiman et al., 1984): the method with the fewest errors is chosen over a
+    more cautious one only if it saves more errors than one standard error of their difference over units.
+    A method of few lists cannot be judged: if there are fewer than two units, the first one is returned.
+
+    Args:
+        methods: the most cautious one first.
+    """
+    if folds.n_folds < 2:
+        return methods[0]
+    errors = np.zeros((len(methods), problem.n_lists), dtype=np.int64)
+
+    def count(fold: int) -> None:
+        tuning, held_out = folds.split(fold)
+        if len(tuning):
+            fitter, judged = Fitter(problem.select(tuning)), problem.select(held_out)
+            errors[:, held_out] = [fitter.fit(method).list_errors(judged) for method in methods]
+
+    _map(count, range(folds.n_folds), problem)
+    return methods[choose_cautious(errors, folds.unit)]
+
+
+def choose_cautious(errors: np.ndarray, units: np.ndarray) -> int:
+    """The first of M methods whose errors are as few as those of the best one, within one standard error.
+
+    Args:
+        errors: (M, L) int64 of each method on held-out lists, the most cautious method first.
+        units: (L,) unit of each list; the standard error is that of the difference over units.
+    """
+    return int(np.argmax(is_as_good(errors, units)))
+
+
+def is_as_good(errors: np.ndarray, units: np.ndarray) -> np.ndarray:
+    """Whether the errors of each method are as few as those of the best one, within one standard error:
+    (M,) bool. Arguments as for ``choose_cautious``."""
+    best = int(np.argmin(errors.sum(axis=1)))
+    _, unit = np.unique(units, return_inverse=True)
+    lost = np.array([np.bincount(unit, row) for row in errors - errors[best]])  # (M, units)
+    standard_errors = lost.std(axis=1, ddof=1) * np.sqrt(lost.shape[1])
+    as_good: np.ndarray = lost.sum(axis=1) <= standard_errors
+    return as_good
+
+
+def cross_validate_problem(
+    problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS
+) -> CrossValidation:
+    """Hold out each fold in turn: choose a method and fit weights on the others, count errors on the fold.
+
+    Raises:
+        ConfigError: no lists are left to tune on without some fold.
+    """
+
+    def hold_out(fold: int) -> FoldResult:
+        tuning, held_out = folds.split(fold)
+        if not len(tuning):
+            raise ConfigError(
+                "the weights cannot be cross-validated, because every list shares its reference with one of "
+                "a fold that is held out: more lists with different references are needed; without tuning, "
+                "`rescorer evaluate` works"
+            )
+        part = problem.select(tuning)
+        method = choose_method(part, folds.subdivide(tuning), methods)
+        return FoldResult(held_out, method, Fitter(part).fit(method))
+
+    results = _map(hold_out, range(folds.n_folds), problem)
+    errors = np.zeros(problem.n_lists, dtype=np.int64)
+    for result in results:
+        errors[result.lists] = result.solution.list_errors(problem.select(result.lists))
+    return CrossValidation(tuple(results), errors, problem.list_errors(problem.start))
+
+
+def fit_all(
+    problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS
+) -> tuple[Method, Solution]:
+    """Choose a method by cross-validation and fit weights on all lists."""
+    method = choose_method(problem, folds.subdivide(np.arange(problem.n_lists)), methods)
+    return method, Fitter(problem).fit(method)
+
+
+def _map(function: Callable[[int], T], items: Iterable[int], problem: TuningProblem) -> list[T]:
+    """Apply a function to each item, by several threads if the arrays are large: numpy then runs in
+    parallel."""
+    n_threads = count_cpus() if len(problem.errors) >= MIN_PARALLEL_HYPOTHESES else 1
+    if n_threads == 1:
+        return [function(item) for item in items]
+    with ThreadPoolExecutor(n_threads) as pool:
+        return list(pool.map(function, items))
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Held-out error rates of tuned weights and of the start, and what follows from them."""
+
+    start_rate: float
+    """Errors per reference word of the start."""
+    rate: float
+    """Errors per reference word of the tuned weights, each list ranked by weights that it did not tune."""
+    interval: Interval
+    """Interval of 95 % of ``rate``."""
+    gain: Gain
+    n_lists: int
+    unit: str
+    """What is drawn in the bootstrap: ``group`` or ``list``."""
+    n_units: int
+    warning: str
+    """What to expect of the intervals if there are few units; empty if there are enough."""
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the gain is more than chance."""
+        return self.gain.lower_bound > 0
+
+    @property
+    def n_lists_needed(self) -> int | None:
+        """Number of lists on which a gain of this size would be found four times out of five.
+
+        None if there is no gain, or its spread is unknown.
+        """
+        return units_needed(self.gain.gain, self.gain.standard_error, self.n_lists)
+
+    @property
+    def n_lists_for_test(self) -> int | None:
+        """Number of lists like these of which enough would differ for a test, if too few of these do.
+
+        Showing the gain takes at least as many. None if enough differ, or none.
+        """
+        differing = self.gain.units_changed
+        if not 0 < differing < MIN_UNITS_FOR_INTERVAL:
+            return None
+        return math.ceil(self.n_lists * MIN_UNITS_FOR_INTERVAL / differing)
+
+    def describe_lists_needed(self) -> str:
+        """Say in one sentence how many lists would show a gain of this size, or why that is not known."""
+        if needed := self.n_lists_needed:
+            return (
+                f"a gain of this size is found four times out of five with {needed:,} lists; "
+                f"these are {self.n_lists:,}"
+            )
+        unknown = "how many lists would show a gain of this size is not known"
+        if not self.gain.gain > 0:
+            return f"{unknown}, because there is no gain held out"
+        reason = f"{unknown}, because {explain_unknown(self.gain, self.unit)}"
+        if not (needed := self.n_lists_for_test):
+            return reason
+        return (
+            f"{reason}: with about {needed:,} lists as many can be expected to differ; "
+            f"these are {self.n_lists:,}"
+        )
+
+    def figures(self) -> dict[str, float]:
+        """Figures to keep with what was judged, in percent; see ``Weights.held_out``. Unknown ones are left
+        out."""
+        figures = {
+            "start_wer": to_percent(self.start_rate),
+            "wer": to_percent(self.rate),
+            "wer_low": to_percent(self.interval.low),
+            "wer_high": to_percent(self.interval.high),
+            "gain": to_percent(self.gain.gain),
+            "gain_low": to_percent(self.gain.lower_bound),
+            "p": round(self.gain.p_value, 4),
+        }
+        return {name: value for name, value in figures.items() if value is not None}
+
+    def caveats(self) -> Iterator[str]:
+        """Yield what to expect of the interval, and how many lists would show the gain."""
+        if self.warning:
+            yield f"warning: {self.warning}"
+        yield self.describe_lists_needed()
+
+    def explain(self, force: bool = False) -> str:
+        """One sentence: why the weights are kept, or what they gain.
+
+        Args:
+            force: the tuned weights are written even if they are not better.
+        """
+        gain, low = 100 * self.gain.gain, 100 * self.gain.lower_bound
+        if self.is_better:
+            return f"tuned weights gain {gain:.2f} points held out, at least {low:.2f} with 97.5 % confidence"
+        kept = "the start is not kept, because of --force" if force else "the start is kept"
+        if not self.gain.units_changed or gain == 0:
+            return f"{kept}: held out, the tuned weights choose hypotheses with as many errors"
+        if gain < 0:
+            return f"{kept}: held out, the tuned weights lose {-gain:.2f} points"
+        bound = f"the lower bound is {low:.2f}" if np.isfinite(low) else explain_unknown(self.gain, self.unit)
+        return f"{kept}: the held-out gain of {gain:.2f} points may be chance, because {bound}"
+
+
+def judge(
+    start_errors: np.ndarray, errors: np.ndarray, reference_words: np.ndarray, groups: Sequence[str]
+) -> Judgement:
+    """Compare held-out errors of tuned weights with those of the start.
+
+    Args:
+        start_errors, errors: (L,).
+        reference_words: (L,), or (2, L) where the reading of a reference depends on the weights.
+        groups: (L,) speaker or other group of each list, drawn as a whole; see ``choose_units``.
+    """
+    drawn = bootstrap(np.stack([start_errors, errors]), reference_words, choose_units(groups))
+    return Judgement(
+        start_rate=float(drawn.rates[0]),
+        rate=float(drawn.rates[1]),
+        interval=drawn.interval(1),
+        gain=drawn.gain(0, 1),
+        n_lists=len(errors),
+        unit=drawn.unit,
+        n_units=drawn.n_units,
+        warning=drawn.warning,
+    )
+
+
+STEP = 0.05
+"""Distance between the points that are tried, in natural units."""
+MAX_STEP = 2.0
+SIGNIFICANT = 1.96
+"""Difference that is not noise, in standard errors."""
+GRADIENT_STEP = 0.05
+"""Step of the finite differences of the gradient, in natural units."""
+MIN_SHARE = 0.1
+"""Smallest share of the longest move for which a weight is named in a direction."""
+
+
+@dataclass(frozen=True, slots=True)
+class FlatDirection:
+    """Weights that can change, alone or together, without an effect beyond the noise."""
+
+    low: dict[str, float]
+    """Values at one end, by name of the weight."""
+    high: dict[str, float]
+    """Values at the other end."""
+
+    def describe(self) -> str:
+        """For example: ``lm:mixture 9.6 to 12.6 together with word 14.2 to 19.6``."""
+        return " together with ".join(
+            f"{name} {value:.4g} to {self.high[name]:.4g}" for name, value in self.low.items()
+        )
+
+
+def find_flat_directions(
+    problem: TuningProblem, solution: Solution
+) -> tuple[list[FlatDirection], FlatDirection | None]:
+    """Find how far each free weight can move alone, and all of them along the flattest direction.
+
+    The flattest direction is that of the least curvature of the expected errors, in natural units. It is None
+    if fewer than two weights are free.
+    """
+    problem = problem.with_mixture(solution.mixture)
+    free = problem.free
+    alone = []
+    for k in free:
+        direction = np.zeros(len(problem.start))
+        direction[k] = problem.units[k]
+        alone.append(_walk(problem, solution.weights, direction))
+    if len(free) < 2:
+        return alone, None
+    direction = np.zeros(len(problem.start))
+    direction[free] = _find_flattest(problem, solution) * problem.units[free]
+    return alone, _walk(problem, solution.weights, direction)
+
+
+def _find_flattest(problem: TuningProblem, solution: Solution) -> np.ndarray:
+    """Direction of the least curvature of the expected errors, (F,) in natural units, of length 1."""
+    objective = ExpectedErrors(problem, strength=0.0)
+    point = np.append(problem.moves(solution.weights)[objective.free], solution.log_sharpness)
+    n = len(point) - 1
+    curvature = np.zeros((n, n))
+    for k in range(n):
+        step = np.zeros(n + 1)
+        step[k] = GRADIENT_STEP
+        curvature[k] = (objective.loss(point + step)[1] - objective.loss(point - step)[1])[:n]
+    values, vectors = np.linalg.eigh((curvature + curvature.T) / 2)
+    flattest: np.ndarray = vectors[:, np.argmin(np.abs(values))]
+    return flattest * np.sign(flattest[np.argmax(np.abs(flattest))])
+
+
+def _walk(problem: TuningProblem, weights: np.ndarray, direction: np.ndarray) -> FlatDirection:
+    """Go from ``weights`` to both sides until the errors rise by more than their noise."""
+    errors, slopes = problem.list_errors(weights), problem.totals(direction)
+    totals = problem.totals(weights)
+    first, last = find_step_bounds(problem, weights, direction)
+    ends = []
+    for side, bound in ((-1.0, -first), (1.0, last)):
+        reached = 0.0
+        for step in np.arange(STEP, min(MAX_STEP, bound) + STEP / 2, STEP):
+            change = problem.errors[problem.choose_by(totals + side * step * slopes)] - errors
+            if change.sum() > SIGNIFICANT * np.sqrt((change**2).sum()):
+                break
+            reached = float(step)
+        ends.append(weights + side * reached * direction)
+    moves = np.abs(problem.moves(problem.start + direction))
+    named = np.flatnonzero(moves >= MIN_SHARE * moves.max())
+    low, high = ({problem.names[k]: float(end[k]) for k in named} for end in ends)
+    return FlatDirection(low, high)
+
+
+EDGE_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, slots=True)
+class TunedWeight:
+    """One weight before and after tuning."""
+
+    name: str
+    start: float
+    tuned: float
+    fold_mean: float
+    fold_spread: float
+    """Standard deviation over the folds."""
+    note: str = ""
+    """``fixed: the scale``, ``at 0``, ``on an edge`` or ``on an edge: at its search bound``; may be empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class TuningReport:
+    """The effect of tuning, and the weights."""
+
+    start: Weights
+    tuned: Weights
+    """Fitted on all lists; to be used only if ``judgement.is_better``."""
+    weights: tuple[TunedWeight, ...]
+    judgement: Judgement
+    method: Method
+    """Objective and strength of the tuned weights."""
+    fold_methods: tuple[Method, ...]
+    flat: tuple[FlatDirection, ...]
+    """How far each weight can move alone without an effect beyond the noise."""
+    flattest: FlatDirection | None
+    folds: str
+    """By what the lists were divided."""
+
+    def decide(self, force: bool = False) -> Weights:
+        """The weights to use: the tuned ones if they are better beyond chance, or if forced, else the
+        start."""
+        chosen = self.tuned if self.judgement.is_better or force else self.start
+        return replace(chosen, held_out=self.held_out(chosen is self.tuned))
+
+    def held_out(self, tuned: bool) -> dict[str, float]:
+        """Figures for the weights file, in percent; see ``Weights.held_out``."""
+        figures = self.judgement.figures()
+        return figures if tuned else {"start_wer": figures["start_wer"]}
+
+    def to_dict(self, force: bool = False) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent, intervals and p-value null if unknown.
+
+        Args:
+            force: as in ``decide``.
+        """
+        return {
+            "changed": self.judgement.is_better,
+            "reason": self.judgement.explain(force),
+            "start_wer": to_percent(self.judgement.start_rate),
+            "held_out_wer": to_percent(self.judgement.rate),
+            "held_out_wer_interval": interval_to_list(self.judgement.interval),
+            **gain_to_dict(self.judgement.gain),
+            "lists": self.judgement.n_lists,
+            "lists_needed": self.judgement.n_lists_needed,
+            "lists_for_test": self.judgement.n_lists_for_test,
+            "lists_needed_sentence": self.judgement.describe_lists_needed(),
+            "units": self.judgement.n_units,
+            "folds": self.folds,
+            "method": str(self.method),
+            "fold_methods": dict(Counter(map(str, self.fold_methods))),
+            "weights": {
+                weight.name: {
+                    "start": weight.start,
+                    "tuned": weight.tuned,
+                    "fold_mean": weight.fold_mean,
+                    "fold_spread": weight.fold_spread,
+                    "note": weight.note,
+                }
+                for weight in self.weights
+            },
+            "flat": [_to_ranges(direction) for direction in self.flat],
+            "flattest": _to_ranges(self.flattest) if self.flattest else None,
+        }
+
+
+def describe_weights(
+    parameters: Parameters, tuned: Weights, fold_weights: Sequence[Weights], bounds: np.ndarray
+) -> tuple[TunedWeight, ...]:
+    """Compare each weight that is free, or the scale, with its value in the folds; λ follow as ``mix:NAME``,
+    and those of caches as ``cache`` and ``neural_cache``, with its θ as ``flatness``.
+
+    Args:
+        bounds: (K, 2) or more rows, lowest and highest value that was tried of each weight.
+    """
+    rows = []
+    start, values = parameters.values(parameters.start), parameters.values(tuned)
+    in_folds = np.array([parameters.values(weights) for weights in fold_weights])
+    for k, name in enumerate(parameters.names):
+        if name not in parameters.free and name != parameters.scale:
+            continue
+        note = "fixed: the scale" if name == parameters.scale else _note(values[k], start[k], bounds[k])
+        spread = in_folds[:, k].std()
+        rows.append(
+            TunedWeight(
+                name, float(start[k]), float(values[k]), float(in_folds[:, k].mean()), float(spread), note
+            )
+        )
+    if parameters.tunes_mixture:
+        for model in parameters.models:
+            shares = np.array([weights.mixture[model] for weights in fold_weights])
+            share = tuned.mixture[model]
+            note = "on an edge" if min(share, 1 - share) < EDGE_TOLERANCE else ""
+            own = parameters.start.mixture[model]
+            rows.append(
+                TunedWeight(f"mix:{model}", own, share, float(shares.mean()), float(shares.std()), note)
+            )
+    edges = {CACHE: max(CACHE_SHARES)} if parameters.tunes_cache else {}
+    if parameters.tunes_neural_cache:
+        edges |= {NEURAL_CACHE: max(NEURAL_CACHES)[0], "flatness": math.inf}
+    for name, edge in edges.items():
+        shares = np.array([getattr(weights, name) for weights in fold_weights])
+        share = getattr(tuned, name)
+        note = "at 0" if not share else "on an edge" if share == edge else ""
+        own = getattr(parameters.start, name)
+        rows.append(TunedWeight(name, own, share, float(shares.mean()), float(shares.std()), note))
+    return tuple(rows)
+
+
+def _note(value: float, start: float, bounds: np.ndarray) -> str:
+    if abs(value) <= EDGE_TOLERANCE:
+        return "at 0" if abs(start) <= EDGE_TOLERANCE else "on an edge: at 0"
+    low, high = bounds
+    is_near = np.isclose(value, bounds, rtol=EDGE_TOLERANCE, atol=EDGE_TOLERANCE).any()
+    return "on an edge: at its search bound" if low < high and is_near else ""
+
+
+def _to_ranges(direction: FlatDirection) -> dict[str, list[float]]:
+    return {name: [value, direction.high[name]] for name, value in direction.low.items()}

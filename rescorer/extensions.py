@@ -1,0 +1,487 @@
+"""The components of a ``ListRanker``: those of every list, and what requests can ask for.
+
+Phrases that are expected in a list: credits where they stand, and better scores of their unknown words.
+
+A name that is not in a model's vocabulary costs as much as any other unknown word, which is often too much to
+be chosen. Where it is part of a phrase, it is expected, and gets the probability that the phrase model gives
+it; n-grams that know slots read a phrase as its slot, too.
+
+The components that a ``ListRanker`` has: those of every list, and what requests can ask for besides.
+
+A bundle, and then the options of a request, come in; columns of hypotheses come out. To add a component,
+write its class and name it here. Importing this package is cheap: what only some requests need is imported
+when the first of them comes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rescorer.errors import InvalidList, LimitExceeded, quote
+from rescorer.models.bundle import Bundle
+from rescorer.models.language_model import EdgeScores, mix
+from rescorer.reranking.networks import WordEncoder
+from rescorer.reranking.reranker import Reranker, replace_by_base
+from rescorer.scoring.batch import Batch, ScoreRequest
+from rescorer.scoring.combination import (
+    CACHE,
+    COUNTED,
+    GENERATED,
+    MIXTURE,
+    NEURAL_CACHE,
+    OOV,
+    PHRASES,
+    SOUND_MATCH,
+)
+from rescorer.scoring.components import (
+    Asked,
+    AskedBy,
+    Columns,
+    Component,
+    Growth,
+    Interpolation,
+    LanguageModels,
+    Mixture,
+    Outline,
+    PreparedList,
+    ScoredList,
+    Streams,
+    UnknownWords,
+    WordCount,
+    interpolate_mixture,
+    sum_mixture,
+)
+from rescorer.scoring.list_checks import collect_confidences, join_history, join_words
+from rescorer.scoring.options import RescoreOptions
+from rescorer.scoring.ranker import ListRanker
+from rescorer.text import Normaliser
+from rescorer.trie import HypothesisTrie, Words
+from rescorer.types import NBestList, Phrase, Weights
+
+if TYPE_CHECKING:
+    from rescorer.candidates import Generator
+    from rescorer.models.language_model import SessionCache
+    from rescorer.phrases import PhraseFinder, PhraseMatch, PhraseSet, SlotScores
+
+
+class Caches(Component):
+    """What the cache of words, and then the neural cache, changed in the mixture.
+
+    Lists before which nothing was said do not have these columns.
+    """
+
+    name = "caches"
+    asked_by = AskedBy(weights=("cache", "neural_cache"))
+    needs_scores = True
+    columns = (CACHE, NEURAL_CACHE)
+
+    def prepare(self, prepared: PreparedList) -> PreparedList:
+        history = prepared.history
+        if not self.bundle.reads_previous:
+            history = join_history((one.words for one in prepared.spoken), prepared.context)
+        weights = prepared.options.weights
+        return replace(
+            prepared,
+            history=history,
+            confidences=collect_confidences(prepared.spoken),
+            flatness=weights.flatness if weights.neural_cache and history else 0.0,
+        )
+
+    def interpolations(self, batch: Batch, weights: Weights) -> Mapping[str, Interpolation]:
+        from rescorer.models.language_model import mix_neural_caches, read_sessions
+
+        caches: dict[str, SessionCache | None] = {
+            CACHE: read_sessions(batch.trie, weights.cache),
+            NEURAL_CACHE: mix_neural_caches(batch.trie, batch.scores, weights.mixture, weights.neural_cache),
+        }
+        return {name: cache for name, cache in caches.items() if cache is not None}
+
+    def mixture_key(self, weights: Weights) -> Hashable:
+        return weights.cache, weights.neural_cache
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        if scored.prepared.history:
+            changes = scored.gather(lambda batch: sum_mixture(batch, scored.options))
+            columns |= {name: changes[name] for name in self.columns if name in changes}
+
+
+class Phrases(Component):
+    """The credits of the phrases of each hypothesis; only lists in which a phrase was found have them."""
+
+    name = "phrases"
+    asked_by = AskedBy(options=("phrases", "phrase_lists"), lists=("phrases",))
+    columns = (PHRASES,)
+    expected: Sequence[PhraseSet] = ()
+    """Sets of phrases that are expected in all lists, whatever a request says."""
+    shared: Sequence[PhraseSet] = ()
+    """Sets of phrases that are expected in all lists of a request."""
+
+    @cached_property
+    def finder(self) -> PhraseFinder:
+        """Compiles phrases and finds them; keeps the sets of the latest requests."""
+        from rescorer.phrases import PhraseFinder
+
+        return PhraseFinder(self.normalise, self.bundle.phrases, self.bundle.slot_words)
+
+    def expect(self, phrases: Sequence[Phrase], names: Sequence[str]) -> None:
+        """Expect phrases, and the bundle's lists of some names, in all lists from now on.
+
+        Raises:
+            ConfigError: the bundle does not have phrases of a name.
+            LimitExceeded: a phrase is invalid, or there are too many.
+        """
+        self.expected = self.finder.select(tuple(phrases), names)
+        self.always = bool(self.expected)
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        finder, bound = self.finder, copy(self)  # the copies share the finder
+        bound.shared = [*self.expected, *finder.select(options.phrases, options.phrase_lists)]
+        return bound
+
+    def steps_to_prepare(self, prepared: PreparedList) -> int:
+        return self.finder.estimate_steps(prepared.nbest, prepared.words, self.shared)
+
+    def prepare(self, prepared: PreparedList) -> PreparedList:
+        found = self.finder.find(prepared.nbest, prepared.words, self.shared)
+        if not found or prepared.options.weights.phrases == 0:  # nor do unknown words count then
+            return prepared
+        return replace(prepared, notes={**prepared.notes, self.name: found})
+
+    def ask(self, batch: Batch) -> Asked:
+        """Have the hypotheses with slots read by the n-grams that know them."""
+        models = [name for name in self.bundle.slots if not batch.models or name in batch.models]
+        if not models or not any(self.name in part.prepared.notes for part in batch.parts):
+            return
+        from rescorer.phrases import read_slots
+
+        hypotheses = [(part.prepared, i) for part in batch.parts for i in part.indices]
+        sums: dict[int, Mapping[str, np.ndarray]] = {}
+        for readings in read_slots(
+            [prepared.words[i] for prepared, i in hypotheses],
+            [prepared.history for prepared, _ in hypotheses],
+            [self._matches(prepared, i) for prepared, i in hypotheses],
+            batch.partial.tolist(),
+        ):
+            scores = yield ScoreRequest(readings.trie, tuple(models))
+            sums |= readings.sum_scores(scores)
+        batch.notes[self.name] = sums
+
+    def _matches(self, prepared: PreparedList, index: int) -> Sequence[PhraseMatch]:
+        found: Sequence[Sequence[PhraseMatch]] = prepared.notes.get(self.name, ())
+        return found[index] if found else ()
+
+    def tokens(self, prepared: PreparedList) -> int:
+        """All readings of distinct hypotheses with slots; what is read before them counts once a part."""
+        found: Sequence[Sequence[PhraseMatch]] = prepared.notes.get(self.name, ())
+        if not self.bundle.slots or not found:
+            return 0
+        from rescorer.phrases import MAX_PART_WORDS
+
+        distinct = {id(matches): i for i, matches in enumerate(found)}  # equal hypotheses share their matches
+        n_readings = {i: math.prod(1 + len(match.slots) for match in found[i]) for i in distinct.values()}
+        n_words = sum(n * (len(prepared.words[i]) + 1) for i, n in n_readings.items() if n > 1)
+        return n_words + len(prepared.history) * (1 + n_words // MAX_PART_WORDS) if n_words else 0
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        """Add the credits, and let unknown words of phrases count as known in the columns before them."""
+        found: Sequence[Sequence[PhraseMatch]] = scored.prepared.notes.get(self.name, ())
+        if not found:
+            return
+        for part in scored.parts:
+            batch = part.batch
+            slots: SlotScores = batch.notes.get(self.name, {})
+            if not slots and not batch.once("has unknown words", lambda: _has_unknown(batch)):  # noqa: B023
+                continue
+            reader = PhraseReader(
+                batch.trie,
+                batch.scores,
+                scored.weights.mixture,
+                self.bundle.ngram,
+                interpolate_mixture(batch, scored.options),
+                slots,
+            )
+            for row, index in enumerate(part.indices, start=part.rows.start):
+                if found[index]:
+                    gains = reader.find_gains(row, scored.prepared.words[index], found[index])
+                    for name in gains.keys() & columns.keys():
+                        columns[name][index] += gains[name]
+        columns[PHRASES] = np.array([math.fsum(match.credit for match in matches) for matches in found])
+
+
+def expected_phrases(prepared: PreparedList) -> tuple[Phrase, ...]:
+    """All phrases that are expected in a list, each once.
+
+    Raises:
+        InvalidList: a phrase of the list is invalid, or it has too many.
+    """
+    found = (one for one in prepared.components if isinstance(one, Phrases))
+    component = next(found, None)
+    return component.finder.collect(prepared.nbest, component.shared) if component else ()
+
+
+def _has_unknown(batch: Batch) -> bool:
+    return any(part.unknown.any() for part in batch.scores.values())
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseReader:
+    """Scores of a trie whose n-grams read slots, and in which unknown words of phrases count as known.
+
+    The log-probability of an unknown word becomes that of the phrase model, or stays that of ``<unk>`` if it
+    is larger; see ``PhraseSet.word_log_probs``. Of n-grams that read slots, ``slots`` has this already.
+    """
+
+    trie: HypothesisTrie
+    scores: Mapping[str, EdgeScores]
+    """The models' edge scores, by name."""
+    mixture: Mapping[str, float]
+    """λ of the mixture."""
+    ngram: str
+    """Name of the model whose unknown words are counted."""
+    interpolations: Mapping[str, Interpolation] = field(default_factory=dict)
+    """What the mixture is interpolated with, by column."""
+    slots: SlotScores = field(default_factory=dict)
+    """Scores of the readings of hypotheses with slots."""
+
+    def find_gains(self, row: int, words: Words, matches: Sequence[PhraseMatch]) -> dict[str, float]:
+        """What one hypothesis of the trie gains by its phrases, by column.
+
+        Args:
+            row: its index in the trie.
+            words: its canonical words.
+            matches: its phrases.
+        """
+        from rescorer.phrases import phrase_log_probs
+
+        log_probs = phrase_log_probs(words, matches)
+        read = self.slots.get(row, {})
+        # what follows a slot is predicted from it
+        n_scored = max([len(words), *map(len, read.values())])
+        log_probs = np.append(log_probs, -np.inf)[:n_scored]
+        in_phrases = log_probs > -np.inf
+        indices = np.arange(n_scored) if read else np.flatnonzero(in_phrases)
+        edges = {name: part.path_edges(self.trie, row)[indices] for name, part in self.scores.items()}
+        gains = self._compare(edges, log_probs[indices], read)
+        gains[OOV] = -float(self.scores[self.ngram].unknown[edges[self.ngram]][in_phrases[indices]].sum())
+        return gains
+
+    def _compare(
+        self, edges: Mapping[str, np.ndarray], log_probs: np.ndarray, read: Mapping[str, np.ndarray]
+    ) -> dict[str, float]:
+        """What words of a hypothesis gain by model, and in the mixture.
+
+        Args:
+            edges: (n,) edges of these words, by model.
+            log_probs: (n,) their log-probabilities under the phrase model; -inf outside of phrases.
+            read: (n,) their log-probabilities under models that read slots.
+        """
+        before = {name: part.log_probs[edges[name]] for name, part in self.scores.items()}
+        after = {
+            name: np.where(self.scores[name].unknown[edges[name]], np.maximum(values, log_probs), values)
+            for name, values in before.items()
+        }
+        after |= read
+        for part in (before, after):
+            mixed = mix([part[name] for name in self.mixture], list(self.mixture.values()))
+            # all models of an interpolated mixture read the same trie, forward
+            for name, interpolation in self.interpolations.items():
+                interpolated = interpolation.interpolate(mixed, edges[next(iter(self.mixture))])
+                part[name] = interpolated - mixed
+                mixed = interpolated
+            part[MIXTURE] = mixed
+        return {name: float(np.sum(values - before[name])) for name, values in after.items()}
+
+
+class Generation(Component):
+    """Adds hypotheses, and the numbers that only generated ones have: replaced spans, and what sound says.
+
+    Lists may have come with generated hypotheses, which have these numbers too.
+    """
+
+    name = "generation"
+    asked_by = AskedBy(options=("generate",), hypotheses=("generated",))
+    columns = (GENERATED, SOUND_MATCH)
+    dictionary: Path | None = None
+    """File of pronunciations; None: the installed dictionary."""
+
+    @cached_property
+    def generator(self) -> Generator:
+        """What makes hypotheses from phrases; raises as ``load_pronouncer`` does."""
+        from rescorer.candidates import Generator
+        from rescorer.sounds import load_pronouncer
+
+        return Generator(self.normalise, load_pronouncer(self.dictionary))
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        return _Generating(self)
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        made = [hypothesis.generated for hypothesis in scored.prepared.nbest.hypotheses]
+        if made[-1] is None:  # generated ones are the last
+            return
+        columns[GENERATED] = np.array([0.0 if one is None else float(len(one.parts)) for one in made])
+        columns[SOUND_MATCH] = np.array([0.0 if one is None else one.sound_match for one in made])
+
+    def growth(self, outline: Outline) -> Growth | None:
+        if not outline.options.generate:
+            return None
+        from rescorer.candidates import DEFAULT, MAX_PHRASE_CHARS, MAX_REPLACED
+
+        sources = outline.nbest.hypotheses[: DEFAULT.top]
+        longest = max((source.text for source in sources), key=len, default="")
+        # the phrases in its text, in its fields with times, and in what says how it was made
+        phrase_bytes = 64 + 12 * MAX_PHRASE_CHARS + 64 * (MAX_PHRASE_CHARS // 2)
+        source_bytes = max((source.ByteSize() for source in sources), default=0)
+        return Growth(
+            DEFAULT.max_new + DEFAULT.max_combined,
+            MAX_REPLACED * phrase_bytes + 2 * source_bytes,
+            f"{longest} {'x ' * (MAX_REPLACED * MAX_PHRASE_CHARS // 2)}",
+        )
+
+
+class _Generating(Generation):
+    """The component of a request that asks for hypotheses."""
+
+    def __init__(self, component: Generation) -> None:
+        super().__init__(component.bundle, component.normalise)
+        self._component = component
+
+    def steps_to_extend(self, prepared: PreparedList) -> int:
+        phrases = expected_phrases(prepared)
+        return self._component.generator.estimate_steps(prepared.nbest, phrases) if phrases else 0
+
+    def extend(self, prepared: PreparedList) -> PreparedList:
+        phrases = expected_phrases(prepared)
+        if not phrases:
+            return prepared
+        nbest = self._component.generator.extend(prepared.nbest, phrases)
+        new = tuple(self.normalise(made.text) for made in nbest.hypotheses[len(prepared.words) :])
+        return replace(prepared, nbest=nbest, words=prepared.words + new)
+
+
+class Rerankers(Component):
+    """The score of each reranker of the bundle to which weights give a weight."""
+
+    name = "rerankers"
+    asked_by = AskedBy(weights=("rerankers",))
+    needs_scores = True
+
+    def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
+        super().__init__(bundle, normalise)
+        self.columns = tuple(reranker.component for reranker in bundle.rerankers.values())
+
+    def complete(self, weights: Weights) -> Weights:
+        """Take the λ of the first reranker with a weight that has any."""
+        if weights.mixture:
+            return weights
+        used = used_rerankers(self.bundle, weights)
+        shares = next((reranker.base.mixture for reranker in used if MIXTURE in reranker.needs), {})
+        return replace(weights, mixture=shares) if shares else weights
+
+    def without_models(self, weights: Weights, models: Collection[str] | None) -> Weights:
+        used = used_rerankers(self.bundle, weights)
+        unable = used if models is None else [one for one in used if set(one.models) - set(models)]
+        return replace_by_base(weights, unable)
+
+    def bind(self, options: RescoreOptions, weights: Weights) -> Component:
+        bound = copy(self)
+        bound.columns = tuple(one.component for one in used_rerankers(self.bundle, weights))
+        return bound
+
+    def prepare(self, prepared: PreparedList) -> PreparedList:
+        """Raise InvalidList if the list lacks a stream that a reranker needs."""
+        for reranker in used_rerankers(self.bundle, prepared.options.weights):
+            if missing := self._find_missing_streams(prepared.nbest, reranker):
+                message = f"missing, but reranker {quote(reranker.name)} needs it; the list has: "
+                message += ", ".join(sorted(prepared.nbest.streams)) or "none"
+                others = self.bundle.rerankers.values()
+                if able := [
+                    one.name for one in others if not self._find_missing_streams(prepared.nbest, one)
+                ]:
+                    message += f"; {', '.join(map(quote, able))} can rank it"
+                raise InvalidList(message, list_id=prepared.nbest.id, field=f'streams["{missing[0]}"]')
+        return prepared
+
+    def _find_missing_streams(self, nbest: NBestList, reranker: Reranker) -> list[str]:
+        return [name for name in needed_streams(self.bundle, reranker) if name not in nbest.streams]
+
+    def encoders(self, weights: Weights) -> Mapping[str, WordEncoder]:
+        used = used_rerankers(self.bundle, weights)
+        return {one.name: one.encoder for one in used if one.encoder is not None}
+
+    def add_columns(self, columns: Columns, scored: ScoredList) -> None:
+        prepared = scored.prepared
+        encodings = scored.gather(_encodings)
+        said = words_said_before(prepared)
+        for reranker in used_rerankers(self.bundle, scored.weights):
+            try:
+                columns[reranker.component] = reranker.score(
+                    columns, prepared.words, said, encodings.get(reranker.name)
+                )
+            except LimitExceeded as error:
+                raise InvalidList(error.message, list_id=prepared.nbest.id, field=error.field) from None
+
+    def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
+        from rescorer.reranking.reranker import estimate_steps
+
+        said = words_said_before(prepared)
+        used = used_rerankers(self.bundle, weights)
+        return sum(estimate_steps(reranker, prepared.words, said) for reranker in used)
+
+
+def used_rerankers(bundle: Bundle, weights: Weights) -> list[Reranker]:
+    """The rerankers of a bundle to which weights give a weight other than 0."""
+    names = [name for name, weight in weights.rerankers.items() if weight]
+    return [bundle.rerankers[name] for name in names if name in bundle.rerankers]
+
+
+def needed_streams(bundle: Bundle, reranker: Reranker) -> list[str]:
+    """The streams that a list must have for a reranker."""
+    own = {*bundle.model_kinds, MIXTURE, *COUNTED}
+    return [name for name in reranker.needs if name not in own]
+
+
+def words_said_before(prepared: PreparedList) -> Words:
+    """What rerankers compare the hypotheses with: the words of previous utterances, then the context."""
+    return join_words((one.words for one in prepared.spoken), prepared.context)
+
+
+def _encodings(batch: Batch) -> Columns:
+    return {name: rows for part in batch.scores.values() for name, rows in part.encodings.items()}
+
+
+COMPONENTS: tuple[type[Component], ...] = (
+    Streams,
+    LanguageModels,
+    Mixture,
+    UnknownWords,
+    Caches,
+    Phrases,
+    Generation,
+    WordCount,
+    Rerankers,
+)
+"""In the order of their columns; each may read and change those of the ones before it."""
+
+
+def make_ranker(bundle: Bundle, dictionary: Path | None = None, language: str = "") -> ListRanker:
+    """A ranker with all components.
+
+    Args:
+        dictionary: file of pronunciations, for generating hypotheses; None: the installed dictionary.
+        language: of the texts that are compared; empty: that of the bundle.
+    """
+    ranker = ListRanker(bundle, COMPONENTS)
+    if language:
+        settings = replace(bundle.text_normaliser.settings, language=language)
+        ranker.text_normaliser = Normaliser(settings)
+    ranker.component(Generation).dictionary = dictionary
+    return ranker

@@ -1,0 +1,348 @@
+"""Read and write tables of hypotheses: csv, tsv and other delimited text, or one JSON object per row.
+
+    id,text,score              utt<TAB>hyp<TAB>confidence           u1<TAB>two be<TAB>-310.2
+    u1,"two, be",-310.2        u1<TAB>two be<TAB>0.81               u1<TAB>to be<TAB>-310.9
+
+Every row is a hypothesis; the rows of a list have the same id and follow each other. ``layout`` finds out
+what the columns hold. Scores are natural log-probabilities, unless an option or the name of
+their column says otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain, groupby, islice
+from pathlib import Path
+from typing import Any
+
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.formats.common import Row, Units, Write, add_location, build_list, parse_number
+from rescorer.formats.fields import FieldMap
+from rescorer.formats.io.folders import SAMPLE_LINES, Sample
+from rescorer.formats.io.json_io import parse_object
+from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.table_layout import (
+    DELIMITERS,
+    ROLES,
+    STREAM_PREFIX,
+    Layout,
+    NumberedLine,
+    NumberedRow,
+    RowError,
+    TableOptions,
+    find_layout,
+    join_cells,
+    looks_like_table,
+    parse_rows,
+)
+from rescorer.types import NBestList
+
+SCATTERED_ID = (
+    "duplicate id: its rows do not follow each other, so that only the first of them were read as its list; "
+    "sort the table by id"
+)
+REQUIRED_COLUMNS = ("id", "text")
+OPTIONAL_COLUMNS = ("reference", "group")
+
+
+def parse_delimiter(text: str) -> str:
+    """Parse the name of a delimiter; raise ValueError if it is none."""
+    if text not in DELIMITERS:
+        raise ValueError(f"expected {', '.join(DELIMITERS)}")
+    return DELIMITERS[text]
+
+
+def parse_yes_no(text: str) -> bool:
+    """Parse ``yes`` or ``no``; raise ValueError for other texts."""
+    if text not in ("yes", "no"):
+        raise ValueError("expected yes or no")
+    return text == "yes"
+
+
+READ_OPTIONS: Mapping[str, Callable[[str], Any]] = {
+    **dict.fromkeys((*ROLES, "score", "base", "sign"), str),
+    "delimiter": parse_delimiter,
+    "header": parse_yes_no,
+}
+WRITE_OPTIONS: Mapping[str, Callable[[str], Any]] = {"delimiter": parse_delimiter}
+
+
+def read_lists(
+    source: Source,
+    *,
+    base: str = "",
+    sign: str = "",
+    delimiter: str = "",
+    header: bool | None = None,
+    names: FieldMap | None = None,
+    note: Callable[[str], None] | None = None,
+    **columns: str,
+) -> Iterator[NBestList | InputError]:
+    """Yield the lists of a table; a row that cannot be read, or an id that returns, is an error for its list.
+
+    Args:
+        base: base of all scores that ``columns`` name, or ``prob``; by default e, or what the names say.
+        sign: their sign.
+        delimiter: character between columns; by default found by the first rows.
+        header: whether the first row has names; by default found by the first rows.
+        names: columns as ``--map`` and ``--stream`` name them.
+        note: called with what the columns were taken for, unless the options or the names say it.
+        columns: name or number of the column of each role, and ``score``; see ``TableOptions``.
+
+    Raises:
+        ConfigError: If options are invalid, or name a column that the table does not have.
+        FormatError: If the source cannot be opened, or its columns cannot be guessed.
+    """
+    try:
+        units = Units(base or "e", sign or "log_prob") if base or sign else None  # type: ignore[arg-type]
+    except ValueError as error:
+        raise ConfigError(f"table: {error}") from None
+    options = TableOptions(**columns, units=units, delimiter=delimiter, has_header=header)  # type: ignore[arg-type]
+    if names is not None:
+        options = options.with_fields(names)
+    return _read_lists(source, options, note)
+
+
+def _read_lists(
+    source: Source, options: TableOptions, note: Callable[[str], None] | None
+) -> Iterator[NBestList | InputError]:
+    file = source_name(source)
+    lines = read_lines(source)
+    head = list(islice(lines, SAMPLE_LINES))
+    first = next((text for _, text in head if isinstance(text, str) and text.strip()), "")
+    numbered = chain(head, lines)
+    if first.lstrip().startswith("{"):
+        keys = tuple(parse_object(first, file, head[0][0]))
+        layout = find_layout([(1, join_cells(keys, ","))], _with_header(options), file)
+        rows = _parse_objects(numbered, keys, file)
+    else:
+        layout = find_layout(head, options, file)
+        rows = parse_rows(numbered, layout.delimiter, file, len(layout.names)) if layout else iter(())
+    if layout is None:
+        yield from (text for _, text in numbered if isinstance(text, FormatError))
+        return
+    if note is not None and layout.is_guessed:
+        note(f"{file}: read as a table: {layout.describe()}; --format table:… says otherwise")
+    seen: set[str] = set()
+    for list_id, group in groupby(_Reader(layout, file).read(rows), key=lambda row: row.id):
+        hypotheses = list(group)
+        error = next((row.error for row in hypotheses if row.error is not None), None)
+        if error is None and list_id in seen:
+            error = InvalidList(SCATTERED_ID, list_id=list_id, file=file, line=hypotheses[0].line)
+        yield error if error is not None else _build(list_id, hypotheses, layout, file)
+        seen.add(list_id)
+
+
+def looks_like(sample: Sample) -> str:
+    """Return the evidence that a file is a table whose columns can be guessed, or an empty string."""
+    return "" if sample.is_folder else looks_like_table(sample.lines)
+
+
+def may_have_columns(sample: Sample) -> bool:
+    """Whether a file can be a table with columns that options name: it is not JSON, and has a delimiter."""
+    is_json = sample.first[:1] in ("{", "[")
+    return not sample.is_folder and not is_json and any(mark in sample.first for mark in DELIMITERS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _TableRow:
+    """A hypothesis with what its row says about the list, or the error of the row."""
+
+    id: str
+    line: int
+    cells: Sequence[Any] = ()
+    error: InputError | None = None
+
+
+class _Reader:
+    """Finds out which list each row of a table belongs to."""
+
+    def __init__(self, layout: Layout, file: str) -> None:
+        self._layout, self._file = layout, file
+        self._id_column = layout.columns.get("id")
+
+    def read(self, rows: Iterator[NumberedRow]) -> Iterator[_TableRow]:
+        """Yield the rows with their ids; an error without one belongs to the list of the row before."""
+        list_id = ""
+        for number, (line, cells) in enumerate(self._without_headers(rows), start=1):
+            if isinstance(cells, FormatError):
+                known = self._find_id(cells.cells, number) if isinstance(cells, RowError) else ""
+                list_id = known or list_id
+                yield _TableRow(list_id, line, error=FormatError(cells.message, file=self._file, line=line))
+                continue
+            list_id = self._find_id(cells, number)
+            error = None
+            if not list_id:
+                error = FormatError("is empty; expected an id", file=self._file, line=line, field="id")
+            yield _TableRow(list_id, line, cells, error)
+
+    def _find_id(self, cells: Sequence[Any], number: int) -> str:
+        if self._id_column is None:
+            return str(number)
+        value = cells[self._id_column] if self._id_column < len(cells) else ""
+        return str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+
+    def _without_headers(self, rows: Iterator[NumberedRow]) -> Iterator[NumberedRow]:
+        """Leave out the header, also where tables with the same header follow each other."""
+        names = self._layout.names if self._layout.has_header else ()
+        for line, cells in rows:
+            if isinstance(cells, FormatError) or not _is_row_of(cells, names):
+                yield line, cells
+
+
+def _is_row_of(cells: Sequence[Any], names: Sequence[str]) -> bool:
+    """Whether a row repeats the names of the columns; the first cell nearly always says that it does not."""
+    stripped = (cell.strip() if isinstance(cell, str) else cell for cell in cells)
+    return bool(names) and all(cell == name for cell, name in zip(stripped, names, strict=True))
+
+
+def _with_header(options: TableOptions) -> TableOptions:
+    """Return the options for the keys of JSON objects, written as a header."""
+    return TableOptions(
+        **{role: getattr(options, role) for role in (*ROLES, "score", "units", "streams")},
+        delimiter=",",
+        has_header=True,
+    )
+
+
+def _parse_objects(
+    lines: Iterator[NumberedLine], keys: Sequence[str], file: str
+) -> Iterator[tuple[int, list[Any] | FormatError]]:
+    """Yield the values of JSON objects in the order of ``keys``; other members are left out."""
+    for number, text in lines:
+        if isinstance(text, FormatError):
+            yield number, text
+        elif text.strip():
+            try:
+                record = parse_object(text, file, number)
+            except FormatError as error:
+                yield number, error
+            else:
+                yield number, [record.get(key) for key in keys]
+
+
+def _build(list_id: str, rows: Sequence[_TableRow], layout: Layout, file: str) -> NBestList | InvalidList:
+    """Build a list from its rows, in the order of their ranks if these are known."""
+    try:
+        if (column := layout.columns.get("rank")) is not None:
+            rows = sorted(rows, key=lambda row: _parse_rank(row, column, list_id))
+        others = layout.others
+        hypotheses = [_build_row(row, layout, others, list_id) for row in rows]
+        reference = _find_common("reference", rows, layout, list_id)
+        group = _find_common("group", rows, layout, list_id)
+    except InvalidList as error:
+        return add_location(error, file, error.line or rows[0].line)
+    units = {name: units for name, (_, units) in layout.streams.items()}
+    return build_list(list_id, hypotheses, units, file, reference=reference, group=group or "")
+
+
+def _build_row(row: _TableRow, layout: Layout, others: Mapping[str, int], list_id: str) -> Row:
+    text = row.cells[layout.columns["text"]]
+    if not isinstance(text, str):
+        name = layout.names[layout.columns["text"]]
+        raise InvalidList("expected a text", list_id=list_id, field=name, line=row.line)
+    scores = {name: _parse_score(row.cells[column]) for name, (column, _) in layout.streams.items()}
+    values = {name: _parse_field(row.cells[column]) for name, column in others.items()}
+    return Row(
+        text, scores, {name: value for name, value in values.items() if value not in ("", None)}, row.line
+    )
+
+
+def _parse_score(cell: Any) -> Any:
+    """Parse a score; None, which is no score, if the cell is empty."""
+    return (parse_number(cell.strip()) if cell.strip() else None) if isinstance(cell, str) else cell
+
+
+def _parse_field(cell: Any) -> Any:
+    """Parse a number that is written as Python writes it; other cells stay as they are."""
+    if isinstance(cell, str) and cell[-1:].isdigit() and len(cell) < 30:
+        number = parse_number(cell)
+        for value in (number, int(number) if isinstance(number, float) and number.is_integer() else number):
+            if repr(value) == cell:
+                return value
+    return cell
+
+
+def _parse_rank(row: _TableRow, column: int, list_id: str) -> float:
+    cell = row.cells[column]
+    rank = parse_number(cell.strip()) if isinstance(cell, str) else cell
+    if isinstance(rank, bool) or not isinstance(rank, (int, float)) or rank != rank:
+        raise InvalidList("the rank is not a number", list_id=list_id, field="rank", line=row.line)
+    return float(rank)
+
+
+def _find_common(role: str, rows: Sequence[_TableRow], layout: Layout, list_id: str) -> str | None:
+    """Return what the rows of a list say about it; None if their cells are empty or there is no column.
+
+    Raises:
+        InvalidList: If rows say different things.
+    """
+    if (column := layout.columns.get(role)) is None:
+        return None
+    found: str | None = None
+    for row in rows:
+        cell = row.cells[column]
+        value = None if cell is None else str(cell)
+        if found is not None and value and value != found:
+            message = f"the rows of the list have different texts here: {found[:50]!r} and {value[:50]!r}"
+            raise InvalidList(message, list_id=list_id, field=role, line=row.line)
+        found = value or found
+    return found
+
+
+@contextmanager
+def writer(target: str | Path, *, delimiter: str = "") -> Iterator[Write]:
+    """Write a table with a header: ``id,text``, a column ``scores.NAME`` per stream, ``reference,group``.
+
+    The streams are those of the first list. The delimiter is a comma, or a tab if the file is called so. The
+    writer raises InvalidList for a list with another stream, or an id or text that a table cannot hold.
+    """
+    name = str(target).removesuffix(".gz")
+    mark = delimiter or ("\t" if name.endswith((".tsv", ".tab")) else ",")
+    streams: list[str] = []
+    written: set[str] = set()
+    with open_output(target) as stream:
+
+        def write(nbest: NBestList) -> None:
+            _check_cells(nbest)
+            if nbest.id in written:
+                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
+            if not written:
+                streams.extend(nbest.streams)
+            if unknown := [name for name in nbest.streams if name not in streams]:
+                message = "the first list does not have this stream, so the table has no column for it"
+                raise InvalidList(message, list_id=nbest.id, field=unknown[0])
+            rows = [] if written else [_make_header(streams)]
+            for index, hypothesis in enumerate(nbest.hypotheses):
+                scores = [
+                    repr(nbest.streams[name][index]) if name in nbest.streams else "" for name in streams
+                ]
+                rows.append([nbest.id, hypothesis.text, *scores, nbest.reference or "", nbest.group])
+            stream.writelines(join_cells(row, mark) + "\n" for row in rows)
+            written.add(nbest.id)
+
+        yield write
+
+
+def _make_header(streams: Sequence[str]) -> list[str]:
+    return [*REQUIRED_COLUMNS, *(STREAM_PREFIX + name for name in streams), *OPTIONAL_COLUMNS]
+
+
+def _check_cells(nbest: NBestList) -> None:
+    """Raise InvalidList if a cell would not be read as it is written."""
+    named: dict[str, str] = {"id": nbest.id, "reference": nbest.reference or "", "group": nbest.group}
+    named |= {f"hypotheses[{index}]": hypothesis.text for index, hypothesis in enumerate(nbest.hypotheses)}
+    named |= {f"stream {name}": name for name in nbest.streams}
+    for field, cell in named.items():
+        if "\0" in cell or "\r" in cell:
+            message = "contains a carriage return or NUL, which readers of tables change"
+            raise InvalidList(message, list_id=nbest.id, field=field)
+    if not nbest.id or nbest.id != nbest.id.strip():
+        raise InvalidList("expected an id without white space around it", list_id=nbest.id, field="id")
+
+
+def find_losses(nbest: NBestList, **_: object) -> set[str]:
+    """Describe what a table loses of the parts that it can hold: an empty cell is no reference."""
+    return {"references that are empty"} if nbest.reference == "" else set()

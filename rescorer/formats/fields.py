@@ -1,0 +1,504 @@
+"""Fields of lists and hypotheses: word times, conversations, and the names that other programs give them.
+
+Read and write in JSON what a list says of its conversation: previous utterances and phrases.
+
+An utterance is a text, or an object with ``text``, ``speaker`` and ``confidence``; a phrase is a text, or an
+object with ``text``, ``weight``, ``spellings`` and ``slot``.
+
+Find hypotheses, scores and references in records under the names that other programs give them.
+
+    {"sequences": ["a b", "a c"], "sequences_scores": [-0.2, -0.3]}              texts of transformers' beams
+    {"text": ["a b", "a c"], "scores": [-0.2, -0.3]}                             several generated texts
+    {"input": ["a b", "a c"], "output": "a b"}                                   HyPoradise
+    {"id": "u1", "beams": [["a b", -0.2], ["a c", -0.3]]}                        pairs of text and score
+
+Fields that ``--map`` names have these names; others are only found under their usual ones. What looks like
+hypotheses or an id under another name is named in the error, with the option that reads it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, TypeGuard, TypeVar
+
+from rescorer.errors import ConfigError, InvalidList, did_you_mean, pluralise
+from rescorer.formats.common import LINE_BREAK, NATURAL, Units, split_words
+from rescorer.formats.io.json_io import describe_type
+from rescorer.types import MAX_NUMBER, Generated, NBestList, Phrase, Utterance
+
+WORDS_FIELD = "words"
+"""Field with one object per word: ``word``, ``start_s``, ``duration_s``, optional ``confidence``."""
+TIME_KEYS = ("start_s", "duration_s")
+NUMBER_KEYS = (*TIME_KEYS, "confidence")
+TIME_DECIMALS = 6
+"""Decimals of durations that are computed as differences of times."""
+
+
+def get_word_times(nbest: NBestList, index: int = 0) -> list[dict[str, Any]]:
+    """Return the objects in the ``words`` field of hypothesis ``index``, after checking them.
+
+    Raises:
+        InvalidList: If the hypothesis has words but no such field, or the field is not a list of words
+            with times.
+    """
+
+    def error(message: str, field: str) -> InvalidList:
+        return InvalidList(message, list_id=nbest.id, hypothesis=index, field=field)
+
+    hypothesis = nbest.hypotheses[index]
+    times = hypothesis.fields.get(WORDS_FIELD, None if split_words(hypothesis.text) else [])
+    if not isinstance(times, list):
+        raise error("expected the words with their times, which the format needs", WORDS_FIELD)
+    for position, entry in enumerate(times):
+        values = entry if isinstance(entry, dict) else {}
+        word = values.get("word")
+        if not (isinstance(word, str) and split_words(word) == [word] and not LINE_BREAK.search(word)):
+            raise error("expected a word without white space", f"{WORDS_FIELD}[{position}].word")
+        numbers = {key: values[key] for key in NUMBER_KEYS if values.get(key) is not None}
+        if not {*TIME_KEYS} <= numbers.keys() or not all(map(is_finite_number, numbers.values())):
+            message = "expected numbers: start_s, duration_s and, optionally, confidence"
+            raise error(message, f"{WORDS_FIELD}[{position}]")
+        for key in TIME_KEYS:
+            if numbers[key] < 0:
+                message = f"expected a non-negative number of seconds, got {numbers[key]!r}"
+                raise error(message, f"{WORDS_FIELD}[{position}].{key}")
+    return times
+
+
+def build_word_times(words: Sequence[str], spans: Sequence[tuple[float, float]]) -> list[dict[str, Any]]:
+    """Build the value of the ``words`` field from words and their (start, end) times in seconds."""
+    return [
+        {"word": word, "start_s": start, "duration_s": round(end - start, TIME_DECIMALS)}
+        for word, (start, end) in zip(words, spans, strict=True)
+    ]
+
+
+def is_finite_number(value: object) -> bool:
+    """Return whether ``value`` is a finite int or float; booleans are not numbers."""
+    return type(value) in (int, float) and -MAX_NUMBER <= value <= MAX_NUMBER  # type: ignore[operator]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamField:
+    """Field of a hypothesis that holds one score, and the units of its numbers."""
+
+    field: str
+    units: Units = NATURAL
+
+
+@dataclass(frozen=True, slots=True)
+class FieldMap:
+    """Field names of a file; the defaults are those of this project's own format.
+
+    Raises:
+        ConfigError: If a required name is empty, or one name is used for two fields.
+    """
+
+    id: str = "id"
+    """Field with the id of a list; if empty, the line number is the id."""
+    hypotheses: str = "hypotheses"
+    """Field with the array of hypotheses: objects, or strings for hypotheses that consist of a text only."""
+    text: str = "text"
+    scores: str = "scores"
+    """Field of a hypothesis that holds an object of scores by stream name; if empty, there is no such
+    field."""
+    reference: str = "reference"
+    context: str = "context"
+    previous: str = "previous"
+    """Field with an array of the utterances before that of the list, oldest first."""
+    phrases: str = "phrases"
+    """Field with an array of names and phrases that are more likely than usual."""
+    group: str = "group"
+    streams: Mapping[str, StreamField] = field(default_factory=dict)
+    """Fields that each hold the scores of one stream, by stream name.
+
+    A field is looked up in the hypothesis first, then in its object of scores.
+    """
+
+    def __post_init__(self) -> None:
+        for name in ("hypotheses", "text"):
+            if not getattr(self, name):
+                raise ConfigError(f"--map {name}=: expected the name of a field")
+        list_fields = [getattr(self, name) for name in LIST_FIELDS]
+        duplicates = {name for name in list_fields if name and list_fields.count(name) > 1}
+        if duplicates:
+            raise ConfigError(f"--map: {', '.join(sorted(duplicates))} is mapped to two fields")
+
+
+LIST_FIELDS = ("id", "hypotheses", "reference", "context", "previous", "phrases", "group")
+"""Names of the fields of lists; the others are those of hypotheses."""
+FIELD_NAMES = tuple(item.name for item in fields(FieldMap) if item.name != "streams")
+"""Names that ``--map`` accepts."""
+
+
+def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> FieldMap:
+    """Parse the command-line options that describe a field map.
+
+    >>> parse_field_map(["hypotheses=hyps,text=text_norm"], ["acoustic=am_log2:2"]).text
+    'text_norm'
+
+    Args:
+        maps: Values of ``--map``: ``NAME=FIELD`` pairs, separated by commas; NAME is a field of ``FieldMap``.
+        streams: Values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob by default.
+
+    Raises:
+        ConfigError: If an option is malformed, or a name is unknown or given twice.
+    """
+    names: dict[str, str] = {}
+    for part in (part for option in maps for part in option.split(",") if part.strip()):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name not in FIELD_NAMES:
+            expected = f"expected NAME=FIELD, NAME one of {', '.join(FIELD_NAMES)}"
+            raise ConfigError(f"--map {part!r}: {expected}{did_you_mean(name, FIELD_NAMES)}")
+        if name in names:
+            raise ConfigError(f"--map: {name} is given twice")
+        names[name] = value
+    by_stream: dict[str, StreamField] = {}
+    for option in streams:
+        name, stream = _parse_stream(option)
+        if name in by_stream:
+            raise ConfigError(f"--stream: {name} is given twice")
+        by_stream[name] = stream
+    return FieldMap(**names, streams=by_stream)
+
+
+def _parse_stream(option: str) -> tuple[str, StreamField]:
+    name, _, rest = option.partition("=")
+    source, *units = rest.split(":")
+    if not name or not source or len(units) > 2:
+        raise ConfigError(f"--stream {option!r}: expected NAME=FIELD[:BASE[:SIGN]]")
+    try:
+        return name, StreamField(source, Units(*units))  # type: ignore[arg-type]  # checked by Units
+    except ValueError as error:
+        raise ConfigError(f"--stream {option!r}: {error}") from None
+
+
+Item = TypeVar("Item")
+SOUND_DECIMALS = 2
+"""Decimals of distances in sound, which are sums of hundredths."""
+
+
+def parse_utterances(value: Any, field: str, list_id: str) -> tuple[Utterance, ...]:
+    """Convert an array of previous utterances, oldest first; None is an empty array.
+
+    Raises:
+        InvalidList: the value has another type, or an object has another key.
+    """
+
+    def build(item: dict[str, Any], place: str) -> Utterance:
+        speaker = item.get("speaker", "")
+        _check(isinstance(speaker, str), "a string", speaker, f"{place}.speaker", list_id)
+        confidence = _parse_number(item, "confidence", place, list_id)
+        return Utterance(item["text"], speaker, confidence)
+
+    return _parse_items(value, ("text", "speaker", "confidence"), build, field, list_id)
+
+
+def parse_phrases(value: Any, field: str, list_id: str) -> tuple[Phrase, ...]:
+    """Convert an array of phrases; None is an empty array.
+
+    Raises:
+        InvalidList: the value has another type, or an object has another key.
+    """
+
+    def build(item: dict[str, Any], place: str) -> Phrase:
+        spellings = item.get("spellings", [])
+        are_texts = isinstance(spellings, list) and all(isinstance(text, str) for text in spellings)
+        _check(are_texts, "an array of texts", spellings, f"{place}.spellings", list_id)
+        weight = _parse_number(item, "weight", place, list_id)
+        slot = item.get("slot", "")
+        _check(isinstance(slot, str), "a string", slot, f"{place}.slot", list_id)
+        return Phrase(item["text"], weight, tuple(spellings), slot)
+
+    return _parse_items(value, ("text", "weight", "spellings", "slot"), build, field, list_id)
+
+
+def _parse_items(
+    value: Any,
+    keys: tuple[str, ...],
+    build: Callable[[dict[str, Any], str], Item],
+    field: str,
+    list_id: str,
+) -> tuple[Item, ...]:
+    """Convert an array of texts or objects.
+
+    Args:
+        keys: the keys that an object may have; ``text`` must be there.
+        build: converts an object that has a text; its second argument names the object in messages.
+    """
+    items = [] if value is None else value
+    _check(isinstance(items, list), "an array of texts or objects", items, field, list_id)
+    found = []
+    for index, item in enumerate(items):
+        place, known = f"{field}[{index}]", ", ".join(keys)
+        item = {"text": item} if isinstance(item, str) else item
+        _check(isinstance(item, dict), f"a text, or an object with {known}", item, place, list_id)
+        if unknown := sorted(item.keys() - set(keys)):
+            message = f"unknown key {unknown[0][:100]!r}; expected {known}"
+            raise InvalidList(message, list_id=list_id, field=place)
+        _check(isinstance(item.get("text"), str), "a string", item.get("text"), f"{place}.text", list_id)
+        found.append(build(item, place))
+    return tuple(found)
+
+
+def _parse_number(item: dict[str, Any], key: str, place: str, list_id: str) -> float:
+    """The number under a key of an object; 1 if it is not there."""
+    number = item.get(key, 1.0)
+    is_number = isinstance(number, (int, float)) and not isinstance(number, bool)
+    _check(is_number, "a number", number, f"{place}.{key}", list_id)
+    try:
+        return float(number)
+    except OverflowError:  # an integer of more than 308 digits, which is out of range
+        return math.inf
+
+
+def _check(is_right: bool, expected: str, value: Any, field: str, list_id: str) -> None:
+    if not is_right:
+        message = f"expected {expected}, got {describe_type(value)}"
+        raise InvalidList(message, list_id=list_id, field=field)
+
+
+def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, Any]]:
+    """Return what ``parse_utterances`` reads back."""
+
+    def record(utterance: Utterance) -> str | dict[str, Any]:
+        fields: dict[str, Any] = {"speaker": utterance.speaker} if utterance.speaker else {}
+        fields |= {"confidence": utterance.confidence} if utterance.confidence != 1 else {}
+        return {"text": utterance.text, **fields} if fields else utterance.text
+
+    return [record(utterance) for utterance in utterances]
+
+
+def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
+    """Return what ``parse_phrases`` reads back."""
+
+    def record(phrase: Phrase) -> str | dict[str, Any]:
+        if phrase == Phrase(phrase.text):
+            return phrase.text
+        fields = {"text": phrase.text, "weight": phrase.weight, "spellings": list(phrase.spellings)}
+        return {**fields, "slot": phrase.slot} if phrase.slot else fields
+
+    return [record(phrase) for phrase in phrases]
+
+
+def generated_record(made: Generated) -> dict[str, Any]:
+    """Describe how a hypothesis was made; ranks and words count from 1."""
+    further = {"further": list(map(generated_record, made.further))} if made.further else {}
+    return {
+        "source_rank": made.source + 1,
+        "first_word": made.start + 1,
+        "last_word": made.end,
+        "heard": made.heard,
+        "phrase": made.phrase,
+        "distance": round(made.distance, SOUND_DECIMALS),
+        "phones": made.phones,
+        **further,
+    }
+
+
+DEFAULT_NAMES = FieldMap()
+STREAM = "first_pass"
+"""Name of the stream of scores that have no name of their own."""
+USUAL_NAMES = ("beams", "candidates", "n_best", "sequences")
+"""Names of arrays of hypotheses besides ``hypotheses``, in order of preference; ``text`` is one only next to
+scores, since it may have the words of one text."""
+TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sentence", "generated_text")
+"""Names of the texts of hypotheses, for messages; only the first is read without an option."""
+REFERENCE_NAMES = ("ref", "reference", "ground_truth", "target", "label", "transcript", "output")
+"""Names of references, for messages; only ``reference`` is read without an option."""
+SCORE_NAMES = ("sequences_scores", "scores")
+"""Names of arrays of scores beside the hypotheses."""
+ID_NAME = re.compile(
+    r"(?:^|_)(?:id|uid|uttid|utt|utterance|key|name|file|filename|filepath|audio|wav|path|recording)(?:$|_)",
+    re.IGNORECASE,
+)
+"""Matches the names of fields that may hold the id of a list."""
+PART_NAME = re.compile(
+    r"word|token|piece|symbol|char|chunk|phone|sentence|paragraph|segment|utterance", re.IGNORECASE
+)
+"""Matches the names of arrays that hold the parts of one text, which are never proposed as hypotheses."""
+MAX_NAMED = 8
+"""Maximum number of field names that an error mentions."""
+
+
+def find_names(record: Mapping[str, Any], names: FieldMap) -> FieldMap:
+    """Return the names of the fields of a record, if ``names`` does not fit and other usual ones do."""
+    if names.hypotheses in record or names.hypotheses != DEFAULT_NAMES.hypotheses:
+        return names
+    if is_texts(record.get("input")) and isinstance(record.get("output"), str):
+        reference = names.reference if names.reference in record else "output"
+        return replace(names, hypotheses="input", reference=reference)
+    for name in USUAL_NAMES:
+        if is_hypotheses(record.get(name)) or (name == "sequences" and isinstance(record.get(name), list)):
+            return replace(names, hypotheses=name)
+    texts = record.get("text")
+    if is_texts(texts) and any(_is_column(record.get(name), len(texts)) for name in SCORE_NAMES):
+        return replace(names, hypotheses="text")
+    return names
+
+
+def has_lists(value: Any) -> str:
+    """Return the name of the hypotheses of a record, or of the first in an array; empty if it has none."""
+    if isinstance(value, list):
+        value = value[0] if value else None
+    if not isinstance(value, dict):
+        return ""
+    name = find_names(value, DEFAULT_NAMES).hypotheses
+    return name if isinstance(value.get(name), list) else ""
+
+
+def may_number(record: Mapping[str, Any], names: FieldMap) -> bool:
+    """Whether a record has neither an id nor a field that looks like one, so that its position is its id."""
+    return names.id == DEFAULT_NAMES.id and names.id not in record and not _find_id_names(record)
+
+
+def is_texts(value: Any) -> TypeGuard[list[str]]:
+    """Whether a value is an array of texts."""
+    return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
+
+
+def is_hypotheses(value: Any, text_names: tuple[str, ...] = TEXT_NAMES[:1]) -> bool:
+    """Whether a value is an array of texts, of pairs of text and score, or of objects with a text."""
+
+    def is_one(item: Any) -> bool:
+        if isinstance(item, dict):
+            return any(isinstance(item.get(name), str) for name in text_names)
+        return isinstance(item, str) or is_pair(item)
+
+    return isinstance(value, list) and bool(value) and all(map(is_one, value))
+
+
+def is_pair(item: Any) -> bool:
+    """Whether a hypothesis is an array of its text and its score."""
+    return (
+        isinstance(item, list)
+        and len(item) == 2
+        and isinstance(item[0], str)
+        and isinstance(item[1], (int, float))
+        and not isinstance(item[1], bool)
+    )
+
+
+def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str) -> dict[str, list[Any]]:
+    """Take arrays of scores beside the hypotheses out of a record; return them by the name of their stream.
+
+    Raises:
+        InvalidList: If an array of numbers does not have one for each hypothesis.
+    """
+    columns: dict[str, list[Any]] = {}
+    for stream, source in names.streams.items():
+        if isinstance(found := record.get(source.field), list):
+            _check_column(found, size, list_id, source.field)
+            columns[stream] = record.pop(source.field)
+    for name in () if columns else (name for name in SCORE_NAMES if name in record and names.scores):
+        found = record[name]
+        named = found if isinstance(found, dict) else {STREAM: found}
+        if named and all(map(_has_numbers, named.values())):
+            for stream, values in named.items():
+                _check_column(values, size, list_id, name if found is values else f'{name}["{stream}"]')
+            del record[name]
+            return dict(named)
+    return columns
+
+
+def _has_numbers(values: Any) -> bool:
+    """Whether a value is an array with a number; arrays of arrays are scores of tokens."""
+    return isinstance(values, list) and any(type(value) in (int, float) for value in values)
+
+
+def _check_column(values: list[Any], size: int, list_id: str, field: str) -> None:
+    """Raise InvalidList unless there is a score for each hypothesis."""
+    if len(values) != size:
+        hypotheses = pluralise(size, "hypothesis", "hypotheses")
+        message = f"{pluralise(len(values), 'score')} for {hypotheses}; expected one for each"
+        raise InvalidList(message, list_id=list_id, field=field)
+
+
+def _is_column(values: Any, size: int) -> TypeGuard[list[float]]:
+    return (
+        isinstance(values, list)
+        and len(values) == size
+        and all(isinstance(v, (int, float)) and not isinstance(v, bool) for v in values)
+    )
+
+
+def explain_missing_hypotheses(record: Mapping[str, Any], names: FieldMap = DEFAULT_NAMES) -> str:
+    """Say which field may hold the hypotheses of a record that has none, and how to read it."""
+    if options := suggest_map(record, names):
+        return f"missing; {options}"
+    others = ", ".join([name for name in record if name != names.id][:MAX_NAMED]) or "none"
+    if rows := suggest_table(record):
+        rows = f"; {rows}"
+    return (
+        f"missing{rows}; if the field has another name, give --map hypotheses=FIELD (other fields: {others})"
+    )
+
+
+def suggest_table(record: Any) -> str:
+    """Say which option reads a record that is one hypothesis, on a line of its own; empty if none does."""
+    text = _find_texts(record, TEXT_NAMES) if isinstance(record, dict) else ""
+    ids = [name for name in _find_id_names(record) if name != text] if text else []
+    if not ids:
+        return ""
+    return f"if each line is one hypothesis, `--format table:id={ids[0]},text={text}` reads {text!r}"
+
+
+def suggest_map(value: Any, names: FieldMap = DEFAULT_NAMES) -> str:
+    """Say which option reads a record, or the first of an array, if one of its fields looks like hypotheses.
+
+    Args:
+        names: Names of fields that need no option.
+    """
+    record = value[0] if isinstance(value, list) and value else value
+    if not isinstance(record, dict):
+        return ""
+    names_found = (name for name, items in record.items() if is_hypotheses(items, TEXT_NAMES))
+    name = next((name for name in names_found if not PART_NAME.search(name)), "")
+    if not name:
+        return ""
+    maps, items = {"hypotheses": name}, record[name]
+    if isinstance(items[0], dict) and not is_hypotheses(items, (names.text,)):
+        maps["text"] = next(key for key in TEXT_NAMES if isinstance(items[0].get(key), str))
+    if names.reference not in record and (found := _find_texts(record, REFERENCE_NAMES)):
+        maps["reference"] = found
+    if names.id and names.id not in record and (ids := _find_id_names(record)):
+        maps["id"] = ids[0]
+    option = ",".join(f"{key}={value}" for key, value in maps.items())
+    return f"`--map {option}` reads {name!r}, {describe_items(items)}"
+
+
+def _find_texts(record: Mapping[str, Any], names: tuple[str, ...]) -> str:
+    return next((name for name in names if isinstance(record.get(name), str)), "")
+
+
+def explain_missing_text(item: Mapping[str, Any], name: str) -> str:
+    """Say that a hypothesis has no text, and which field may hold it."""
+    message = f"expected a string, got {describe_type(item.get(name))}"
+    likely = [key for key in TEXT_NAMES if key != name and isinstance(item.get(key), str)]
+    return f"{message}; `--map text={likely[0]}` reads {likely[0]!r}" if likely else message
+
+
+def explain_missing_id(record: Mapping[str, Any]) -> str:
+    """Say which field may hold the id of a record without one; empty if no field looks like it."""
+    likely = _find_id_names(record)
+    return f"; `--map id={likely[0]}` reads {likely[0]!r}, `--map id=` numbers the lists" if likely else ""
+
+
+def describe_items(items: list[Any]) -> str:
+    """Describe an array of hypotheses: ``a list of 4 objects with text``."""
+    if isinstance(items[0], dict):
+        key = next((key for key in TEXT_NAMES if isinstance(items[0].get(key), str)), "text")
+        return f"a list of {pluralise(len(items), 'object')} with {key}"
+    if isinstance(items[0], list):
+        return f"a list of {pluralise(len(items), 'pair')} of text and score"
+    return f"a list of {pluralise(len(items), 'text')}"
+
+
+def _find_id_names(record: Mapping[str, Any]) -> list[str]:
+    def is_name(value: Any) -> bool:
+        return (isinstance(value, str) and bool(value)) or type(value) is int
+
+    return [name for name, value in record.items() if ID_NAME.search(name) and is_name(value)]

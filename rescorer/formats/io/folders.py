@@ -1,0 +1,338 @@
+"""Look into files and folders to detect their format; read and write folders with one file per utterance."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, TextIO
+
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.formats.io.text_io import Source, is_parquet, open_named, read_lines, source_name
+from rescorer.storage import base_name, find_objects, is_object, is_url
+from rescorer.types import NBestList
+
+SAMPLE_LINES = 50
+SAMPLE_CHARACTERS = 1 << 16
+"""Number of characters after which no more lines are read of JSON, whose lines may be short."""
+MAX_LINES = 10_000
+"""Lines that are read at most, of JSON or with comments before ``SAMPLE_LINES`` others."""
+COMMENT = ";;"
+"""How comments of NIST's formats begin; whole licences can stand before the first line that is none."""
+MAX_CHARACTERS = 1 << 20
+"""Number of characters of which JSON documents are parsed."""
+MAX_DOCUMENTS = 50
+ID_AT_END = re.compile(r"\([^()]*[\d._-][^()]*\)$")
+MAGIC_BYTES = 5
+DOCUMENT_START = re.compile(r"(?:\A|(?<=\n))[ \t]*[\[{]|(?<=[\]}])\s*[\[{]")
+"""Matches the start of a document, at the start of a line or after another document."""
+TOKEN = re.compile(r'[\[\]{},]|"(?:[^"\\]|\\.)*"', re.DOTALL)
+"""Matches brackets, commas and complete strings of JSON."""
+DECODER = json.JSONDecoder()
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The beginning of a file or folder."""
+
+    path: Path
+    names: tuple[str, ...]
+    """Sorted names of a folder's entries, without ``.gz``; empty for a file."""
+    lines: tuple[str, ...]
+    """The first lines of the file, or of the folder's first file, and comments before and between them; blank
+    and invalid lines are skipped."""
+    magic: bytes = b""
+    """The first bytes of the file, or of the folder's first file."""
+    documents: tuple[Any, ...] = ()
+    """Values of the JSON documents in the lines; the last may be incomplete, where the lines end."""
+
+    @property
+    def is_folder(self) -> bool:
+        """Whether the path is a folder with at least one entry."""
+        return bool(self.names)
+
+    @property
+    def first(self) -> str:
+        """The first line, stripped, or an empty string."""
+        return self.lines[0].strip() if self.lines else ""
+
+    @property
+    def text(self) -> str:
+        """All lines in one string, to detect documents."""
+        return "\n".join(self.lines)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """The first line as a JSON object; empty if it is not one."""
+        try:
+            value = json.loads(self.first)
+        except (ValueError, RecursionError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+
+def ends_with_id(line: str) -> bool:
+    """Whether a line ends with an id of a trn, ``(u1)``; with letters alone it may be an optional word."""
+    return ID_AT_END.search(line.rstrip()) is not None
+
+
+def read_sample(path: str | Path) -> Sample:
+    """Read the first lines of a file or object; or the names in a folder or below a prefix, and the first
+    lines of its first file.
+
+    Raises:
+        FormatError: If the file cannot be opened.
+    """
+    names, first = _find_entries(path)
+    magic = _read_magic(first) if first else b""
+    is_text = first and not is_parquet(magic)
+    texts = tuple(_read_texts(first)) if first and is_text else ()
+    return Sample(Path(path), names, texts, magic, tuple(parse_beginnings("\n".join(texts)[:MAX_CHARACTERS])))
+
+
+def _read_texts(path: str | Path) -> Iterator[str]:
+    """Yield the first lines that are neither blank nor invalid; more of them if they are JSON or comments."""
+    n_left, n_characters, is_json = SAMPLE_LINES, 0, False
+    for _, text in islice(read_lines(path), MAX_LINES):
+        if isinstance(text, str) and text.strip():
+            is_json = is_json or (not n_characters and text.lstrip().startswith(("{", "[")))
+            n_characters += len(text) + 1
+            yield text
+            n_left += text.startswith(COMMENT)
+        n_left -= 1
+        if n_left <= 0 and not (is_json and n_characters < SAMPLE_CHARACTERS):
+            return
+
+
+def parse_beginnings(text: str) -> Iterator[Any]:
+    """Yield the first JSON documents of a text that may end anywhere, also within a document.
+
+    What is no JSON is skipped up to the next line that starts with a bracket.
+
+    >>> list(parse_beginnings('{"a": 1} [2, {"b": [3, "c'))
+    [{'a': 1}, [2, {'b': [3]}]]
+    """
+    at = 0
+    for _ in range(MAX_DOCUMENTS):
+        match = DOCUMENT_START.search(text, at)
+        if not match:
+            return
+        at = match.end() - 1
+        try:
+            value, at = DECODER.raw_decode(text, at)
+        except json.JSONDecodeError as error:
+            is_cut = error.pos >= len(text.rstrip()) - 1 or error.msg.startswith("Unterminated")
+            if not is_cut:
+                at = text.find("\n", error.pos) + 1 or len(text)
+                continue
+            value, at = _complete(text[at:]), len(text)
+        except (ValueError, RecursionError):
+            return
+        yield value
+
+
+def _complete(text: str) -> Any:
+    """Parse a JSON document that ends too early, without what is incomplete in it."""
+    closers: list[str] = []
+    end, missing = 0, ""
+    for token in TOKEN.finditer(text):
+        kind = token[0][0]
+        if kind in "[{":
+            closers.append("]" if kind == "[" else "}")
+        elif kind in "]}":
+            if not closers:
+                break
+            closers.pop()
+        elif kind != ",":
+            continue
+        end, missing = token.start() if kind == "," else token.end(), "".join(reversed(closers))
+    try:
+        return json.loads(text[:end] + missing)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]:
+    """The names in a folder or below a prefix, and its first file; no names, and the path, for a file."""
+    if is_url(path):
+        if is_object(str(path)):
+            return (), path
+        try:
+            found = find_objects(str(path))
+        except FileNotFoundError as error:
+            raise FormatError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        return tuple(base_name(name).removesuffix(".gz") for name in found), found[0]
+    if not Path(path).is_dir():
+        return (), path
+    entries = sorted(entry for entry in Path(path).iterdir() if not entry.name.startswith("."))
+    names = tuple(entry.name.removesuffix(".gz") for entry in entries)
+    return names, next((entry for entry in entries if entry.is_file()), None)
+
+
+def _read_magic(path: str | Path) -> bytes:
+    try:
+        with open_named(path) as stream:
+            return stream.read(MAGIC_BYTES)
+    except OSError as error:
+        raise FormatError(f"cannot be read: {error.strerror or error}", file=str(path)) from None
+
+
+MAX_NAME_BYTES = 240
+"""Longest id that is used as a file name; file systems allow 255 bytes, suffix included."""
+
+MAX_NAMED_ENTRIES = 6
+"""Number of entries of a folder that a message names."""
+
+
+def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterator[tuple[str, Path]]:
+    """Yield the id and path of one file, or of all files in a folder in order of their names.
+
+    Hidden files and nested folders are skipped.
+
+    Args:
+        suffixes: File name suffixes that are not part of the id, in addition to ``.gz``; files in a folder
+            without any of them are skipped.
+
+    Raises:
+        FormatError: If the source has no name or does not exist, or a folder has no file to read.
+    """
+    if not isinstance(source, (str, Path)) or str(source) == "-":
+        message = "expected a file or a folder, because the file name is the utterance id"
+        raise FormatError(message, file=source_name(source))
+    path = Path(source)
+    if not path.exists():
+        raise FormatError("cannot be read: No such file or directory", file=str(source))
+    if not path.is_dir():
+        yield _extract_id(path.name, suffixes) or path.name.removesuffix(".gz"), path
+        return
+    names = sorted(
+        entry.name for entry in path.iterdir() if not entry.name.startswith(".") and entry.is_file()
+    )
+    found = [(list_id, path / name) for name in names if (list_id := _extract_id(name, suffixes))]
+    if not found:
+        expected = f" named *{' or *'.join(suffixes)}, perhaps with .gz" if suffixes else ""
+        raise FormatError(
+            f"contains no utterances; expected one file per utterance{expected}", file=str(source)
+        )
+    yield from found
+
+
+def natural_key(name: str) -> list[tuple[int, str]]:
+    """A sort key by which numbers in names count as numbers.
+
+    >>> sorted(["nbest.10", "nbest.9", "a"], key=natural_key)
+    ['a', 'nbest.9', 'nbest.10']
+    """
+    pieces = re.split(r"([0-9]+)", name)
+    return [(int(piece), piece) if index % 2 else (0, piece) for index, piece in enumerate(pieces)]
+
+
+def name_entries(folder: Path) -> str:
+    """Name what is in a folder, for messages: names that differ in a number are one entry, with the first and
+    the last; folders end with a slash. Empty if nothing is in it."""
+    groups: dict[str, list[str]] = defaultdict(list)
+    entries = (entry for entry in folder.iterdir() if not entry.name.startswith("."))
+    for entry in sorted(entries, key=lambda entry: natural_key(entry.name)):
+        name = f"{entry.name}/" if entry.is_dir() else entry.name
+        groups[re.sub(r"[0-9]+", "0", name)].append(name)
+    shown = [names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}" for names in groups.values()]
+    more = len(shown) - MAX_NAMED_ENTRIES
+    if more > 0:
+        shown = [*shown[:MAX_NAMED_ENTRIES], f"{more:,} more"]
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+
+
+def list_files(source: str | Path) -> list[Path]:
+    """Return a file or folder of lists, and all files below the folder."""
+    path = Path(source)
+    return [path, *(filter(Path.is_file, path.rglob("*")) if path.is_dir() else ())]
+
+
+def read_single_list_files(
+    source: Source, read_file: Callable[[str, Path], NBestList | InputError]
+) -> Iterator[NBestList | InputError]:
+    """Like ``read_list_files``, for formats with a single list per file."""
+    return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]))
+
+
+def read_list_files(
+    source: Source,
+    read_file: Callable[[str, Path], Iterator[NBestList | InputError]],
+    suffixes: Sequence[str] = (),
+) -> Iterator[NBestList | InputError]:
+    """Call ``read_file`` with the id and path of each file; yield the lists that it returns, or its error.
+
+    A second file with the same id is an error.
+
+    Raises:
+        FormatError: As for ``find_utterance_files``.
+    """
+    seen: dict[str, Path] = {}
+    for list_id, path in find_utterance_files(source, suffixes):
+        if list_id in seen:
+            yield FormatError(f"duplicate id {list_id!r}; already read from {seen[list_id]}", file=str(path))
+            continue
+        seen[list_id] = path
+        try:
+            yield from read_file(list_id, path)
+        except FormatError as error:
+            yield error
+
+
+def _extract_id(name: str, suffixes: Sequence[str]) -> str:
+    """Return a file name without its suffix, or an empty string if none of ``suffixes`` matches."""
+    stem = name.removesuffix(".gz")
+    if not suffixes:
+        return stem
+    return next((stem.removesuffix(suffix) for suffix in suffixes if stem.endswith(suffix)), "")
+
+
+@contextmanager
+def create_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO]:
+    """Create a file named after a list, with a suffix that is not part of the id.
+
+    Raises:
+        InvalidList: If the id cannot be a file name, or the file exists.
+        FormatError: If the file cannot be created.
+    """
+    path = folder / f"{list_id}{suffix}"
+    fits = len(list_id.encode("utf-8")) <= MAX_NAME_BYTES and not list_id.endswith(".gz")
+    if not fits or not list_id or "/" in list_id or "\0" in list_id or list_id.startswith("."):
+        message = (
+            f"cannot be a file name; expected 1 to {MAX_NAME_BYTES} bytes, no slash, no leading dot, no .gz"
+        )
+        raise InvalidList(message, list_id=list_id, field="id")
+    try:
+        stream = open(path, "x", encoding="utf-8", newline="\n")  # noqa: SIM115 (closed below)
+    except FileExistsError:
+        message = f"{path} exists already: either the id is a duplicate, or the folder was not empty"
+        raise InvalidList(message, list_id=list_id, field="id") from None
+    except OSError as error:
+        raise FormatError(f"cannot be written: {error.strerror}", file=str(path)) from None
+    with stream:
+        yield stream
+
+
+@contextmanager
+def create_files(folders: Sequence[Path], list_id: str) -> Iterator[list[TextIO]]:
+    """Create a file named after a list in each folder; if one of them fails, delete the others.
+
+    Raises:
+        InvalidList: As for ``create_file``.
+        FormatError: As for ``create_file``.
+    """
+    with ExitStack() as stack:
+        streams: list[TextIO] = []
+        try:
+            for folder in folders:
+                streams.append(stack.enter_context(create_file(folder, list_id)))
+        except (FormatError, InvalidList):
+            for folder, _ in zip(folders, streams, strict=False):
+                (folder / list_id).unlink()
+            raise
+        yield streams

@@ -1,0 +1,387 @@
+"""Parse JSON lines and JSON documents, value by value, and describe JSON values in error messages.
+
+Parse JSON documents incrementally, keeping no more than one value in memory.
+
+Values are decoded by Python's ``json``, so NaN and numbers of any length are accepted: they occur in n-best
+lists, and strict streaming parsers reject them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, NoReturn, Protocol
+
+from rescorer.errors import FormatError, InputError
+from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes
+from rescorer.types import NBestList
+
+SURROGATE_ESCAPE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
+    """Parse a line that holds one JSON object.
+
+    Raises:
+        FormatError: If the line is not a JSON object, or contains an unpaired surrogate, which cannot be
+            encoded in UTF-8.
+    """
+    record = parse_value(text, file, line)
+    if not isinstance(record, dict):
+        advice = "; `jq -c '.[]'` writes the objects of an array on a line each" if record else ""
+        message = f"expected a JSON object, got {describe_type(record)}"
+        message += advice if isinstance(record, list) else ""
+        raise FormatError(message, file=file, line=line)
+    return record
+
+
+def parse_value(text: str, file: str, line: int) -> Any:
+    """Parse a line that holds one JSON value.
+
+    Raises:
+        FormatError: If the line is not JSON, or contains an unpaired surrogate.
+    """
+    try:
+        value = json.loads(text)
+        if SURROGATE_ESCAPE.search(text):
+            json.dumps(value, ensure_ascii=False).encode("utf-8")
+    except json.JSONDecodeError as error:
+        raise FormatError(f"not JSON: {error.msg} at column {error.colno}", file=file, line=line) from None
+    except UnicodeEncodeError:
+        raise FormatError("unpaired surrogate; expected Unicode text", file=file, line=line) from None
+    except (ValueError, RecursionError) as error:  # thousands of digits or of nested brackets
+        raise FormatError(f"cannot parse JSON: {error}", file=file, line=line) from None
+    return value
+
+
+def describe_type(value: Any) -> str:
+    """Return the JSON type of a value with its article, for error messages, such as "an empty array"."""
+    if value is None:
+        return "nothing"
+    if isinstance(value, bool):
+        return "a boolean"
+    for kind, name in ((str, "string"), (list, "array"), (dict, "object")):
+        if isinstance(value, kind):
+            return f"a{'n' if name[0] in 'ao' else ''} {name}" if value else f"an empty {name}"
+    return "a number"
+
+
+CHUNK_CHARACTERS = 1 << 16
+"""Number of characters to read at once; more if a value is longer."""
+MAX_TOKEN_CHARACTERS = 16
+"""Length of the longest token that is invalid when truncated: an escaped surrogate pair.
+
+``-Infinity`` has 9 characters. An unterminated string has an error message of its own.
+"""
+BLANKS = re.compile(r"[ \t\n\r]*")
+INDENTED_START = re.compile(r"[\[{][ \t\r]*\n[ \t]+[^ \t\r\n]")
+"""Matches the start of a document whose other lines are indented, so that its next line is not."""
+FLAT_START = re.compile(r"[\[{][ \t\r]*\n[^ \t\r\n\[{]")
+"""Matches the start of a document on several lines that are not indented."""
+NEXT_START = re.compile(r"(?:(?<=\n)|\A)[\[{]")
+"""Matches the start of a document at the start of a line."""
+TYPE_NAMES = {
+    '"': "a string",
+    "[": "an array",
+    "{": "an object",
+    "t": "a boolean",
+    "f": "a boolean",
+    "n": "nothing",
+}
+"""Description of a value by its first character; every other value is a number."""
+
+
+def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Build a dict from the members of a JSON object; a duplicate key would silently lose a value.
+
+    Raises:
+        ValueError: If a key occurs twice.
+    """
+    value = dict(pairs)
+    if len(value) < len(pairs):
+        key = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise ValueError(f"duplicate key {key!r} in an object")
+    return value
+
+
+DECODER = json.JSONDecoder(object_pairs_hook=build_object)
+
+
+class JsonCursor(Protocol):
+    """A place in JSON, before a value. Every method except ``peek`` and ``describe_next`` moves it."""
+
+    def peek(self) -> str:
+        """Return the first character of the next value; an empty string at the end."""
+
+    def describe_next(self) -> str:
+        """Return the type of the next value with its article, for error messages."""
+
+    def read_value(self) -> Any:
+        """Read the next value."""
+
+    def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
+        """Yield each key of the next object; the caller must read the value after each key."""
+
+    def read_elements(self) -> Iterator[int]:
+        """Yield each index in the next array, from 0; the caller must read the element at each index."""
+
+
+class JsonValue:
+    """A cursor in a value that has been parsed before."""
+
+    def __init__(self, value: Any) -> None:
+        self._next: Any = value
+
+    def peek(self) -> str:
+        """Return the bracket with which the next value starts, or a digit for any other value."""
+        return "{" if isinstance(self._next, dict) else "[" if isinstance(self._next, list) else "0"
+
+    def describe_next(self) -> str:
+        """Return the type of the next value with its article, for error messages."""
+        return describe_type(self._next)
+
+    def read_value(self) -> Any:
+        """Read the next value."""
+        return self._next
+
+    def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
+        """Yield each key of the next object; the caller must read the value after each key."""
+        for key, value in self._next.items():
+            self._next = value
+            yield key
+
+    def read_elements(self) -> Iterator[int]:
+        """Yield each index in the next array, from 0; the caller must read the element at each index."""
+        for index, value in enumerate(self._next):
+            self._next = value
+            yield index
+
+
+class JsonStream:
+    """A cursor in the text of one JSON document or several.
+
+    Every method except ``peek`` and ``describe_next`` moves the cursor. All methods raise FormatError with
+    the line if the text is not JSON, has a duplicate key in an object or an unpaired surrogate, or cannot be
+    read.
+    """
+
+    def __init__(
+        self, chunks: Iterator[str], file: str, line: int = 1, min_characters: int = CHUNK_CHARACTERS
+    ) -> None:
+        """Start before the first value.
+
+        Args:
+            line: Number of the first line.
+            min_characters: Number of characters to read at once, unless a value needs more.
+        """
+        self._chunks, self._min_characters = chunks, min_characters
+        self._file = file
+        self._limit = max_line_bytes()
+        self._text, self._at = "", 0
+        self._line, self._column = line, 0  # of the first character of the text
+        self._ended = False
+        self._read_error: FormatError | None = None
+        self._is_indented = self._is_flat = self._is_broken = False
+        self._start = line, 0
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Line and 0-based column of the cursor."""
+        return self._locate(self._at)
+
+    def start_document(self) -> bool:
+        """Move to the next document; return False if there is none."""
+        if not self.peek():
+            if self._read_error is not None:
+                raise self._read_error
+            return False
+        is_indented = self._starts_indented()
+        self._is_indented = self._is_indented or is_indented
+        self._is_flat = bool(FLAT_START.match(self._text, self._at))
+        self._is_broken, self._start = False, self.place
+        return True
+
+    def skip_broken(self) -> bool:
+        """Move from a syntax error to the next document, if it is certain where that starts.
+
+        That is the case if documents are indented, the next one if none before it: the next line that is not,
+        and starts with a bracket, starts a document.
+        """
+        if not self._is_broken or self._is_flat:
+            return False
+        self._at += self.place == self._start
+        while True:
+            if self._at == 0 and self._column:  # what is at the start of the text is not that of a line
+                self._at = 1
+            if found := NEXT_START.search(self._text, self._at):
+                self._at = found.start()
+                return self._is_indented or self._starts_indented()
+            self._at = max(self._at, len(self._text) - 1)  # keeps a line break
+            if not self._read_more():
+                return False
+
+    def peek(self) -> str:
+        """Skip white space and return the next character without consuming it; an empty string at the end."""
+        while True:
+            match = BLANKS.match(self._text, self._at)
+            self._at = match.end() if match else self._at
+            if self._at < len(self._text) or not self._read_more():
+                return self._text[self._at : self._at + 1]
+
+    def describe_next(self) -> str:
+        """Return the type of the next value with its article, for error messages."""
+        return TYPE_NAMES.get(self.peek(), "a number")
+
+    def _starts_indented(self) -> bool:
+        if len(self._text) - self._at < CHUNK_CHARACTERS:
+            self._read_more()
+        return bool(INDENTED_START.match(self._text, self._at))
+
+    def read_value(self) -> Any:
+        """Read the next value."""
+        self.peek()
+        while True:
+            try:
+                value, end = DECODER.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                near_end = error.pos >= len(self._text) - MAX_TOKEN_CHARACTERS
+                cut_short = error.msg.startswith("Unterminated") or near_end
+                if not (cut_short and self._read_more()):
+                    self._fail(error.msg, error.pos)
+            except (ValueError, RecursionError) as error:  # too many digits or brackets, or a duplicate key
+                self._fail_unparsable(error)
+            else:
+                # A number that touches the end of the text may continue in the next chunk.
+                if end < len(self._text) - len("e-") or not self._read_more():
+                    break
+        self._check_surrogates(value, end)
+        self._at = end
+        return value
+
+    def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
+        """Yield each key of the next object; the caller must read the value after each key.
+
+        Args:
+            allow_duplicates: Whether a key may occur more than once.
+        """
+        seen: set[str] = set()
+        self._expect("{", "Expecting an object")
+        closed = self._skip("}")
+        while not closed:
+            if self.peek() != '"':
+                self._fail("Expecting property name enclosed in double quotes", self._at)
+            key = self.read_value()
+            if key in seen and not allow_duplicates:
+                self._fail_unparsable(f"duplicate key {key!r} in an object")
+            seen.add(key)
+            self._expect(":", "Expecting ':' delimiter")
+            yield key
+            closed = self._skip("}")
+            if not closed:
+                self._expect(",", "Expecting ',' delimiter")
+
+    def read_elements(self) -> Iterator[int]:
+        """Yield each index in the next array, from 0; the caller must read the element at each index."""
+        self._expect("[", "Expecting an array")
+        closed = self._skip("]")
+        index = 0
+        while not closed:
+            yield index
+            index += 1
+            closed = self._skip("]")
+            if not closed:
+                self._expect(",", "Expecting ',' delimiter")
+
+    def expect_end(self) -> None:
+        """Check that nothing but white space follows."""
+        if self.peek():
+            self._fail("Extra data", self._at)
+        if self._read_error is not None:
+            raise self._read_error
+
+    def _skip(self, character: str) -> bool:
+        """Skip the next character if it is ``character``; return whether it was."""
+        found = self.peek() == character
+        self._at += found
+        return found
+
+    def _expect(self, character: str, message: str) -> None:
+        if not self._skip(character):
+            self._fail(message, self._at)
+
+    def _read_more(self) -> bool:
+        """Read at least as much text as is still unparsed; return False at the end.
+
+        Doubling keeps the time linear in the length of a value, which is parsed again after each read.
+        """
+        if self._ended:
+            return False
+        rest = self._text[self._at :]
+        if len(rest) > self._limit:
+            message = (
+                f"a value is longer than {self._limit} characters; set {MAX_LINE_VARIABLE} to allow more"
+            )
+            raise FormatError(message, file=self._file, line=self._locate(self._at)[0])
+        new: list[str] = []
+        size = 0
+        try:
+            while size < max(self._min_characters, min(len(rest), self._limit + 1 - len(rest))):
+                new.append(next(self._chunks))
+                size += len(new[-1])
+        except StopIteration:
+            self._ended = True
+        except FormatError as error:  # raised later, after the text before it has been parsed
+            self._ended, self._read_error = True, error
+        if size:
+            self._line, self._column = self._locate(self._at)
+            self._text, self._at = rest + "".join(new), 0
+        return size > 0
+
+    def _locate(self, at: int) -> tuple[int, int]:
+        """Return the line and the 0-based column of a position in the text."""
+        breaks = self._text.count("\n", 0, at)
+        column = at - self._text.rfind("\n", 0, at) - 1 if breaks else self._column + at
+        return self._line + breaks, column
+
+    def _fail(self, message: str, at: int) -> NoReturn:
+        if self._read_error is not None:
+            raise self._read_error
+        line, column = self._locate(at)
+        self._is_broken, self._at = True, at
+        raise FormatError(f"not JSON: {message} at column {column + 1}", file=self._file, line=line)
+
+    def _fail_unparsable(self, reason: Exception | str) -> NoReturn:
+        self._is_broken = True
+        message = f"cannot parse JSON: {reason}"
+        raise FormatError(message, file=self._file, line=self._locate(self._at)[0]) from None
+
+    def _check_surrogates(self, value: Any, end: int) -> None:
+        if SURROGATE_ESCAPE.search(self._text, self._at, end):
+            try:
+                json.dumps(value, ensure_ascii=False).encode("utf-8")
+            except UnicodeEncodeError:
+                line = self._locate(self._at)[0]
+                message = "unpaired surrogate; expected Unicode text"
+                raise FormatError(message, file=self._file, line=line) from None
+
+
+def yield_late_errors(outcomes: Iterator[NBestList | InputError]) -> Iterator[NBestList | InputError]:
+    """Yield the lists and errors of a document; yield a syntax error after the first of them instead of
+    raising it.
+
+    The lists before the syntax error are valid, so the caller should keep them.
+
+    Raises:
+        FormatError: If the document is invalid before its first list.
+    """
+    started = False
+    try:
+        for outcome in outcomes:
+            started = True
+            yield outcome
+    except FormatError as error:
+        if not started:
+            raise
+        yield error

@@ -1,0 +1,629 @@
+"""Read and write n-best lists as JSON: one list per line, or an array of them, with an optional header.
+
+Read and write n-best list formats, one module per format.
+
+Readers take a file or folder and yield lists, with an error in place of each list that cannot be read.
+Writers take lists, and raise an error for those that the format cannot hold.
+
+Read and write n-best lists as JSON: one list per line, or an array of them, with an optional header.
+
+    {"format": "rescorer-nbest", "version": 1, "streams": {"acoustic": {"base": "10", "sign": "cost"}}}
+    {"id": "u1", "hypotheses": [{"text": "a b", "scores": {"acoustic": 12.3}}], "reference": "a b"}
+
+Unknown fields are kept and written back. Files with other field names are read through a ``FieldMap``; those
+of some programs are known. Lists may also be the elements of an array, or take several lines each. If the
+first list has neither an id nor a field that looks like one, the id of each list without one is its position.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from itertools import repeat
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.formats.common import (
+    NATURAL,
+    Units,
+    Write,
+    add_location,
+    round_all,
+    stream_names,
+    stream_to_nats,
+)
+from rescorer.formats.fields import (
+    STREAM,
+    FieldMap,
+    explain_missing_hypotheses,
+    explain_missing_id,
+    explain_missing_text,
+    find_names,
+    generated_record,
+    has_lists,
+    is_pair,
+    may_number,
+    parse_phrases,
+    parse_utterances,
+    phrase_records,
+    take_scores,
+    utterance_records,
+)
+from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
+from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.json_documents import Document, UnusableFile, read_documents
+from rescorer.scoring.combination import weights_to_dict
+from rescorer.scoring.ranking import Ranking
+from rescorer.types import MAXIMUM, Hypothesis, NBestList, Weights
+
+
+def parse_record(
+    record: dict[str, Any],
+    names: FieldMap,
+    declared: Mapping[str, Units],
+    group_of: Callable[[str], str] | None,
+    file: str,
+    line: int | None,
+    number: str = "",
+) -> NBestList | InvalidList:
+    """Build a list from a record, or return the error with its place.
+
+    Args:
+        names: Names of the fields of the record; those that it does not name become the list's fields.
+        declared: Units of streams, as the file declares them.
+        group_of: Function that returns the group for the id of a list without one.
+        line: 1-based number of the line or row, if it has one.
+        number: What is the id of a list without one, if that is not its line.
+    """
+    try:
+        return _parse_list(record, find_names(record, names), declared, group_of, number or str(line))
+    except InvalidList as error:
+        return add_location(error, file, line)
+
+
+def _parse_list(
+    record: dict[str, Any],
+    names: FieldMap,
+    declared: Mapping[str, Units],
+    group_of: Callable[[str], str] | None,
+    number: str,
+) -> NBestList:
+    """Build a list from ``record``. Pops the known fields; the remaining ones become the list's fields."""
+    if names.hypotheses not in record:
+        given = record.get(names.id)
+        list_id = str(given) if isinstance(given, (str, int)) else number
+        raise InvalidList(explain_missing_hypotheses(record, names), list_id=list_id, field=names.hypotheses)
+    list_id = _parse_id(record, names.id) if names.id else number
+    items = record.pop(names.hypotheses)
+    if not isinstance(items, list) or not items:
+        message = f"expected a non-empty array, got {describe_type(items)}"
+        raise InvalidList(message, list_id=list_id, field=names.hypotheses)
+    hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
+    columns = columns or take_scores(record, names, len(items), list_id)
+    group = _check_text(record.pop(names.group, None), names.group, list_id)
+    if not group and group_of is not None:
+        group = group_of(list_id)
+    return NBestList(
+        id=list_id,
+        hypotheses=hypotheses,
+        streams=_convert_streams(columns, names, declared, list_id),
+        context=_check_text(record.pop(names.context, None), names.context, list_id) or "",
+        reference=_check_text(record.pop(names.reference, None), names.reference, list_id),
+        group=group or "",
+        previous=parse_utterances(record.pop(names.previous, None), names.previous, list_id),
+        phrases=parse_phrases(record.pop(names.phrases, None), names.phrases, list_id),
+        fields=record,
+    )
+
+
+Columns = dict[str, list[Any]]
+"""Unconverted scores of all hypotheses by stream name, in input order; None where one has no score."""
+
+
+def _parse_columns(items: list[Any], names: FieldMap) -> tuple[tuple[Hypothesis, ...], Columns] | None:
+    """Parse hypotheses whose scores are all fields of their own, or return None.
+
+    Does what ``_parse_rows`` does, column by column, in half the time.
+    """
+    if not names.streams or set(map(type, items)) != {dict}:
+        return None
+    texts = [item.get(names.text) for item in items]
+    if set(map(type, texts)) != {str} or any(names.scores in item for item in items):
+        return None
+    for item in items:
+        del item[names.text]
+    columns = {
+        name: [item.pop(stream.field, None) for item in items] for name, stream in names.streams.items()
+    }
+    if any(None in values for values in columns.values()):
+        columns = {name: columns[name] for name in stream_names(_rows(columns))}
+    return tuple(map(Hypothesis, texts, items)), columns
+
+
+def _rows(columns: Columns) -> list[dict[str, Any]]:
+    """The scores of each hypothesis by stream name."""
+    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+
+
+def _parse_rows(items: list[Any], names: FieldMap, list_id: str) -> tuple[tuple[Hypothesis, ...], Columns]:
+    """Parse hypotheses one by one; raises InvalidList if one is invalid."""
+    pairs = [_parse_hypothesis(item, names, list_id, index) for index, item in enumerate(items)]
+    rows = [scores for _, scores in pairs]
+    columns = {name: [scores.get(name) for scores in rows] for name in stream_names(rows)}
+    return tuple(hypothesis for hypothesis, _ in pairs), columns
+
+
+def _parse_hypothesis(
+    item: Any, names: FieldMap, list_id: str, index: int
+) -> tuple[Hypothesis, dict[str, Any]]:
+    """Return a hypothesis and its unconverted scores by stream name."""
+    if isinstance(item, str):
+        return Hypothesis(item), {}
+    if is_pair(item):
+        return Hypothesis(item[0]), {STREAM: item[1]}
+    if not isinstance(item, dict):
+        message = f"expected an object or a string, got {describe_type(item)}"
+        if isinstance(item, list) and item and all(isinstance(token, int) for token in item):
+            message += " of token ids; decode them first (`processor.batch_decode`, skip_special_tokens=True)"
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.hypotheses)
+    if not isinstance(item.get(names.text), str):
+        message = explain_missing_text(item, names.text)
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.text)
+    text = item.pop(names.text)
+    scores = item.pop(names.scores, None) if names.scores else None
+    if scores is None:
+        scores = {}
+    if not isinstance(scores, dict):
+        message = f"expected an object, got {describe_type(scores)}"
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.scores)
+    if not names.streams:
+        return Hypothesis(text, item), scores
+    mapped = {}
+    for name, stream in names.streams.items():
+        container = item if stream.field in item else scores
+        mapped[name] = container.pop(stream.field, None)
+    if not scores:
+        return Hypothesis(text, item), mapped
+    if duplicates := sorted(mapped.keys() & scores.keys()):
+        message = "this stream is also mapped to another field by an option"
+        field = f'{names.scores}["{duplicates[0]}"]'
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=field)
+    return Hypothesis(text, item), scores | mapped
+
+
+def _convert_streams(
+    columns: Columns, names: FieldMap, declared: Mapping[str, Units], list_id: str
+) -> dict[str, tuple[float, ...]]:
+    """Convert to nats the streams for which at least one hypothesis has a value."""
+    streams = {}
+    for name, scores in columns.items():
+        mapped = names.streams.get(name)
+        values = stream_to_nats(
+            name,
+            scores,
+            mapped.units if mapped else declared.get(name, NATURAL),
+            list_id=list_id,
+            field=mapped.field if mapped else f'{names.scores}["{name}"]',
+        )
+        if values is not None:
+            streams[name] = values
+    return streams
+
+
+def _parse_id(record: dict[str, Any], name: str) -> str:
+    """Take the id out of a record; an integer becomes text, since many files number their lists."""
+    value = record.pop(name, None)
+    if isinstance(value, int) and not isinstance(value, bool):
+        return str(value)
+    if not isinstance(value, str) or not value:
+        hint = explain_missing_id(record) if value is None else ""
+        raise InvalidList(f"expected a non-empty string, got {describe_type(value)}{hint}", field=name)
+    return value
+
+
+def _check_text(value: Any, field: str, list_id: str) -> Any:
+    """Return ``value`` if it is a string, or None if it is missing."""
+    if not isinstance(value, str | None):
+        raise InvalidList(f"expected a string, got {describe_type(value)}", list_id=list_id, field=field)
+    return value
+
+
+FORMAT = "rescorer-nbest"
+VERSION = 1
+
+
+def read_header(source: Source, names: FieldMap) -> str:
+    """Return the header line of a file; an empty string if its first line is a list or cannot be read.
+
+    Raises:
+        FormatError: If the file is an array, whose lines are no lists.
+    """
+    for line, text in read_lines(source):
+        if isinstance(text, FormatError):
+            return ""
+        if text.lstrip().startswith("["):
+            message = "a JSON array cannot be divided at its lines; give --format json"
+            raise FormatError(message, file=source_name(source))
+        if text.strip():
+            try:
+                has_header = is_header(parse_object(text, source_name(source), line), names)
+            except FormatError:
+                return ""
+            return text if has_header else ""
+    return ""
+
+
+def is_header(record: dict[str, Any], names: FieldMap) -> bool:
+    """Whether the object of a first line is a header, not a list."""
+    return "format" in record and names.hypotheses not in record
+
+
+def parse_header(record: dict[str, Any], names: FieldMap, file: str, line: int | None) -> dict[str, Units]:
+    """Return the units that the header declares, by stream name."""
+
+    def invalid(message: str, field: str = "") -> FormatError:
+        return FormatError(message, file=file, line=line, field=field)
+
+    if record["format"] != FORMAT:
+        raise invalid(f"unknown format {record['format']!r}; expected {FORMAT!r}", "format")
+    if record.get("version") != VERSION or isinstance(record["version"], bool):
+        raise invalid(f"unknown version {record.get('version')!r}; expected {VERSION}", "version")
+    unknown = sorted(set(record) - {"format", "version", "streams"})
+    if unknown:
+        raise invalid(f"unknown header keys {unknown}; expected format, version and streams")
+    streams = record.get("streams", {})
+    if not isinstance(streams, dict):
+        raise invalid(f"expected an object, got {describe_type(streams)}", "streams")
+    declared = {}
+    for name, units in streams.items():
+        field = f'streams["{name}"]'
+        if not isinstance(units, dict) or set(units) - {"base", "sign"}:
+            raise invalid('expected an object with no keys but "base" and "sign"', field)
+        if name in names.streams:
+            raise invalid("declared both in the header and by an option", field)
+        try:
+            declared[name] = Units(**units)
+        except ValueError as error:
+            raise invalid(str(error), field) from None
+    return declared
+
+
+SCORE_DECIMALS = 6
+"""Decimals of written scores: a hundred times finer than the 1e-4 that ranking distinguishes."""
+CONFIDENCE_DECIMALS = 4
+UNREPEATED_WEIGHTS = ("tuned_on", "tuned_with", "held_out", "calibration")
+"""Parts of the weights that are as long as a list, and are not repeated in each."""
+NULL = b"null"
+
+
+def encode_list(nbest: NBestList) -> str:
+    """Return an n-best list as one line without line end; scores are exact log-probabilities in nats."""
+    hypotheses = []
+    for index, hypothesis in enumerate(nbest.hypotheses):
+        record: dict[str, Any] = {"text": hypothesis.text}
+        if nbest.streams:
+            record["scores"] = {name: values[index] for name, values in nbest.streams.items()}
+        hypotheses.append(_add_client_fields(record, hypothesis.fields))
+    record = {"id": nbest.id, "hypotheses": hypotheses}
+    record |= _conversation(nbest)
+    record |= _reference_and_group(nbest.reference, nbest.group)
+    return _dump(_add_client_fields(record, nbest.fields))
+
+
+def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
+    """Return a re-ranked list as one line without line end.
+
+    Ranks count from 1; scores are rounded to ``SCORE_DECIMALS`` decimals.
+
+    Args:
+        weights: the weights of the totals.
+        model: label of the bundle that scored the list.
+    """
+    nbest = ranking.nbest
+    weights_record = weights_to_dict(weights)
+    for key in UNREPEATED_WEIGHTS:
+        weights_record.pop(key, None)
+    record: dict[str, Any]
+    record = {"id": nbest.id, "model": model, "weights": weights_record}
+    record["hypotheses"] = _hypothesis_records(ranking)
+    if ranking.decision is not None and ranking.decision != MAXIMUM:
+        record["decision"] = asdict(ranking.decision)
+        record |= _consensus_record(ranking)
+    if ranking.dropped:
+        record["dropped_ranks"] = [rank + 1 for rank in ranking.dropped]
+    record |= _conversation(nbest)
+    record |= _reference_and_group(nbest.reference, nbest.group)
+    return _dump(_add_client_fields(record, nbest.fields))
+
+
+def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
+    """Return a record per hypothesis, best first; all scores of the list are rounded at once."""
+    order, names = list(ranking.order), list(ranking.components)
+    hypotheses = [ranking.nbest.hypotheses[i] for i in order]
+    scores = np.array([ranking.totals, ranking.log_posteriors, *ranking.components.values()])[:, order]
+    totals, log_posteriors, *components = _round_scores(scores).tolist()
+    components_of_each = map(dict, map(zip, repeat(names), zip(*components, strict=True)))
+    columns = hypotheses, order, totals, log_posteriors, components_of_each
+    records: list[dict[str, Any]] = [
+        {
+            "text": hypothesis.text,
+            "rank": rank,
+            "original_rank": i + 1,
+            "total": total,
+            "log_posterior": log_posterior,
+            "components": named,
+        }
+        for rank, (hypothesis, i, total, log_posterior, named) in enumerate(
+            zip(*columns, strict=True), start=1
+        )
+    ]
+    for record, hypothesis in zip(records, hypotheses, strict=True):
+        if hypothesis.generated is not None:
+            record["generated"] = generated_record(hypothesis.generated)
+    if ranking.confidence is not None:
+        records[0]["confidence"] = round(ranking.confidence, CONFIDENCE_DECIMALS)
+    if ranking.word_confidences:
+        records[0]["word_confidences"] = [
+            {"word": word.word, "confidence": _round_confidence(word.confidence)}
+            for word in ranking.word_confidences
+        ]
+    if ranking.expected_errors is not None:
+        errors = _round_scores(ranking.expected_errors[order]).tolist()
+        for record, expected_errors in zip(records, errors, strict=True):
+            record["expected_errors"] = expected_errors
+    if any(ranking.members):
+        for record, i in zip(records, order, strict=True):
+            record["merged_ranks"] = [member + 1 for member in ranking.members[i]]
+    fields = [hypothesis.fields for hypothesis in hypotheses]
+    return [*map(_add_client_fields, records, fields)] if any(fields) else records
+
+
+def _round_scores(values: np.ndarray) -> np.ndarray:
+    """Round to ``SCORE_DECIMALS`` decimals; adding 0.0 turns -0.0 into 0.0."""
+    return round_all(values, SCORE_DECIMALS) + 0.0
+
+
+def _round_confidence(confidence: float | None) -> float | None:
+    return None if confidence is None else round(confidence, CONFIDENCE_DECIMALS)
+
+
+def _consensus_record(ranking: Ranking) -> dict[str, Any]:
+    if ranking.decision is None or ranking.decision.kind != "confusion_network":
+        return {}
+    position = ranking.consensus_position
+    words = []
+    for word in ranking.consensus:
+        numbers = {"posterior": word.posterior, "start_s": word.start_s, "duration_s": word.duration_s}
+        rounded = {name: round(value, SCORE_DECIMALS) for name, value in numbers.items() if value is not None}
+        words.append({"word": word.word, **rounded, **({"text": word.text} if word.text else {})})
+    return {"consensus": words, "consensus_rank": None if position is None else position + 1}
+
+
+def _conversation(nbest: NBestList) -> dict[str, Any]:
+    """The context, previous utterances and phrases, as far as there are any."""
+    record: dict[str, Any] = {"context": nbest.context} if nbest.context else {}
+    record |= {"previous": utterance_records(nbest.previous)} if nbest.previous else {}
+    return record | ({"phrases": phrase_records(nbest.phrases)} if nbest.phrases else {})
+
+
+def _reference_and_group(reference: str | None, group: str) -> dict[str, Any]:
+    return ({} if reference is None else {"reference": reference}) | ({"group": group} if group else {})
+
+
+def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the record with the client's fields added; fields that clash with keys of the record go under
+    ``client``."""
+    if not fields:
+        return record
+    clashing = record.keys() & fields.keys()
+    if not clashing:
+        return {**record, **fields}
+    moved = {name: value for name, value in fields.items() if name in clashing or name == "client"}
+    kept = {name: value for name, value in fields.items() if name not in moved}
+    return {**record, **kept, "client": moved}
+
+
+def _dump(record: dict[str, Any]) -> str:
+    """Return a record as one line of JSON.
+
+    orjson is fast, but writes NaN as null and rejects integers of more than 64 bits. The standard library
+    encodes records whose client fields may contain either.
+    """
+    try:
+        text = orjson.dumps(record)
+    except TypeError:
+        text = NULL
+    return json.dumps(record, ensure_ascii=False) if NULL in text else text.decode()
+
+
+DEFAULT_FIELDS = FieldMap()
+MANIFEST_KEYS = frozenset({"audio_filepath", "pred_text"})
+
+
+def read_lists(
+    source: Source,
+    names: FieldMap = DEFAULT_FIELDS,
+    group_of: Callable[[str], str] | None = None,
+    first_line: int = 1,
+    header: str = "",
+) -> Iterator[NBestList | InputError]:
+    """Yield every list, or the error if a line or record is invalid; later ones are still read.
+
+    Args:
+        source: File name, ``-`` for standard input, or a binary stream; plain or gzip.
+        names: Field names used by the file.
+        group_of: Function that returns the group (speaker) for a list id; used for lists without a group
+            field.
+        first_line: Number of the first line, if the source is a later part of a file.
+        header: Header line of the file, for a later part of it.
+
+    Raises:
+        FormatError: If the source cannot be opened, or its header is invalid (without it, the meaning of the
+            scores is unknown).
+    """
+    file = source_name(source)
+    reader = _Reader(names, group_of, file, is_first=first_line == 1)
+    if first_line == 1:
+        return read_documents(source, file, reader.read_document, parse_value, prefers_lines=True)
+    if header:
+        reader.declared = parse_header(parse_object(header, file, 1), names, file, 1)
+    return _read_part(source, first_line, reader)
+
+
+def _read_part(source: Source, first_line: int, reader: _Reader) -> Iterator[NBestList | InputError]:
+    """Read a later part of a file with one list per line."""
+    for line, text in read_lines(source, first=first_line):
+        if isinstance(text, FormatError):
+            yield text
+        elif text.strip():
+            try:
+                record = parse_object(text, reader.file, line)
+            except FormatError as error:
+                yield error
+            else:
+                yield from reader.read_record(record, line, str(line))
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Builds lists from the records of a file, of which the first may be a header."""
+
+    names: FieldMap
+    group_of: Callable[[str], str] | None
+    file: str
+    is_first: bool
+    declared: Mapping[str, Units] = field(default_factory=dict)
+    is_numbered: bool = False
+    """Whether lists without an id get a number, because the first has none."""
+    number: int = 0
+    """Number of records that have been read."""
+
+    def read_document(self, document: Document) -> Iterator[NBestList | InputError]:
+        """Yield the list of a document that is a record, or the lists of an array of records."""
+        cursor = document.cursor
+        if cursor.peek() == "[":
+            for index in cursor.read_elements():
+                yield from self._read_value(cursor.read_value(), document.line, "", index)
+        elif cursor.peek():
+            label = "" if document.line is None else document.label
+            yield from self._read_value(cursor.read_value(), document.line, label)
+
+    def _read_value(
+        self, record: Any, line: int | None, label: str, index: int | None = None
+    ) -> Iterator[NBestList | InputError]:
+        if isinstance(record, dict):
+            yield from self.read_record(record, line, label)
+            return
+        self.number, self.is_first = self.number + 1, False
+        place = "" if index is None else f"element {index + 1}: "
+        message = f"{place}expected a JSON object, got {describe_type(record)}"
+        yield FormatError(message, file=self.file, line=line)
+
+    def read_record(
+        self, record: dict[str, Any], line: int | None, label: str
+    ) -> Iterator[NBestList | InputError]:
+        """Yield the list of a record; nothing for a header. The label is its id if it has none.
+
+        Raises:
+            UnusableFile: If the record is an invalid header.
+        """
+        if self.is_first:
+            self.is_first = False
+            if is_header(record, self.names):
+                try:
+                    self.declared = parse_header(record, self.names, self.file, line)
+                except FormatError as error:  # the meaning of the scores is unknown
+                    raise UnusableFile(error.message, file=self.file, line=line, field=error.field) from None
+                self.is_first = True
+                return
+            self.is_numbered = may_number(record, self.names)
+        self.number += 1
+        has_number = self.is_numbered and self.names.id not in record
+        names = replace(self.names, id="") if has_number else self.names
+        label = label or str(self.number)
+        yield parse_record(record, names, self.declared, self.group_of, self.file, line, label)
+
+
+@contextmanager
+def writer(target: str | Path) -> Iterator[Write]:
+    """Write one list per line.
+
+    Args:
+        target: File name, compressed if it ends in ``.gz``; ``-`` is standard output.
+    """
+    with open_output(target) as stream:
+        yield lambda nbest: print(encode_list(nbest), file=stream)
+
+
+@contextmanager
+def array_writer(target: str | Path) -> Iterator[Write]:
+    """Write an array with one list per line."""
+    is_first = True
+    with open_output(target) as stream:
+        stream.write("[")
+
+        def write(nbest: NBestList) -> None:
+            nonlocal is_first
+            record = encode_list(nbest)
+            stream.write(f"{'' if is_first else ','}\n{record}")
+            is_first = False
+
+        yield write
+        stream.write("\n]\n")
+
+
+def looks_like(sample: Sample) -> str:
+    """Return the evidence that a file has one list per line, or an empty string."""
+    record = sample.record
+    if record.get("format") == FORMAT:
+        return f"a header line with the format {FORMAT!r}"
+    name = "" if _is_manifest(record) else has_lists(record)
+    return f'one JSON object per line, with "{name}"' if name else ""
+
+
+def looks_like_documents(sample: Sample) -> str:
+    """Return the evidence that a file has lists in an array, or on several lines each, or an empty string."""
+    if sample.is_folder or sample.record or not sample.documents:
+        return ""
+    first = sample.documents[0]
+    name = "" if _is_manifest(first[0] if isinstance(first, list) and first else first) else has_lists(first)
+    return f'JSON {"arrays" if isinstance(first, list) else "objects"} with "{name}"' if name else ""
+
+
+def _is_manifest(record: Any) -> bool:
+    """Whether a record belongs to NeMo, whose manifests are a format of their own."""
+    return isinstance(record, dict) and "hypotheses" not in record and bool(record.keys() & MANIFEST_KEYS)
+
+
+def compile_group_pattern(pattern: str) -> Callable[[str], str]:
+    r"""Return a function that extracts a list's group from its id.
+
+    The group is the text matched by the pattern's only capturing group, as in ``^(\d+)-``, or empty if the id
+    does not match.
+
+    Raises:
+        ConfigError: If the pattern is not a regular expression with exactly one capturing group.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ConfigError(f"{pattern!r} is not a valid regular expression: {error}") from None
+    if compiled.groups != 1:
+        raise ConfigError(
+            f"{pattern!r} is neither a file nor a regular expression with one group, such as '^(\\d+)-': it "
+            f"has {compiled.groups} groups"
+        )
+
+    def group_of(list_id: str) -> str:
+        match = compiled.search(list_id)
+        return (match[1] or "") if match else ""
+
+    return group_of

@@ -1,0 +1,747 @@
+"""Read lattices as n-best lists by exact search.
+
+Write lists as lattices; HTK's standard lattice format (SLF).
+
+Read lattices as n-best lists by exact search, and write lists as lattices in the shape of prefix trees.
+
+The formats are HTK (SLF) and Kaldi. A lattice is read as the list of its best distinct word sequences.
+
+Represent word lattices in memory, and find their best word sequences by exact search.
+
+The search is A* (Hart, Nilsson and Raphael, 1968) with the exact score of the best completion as its
+heuristic.
+
+Build a lattice from an n-best list: the prefix tree of its words and times, in no particular file format.
+
+Hypotheses share their first words as long as words and times are equal. After its last word, each hypothesis
+has a separate arc to the end node. That arc carries all scores of the hypothesis, so that sums along a path
+are exact. A reader of the lattice recovers the hypotheses in order of total score, but only one of several
+with the same words.
+
+Parse HTK's standard lattice format (SLF): one file becomes one lattice in memory.
+
+    VERSION=1.0 lmscale=12.3 wdpenalty=-0.7 base=2.71828        header, on any number of lines
+    N=24 L=39                                                   numbers of nodes and links (arcs)
+    I=0 t=0.00 W=!NULL                                          a node, with its word if words are on nodes
+    J=0 S=0 E=1 W=yeah v=0 a=-1432.27 l=-3.1                    a link, with its word if words are on links
+
+The syntax is that of the HTK Book, chapter "HTK Standard Lattice Format (SLF)". Pronunciation variants
+(``v=``) are one word; ``!NULL`` and sentence marks are not words. The time of a node (``t=``) is the end of
+its word; in files of PocketSphinx, which are recognised by a comment, it is the start.
+
+Read HTK lattices (SLF) as lists of their best word sequences, and write lists as HTK lattices.
+
+The source is a single file or a folder of files. Each file holds one lattice, and its name is the utterance
+id. A list is written as the prefix tree of its words. The syntax is parsed in ``slf``; see that module for
+references to the HTK Book.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise, takewhile
+from pathlib import Path as FilePath
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
+from rescorer.formats.common import Row, Write, build_list, format_texts, split_words
+from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, build_word_times, get_word_times
+from rescorer.formats.io.folders import Sample, create_file, read_list_files
+from rescorer.formats.io.text_io import Source, make_folder, read_lines_strict, source_name
+from rescorer.types import NBestList
+
+State = TypeVar("State", bound=Hashable)
+"""State of the search: a node, or a node with the state of a language model."""
+
+DEFAULT_DEPTH = 100
+"""Number of word sequences to extract from a lattice by default."""
+MAX_PATHS = 2_000_000
+"""Maximum number of partial paths in a search; they take about 1 GB at twenty words each, more with times."""
+Span = tuple[float, float]
+"""Start and end of a word in seconds."""
+ESTIMATE_DECIMALS = 9
+"""Decimals to which estimated totals are rounded; further digits depend on the order of additions."""
+
+
+class Arc(NamedTuple):
+    """A transition from one node of a lattice to another."""
+
+    target: int
+    word: str
+    """Empty for fillers and sentence marks."""
+    scores: tuple[float, ...]
+    """One score in nats per stream of the lattice."""
+    span: Span | None = None
+    """Start and end of the word, if known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Lattice:
+    """A word lattice with words on its arcs, one start node and one end node."""
+
+    arcs: tuple[tuple[Arc, ...], ...]
+    """Outgoing arcs of each node."""
+    start: int
+    end: int
+    streams: tuple[str, ...] = ("acoustic",)
+
+    def topological_order(self) -> list[int]:
+        """Return the nodes that are reachable from the start, each before all of its successors.
+
+        Raises:
+            ValueError: If the lattice has a cycle.
+        """
+        order: list[int] = []
+        seen = {self.start}
+        stack = [(self.start, iter(self.arcs[self.start]))]
+        while stack:
+            node, arcs = stack[-1]
+            target = next((arc.target for arc in arcs if arc.target not in seen), None)
+            if target is None:
+                order.append(node)
+                stack.pop()
+            else:
+                seen.add(target)
+                stack.append((target, iter(self.arcs[target])))
+        order.reverse()
+        positions = {node: position for position, node in enumerate(order)}
+        for node in order:
+            if any(positions[arc.target] <= positions[node] for arc in self.arcs[node]):
+                raise ValueError(f"node {node} is on a cycle; expected a lattice without cycles")
+        return order
+
+
+class Step(NamedTuple, Generic[State]):
+    """An arc in a search, with its weighted score."""
+
+    target: State
+    word: str
+    total: float
+    """Weighted score, which the search maximises."""
+    scores: tuple[float, ...]
+    """Unweighted scores, which are summed along a path."""
+    span: Span | None = None
+
+
+class Path(NamedTuple):
+    """A word sequence, and the scores of the best path through a lattice with these words."""
+
+    words: tuple[str, ...]
+    total: float
+    scores: tuple[float, ...]
+    spans: tuple[Span, ...] = ()
+    """Start and end of each word that has times; one per word if all words have times."""
+
+
+def search_n_best(
+    steps: Mapping[State, Sequence[Step[State]]],
+    start: State,
+    is_end: Callable[[State], bool],
+    depth: int,
+    max_paths: int = MAX_PATHS,
+) -> list[Path]:
+    """Find the ``depth`` best distinct word sequences, best first.
+
+    Of the paths with the same words, only the best one counts. Paths leave the queue best first, because the
+    estimate of a path's total is exact, so a state that is reached again with the same words is skipped.
+
+    Args:
+        steps: Outgoing steps of each state; a state must come before all of its successors.
+        max_paths: Maximum number of partial paths in memory.
+
+    Raises:
+        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
+    """
+    best_completion: dict[State, float] = {}  # total of the best path from a state to the end
+    for state in reversed(list(steps)):
+        totals = (step.total + best_completion[step.target] for step in steps[state])
+        best_completion[state] = 0.0 if is_end(state) else max(totals, default=-math.inf)
+
+    zeros = (0.0,) * next((len(step.scores) for outgoing in steps.values() for step in outgoing), 0)
+    queue: list[tuple[float, int, Path, State]] = [(-best_completion[start], 0, Path((), 0.0, zeros), start)]
+    visited: set[tuple[State, tuple[str, ...]]] = set()
+    found: list[Path] = []
+    pushed = 0  # breaks ties, newest first, so that one of several equal paths is followed to the end
+    while queue and len(found) < depth:
+        _, _, path, state = heapq.heappop(queue)
+        if (state, path.words) in visited:
+            continue
+        visited.add((state, path.words))
+        if is_end(state):
+            found.append(path)
+            continue
+        for step in steps[state]:
+            if best_completion[step.target] == -math.inf:
+                continue
+            pushed += 1
+            if pushed > max_paths:
+                message = f"more than {max_paths} partial paths for {len(found)} of {depth} word sequences"
+                raise LimitExceeded(f"{message}; reduce depth or raise max_paths")
+            longer = _extend_path(path, step)
+            estimate = round(longer.total + best_completion[step.target], ESTIMATE_DECIMALS)
+            heapq.heappush(queue, (-estimate, -pushed, longer, step.target))
+    return sorted(found, key=lambda path: -path.total)
+
+
+def find_best_paths(
+    lattice: Lattice,
+    scales: Mapping[str, float],
+    word_penalty: float,
+    depth: int,
+    max_paths: int = MAX_PATHS,
+) -> list[Path]:
+    """Find the ``depth`` best distinct word sequences of a lattice, best first.
+
+    The total of a path is Σ scale · score + ``word_penalty`` · number of words.
+
+    Args:
+        scales: Weight of each stream.
+        word_penalty: Word insertion penalty in nats, added per word, so usually negative.
+
+    Raises:
+        ValueError: If the lattice has a cycle, or no path leads from its start to its end.
+        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
+    """
+    weights = [scales[name] for name in lattice.streams]
+
+    def weigh(arc: Arc) -> float:
+        weighted = sum(weight * score for weight, score in zip(weights, arc.scores, strict=True))
+        return weighted + word_penalty * bool(arc.word)
+
+    steps = {
+        node: [Step(arc.target, arc.word, weigh(arc), arc.scores, arc.span) for arc in lattice.arcs[node]]
+        for node in lattice.topological_order()
+    }
+    found = search_n_best(steps, lattice.start, lambda node: node == lattice.end, depth, max_paths)
+    if not found:
+        raise ValueError("no path leads from the start to the end")
+    return found
+
+
+def _extend_path(path: Path, step: Step[State]) -> Path:
+    words = (*path.words, step.word) if step.word else path.words
+    scores = tuple(a + b for a, b in zip(path.scores, step.scores, strict=True))
+    spans = (*path.spans, step.span) if step.word and step.span else path.spans
+    return Path(words, path.total + step.total, scores, spans)
+
+
+SMALLEST_DIFFERENCE = 2 * 10.0**-ESTIMATE_DECIMALS
+"""Totals that are no further apart may be read in another order, since readers round them."""
+
+
+class TreeArc(NamedTuple):
+    """An arc of a prefix tree; node 0 is the start."""
+
+    source: int
+    target: int
+    word: str
+    """Empty for an arc without a word."""
+    hypothesis: int | None = None
+    """Index of the hypothesis that ends with this arc, if any."""
+
+
+@dataclass(frozen=True, slots=True)
+class PrefixTree:
+    """Nodes and arcs of a prefix tree; the last node is the end.
+
+    The arcs that leave a node come after the arc that leads to it.
+    """
+
+    times_s: tuple[float | None, ...]
+    """Time of each node, if known."""
+    arcs: tuple[TreeArc, ...]
+
+    @property
+    def end(self) -> int:
+        """Index of the end node."""
+        return len(self.times_s) - 1
+
+
+def build_prefix_tree(nbest: NBestList, silent: Container[str], timed: bool = False) -> PrefixTree:
+    """Build the prefix tree of a list.
+
+    Args:
+        silent: Words that a reader of the format would drop.
+        timed: Whether to keep the times in the hypothesis field ``words``.
+
+    Raises:
+        InvalidList: If a text contains a line break or a silent word, or the field ``words`` does not match
+            the text.
+    """
+    texts = [split_words(text) for text in format_texts(nbest)]
+    spans = [_get_spans(nbest, index, words) if timed else [] for index, words in enumerate(texts)]
+    times: list[float | None] = [0.0 if any(spans) else None]
+    arcs: list[TreeArc] = []
+    children: dict[tuple[int, str, float | None], int] = {}
+
+    def follow(node: int, word: str, time: float | None) -> int:
+        if (node, word, time) not in children:
+            children[node, word, time] = len(times)
+            arcs.append(TreeArc(node, len(times), word))
+            times.append(time)
+        return children[node, word, time]
+
+    leaves = []
+    for index, words in enumerate(texts):
+        node = 0
+        for position, word in enumerate(words):
+            if word in silent:
+                message = f"{word!r} is not a word in this format"
+                raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="text")
+            start, end = spans[index][position] if spans[index] else (times[node], None)
+            node = node if start == times[node] else follow(node, "", start)
+            node = follow(node, word, end)
+        leaves.append(node)
+    last = max((time for time in times if time is not None), default=None)
+    final_arcs = [TreeArc(node, len(times), "", index) for index, node in enumerate(leaves)]
+    return PrefixTree((*times, last), (*arcs, *final_arcs))
+
+
+def _get_spans(nbest: NBestList, index: int, words: Sequence[str]) -> list[Span]:
+    """Return the start and end of each word, or an empty list if the hypothesis has no times."""
+    if WORDS_FIELD not in nbest.hypotheses[index].fields:
+        return []
+    times = get_word_times(nbest, index)
+    if [entry["word"] for entry in times] != words:
+        message = "differ from the words of the text"
+        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field=WORDS_FIELD)
+    starts = [round(float(entry["start_s"]), TIME_DECIMALS) for entry in times]
+    ends = [round(entry["start_s"] + entry["duration_s"], TIME_DECIMALS) for entry in times]
+    return list(zip(starts, ends, strict=True))
+
+
+def find_lattice_losses(nbest: NBestList, scales: Mapping[str, float], word_penalty: float) -> set[str]:
+    """Return descriptions of what a reader of the lattice cannot recover if it uses the given scales."""
+    words = [tuple(split_words(hypothesis.text)) for hypothesis in nbest.hypotheses]
+    totals = [word_penalty * len(sequence) for sequence in words]
+    for name, scale in scales.items():
+        for index, value in enumerate(nbest.streams.get(name, ())):
+            totals[index] += scale * value
+    losses = set()
+    if not all(total - following > SMALLEST_DIFFERENCE for total, following in pairwise(totals)):
+        losses.add("order of hypotheses, which readers sort by total score")
+    if len(set(words)) < len(words):
+        losses.add("hypotheses with the same words as another")
+    return losses
+
+
+SILENT = frozenset({"!NULL", "!ENTER", "!EXIT", "!SENT_START", "!SENT_END", "<s>", "</s>"})
+"""Fillers and sentence marks, which are not words."""
+SHORT_NAMES = {
+    "NODES": "N", "LINKS": "L", "START": "S", "END": "E", "WORD": "W", "var": "v", "time": "t",
+    "acoustic": "a", "language": "l", "SUBLAT": "sublattice", "U": "UTTERANCE",
+}  # fmt: skip
+"""Field names and the names that replace them: the short form, or the only form used in this module."""
+STREAMS = {"a": "acoustic", "l": "lm", "r": "pronunciation"}
+"""Stream names, by the field of a link that holds the scores."""
+FIELD = re.compile(r"""\s*([^\s=]+)=("(?:[^"\\]|\\.){0,1000}"(?!\S)|'(?:[^'\\]|\\.){0,1000}'(?!\S)|\S*)\s*""")
+ESCAPE = re.compile(r"\\([0-7]{3}|.)")
+UNESCAPED_VALUE = re.compile(r"""[^\s"'\\\x00-\x1f][^\s\\\x00-\x1f]*""")
+"""A value that can be written without escapes."""
+NUMBER = re.compile("[0-9]{1,9}")
+POCKETSPHINX_COMMENT = "# Lattice generated by PocketSphinx"
+"""Comment in files whose node times are the starts of words; a link carries the scores of its source node."""
+
+
+class _ParsedLink(NamedTuple):
+    """The fields of a link."""
+
+    source: int
+    target: int
+    word: str
+    scores: dict[str, float]
+    """Scores in nats by field name."""
+    line: int
+
+
+@dataclass(slots=True)
+class _ParsedFile:
+    """The fields of a file."""
+
+    header: dict[str, str] = field(default_factory=dict)
+    words: dict[int, str] = field(default_factory=dict)
+    """Word of each node; empty if it has none."""
+    links: list[_ParsedLink] = field(default_factory=list)
+    nats_per_unit: float | None = 1.0
+    """None if scores are probabilities instead of logarithms."""
+    times_s: dict[int, float] = field(default_factory=dict)
+    """Times of the nodes that have one."""
+    words_start_at_nodes: bool = False
+    """Whether the time of a node is the start of its word; otherwise it is the end."""
+
+
+def read_lattice(source: Source) -> tuple[Lattice, Mapping[str, str]]:
+    """Read one lattice, with scores in nats, and its header.
+
+    The start and end nodes are those in the header (``start=`` and ``end=``), or else those without incoming
+    or outgoing links. As there may be several of either, one node is added before all start nodes and one
+    after all end nodes.
+
+    Raises:
+        FormatError: If the file cannot be read, is incomplete or is not a lattice; the error names line and
+            field.
+    """
+    file = source_name(source)
+    parsed = _ParsedFile()
+    for line, text in read_lines_strict(source):
+        if not text.startswith("#"):
+            _parse_line(parsed, text, file, line)
+        parsed.words_start_at_nodes |= text.startswith(POCKETSPHINX_COMMENT)
+    for name, found in (("N", len(parsed.words)), ("L", len(parsed.links))):
+        if parsed.header.get(name) != str(found):
+            declared = parsed.header.get(name, "nothing")
+            message = f"the header declares {declared}, but the file has {found}; is it truncated?"
+            raise FormatError(message, file=file, field=name)
+    if parsed.words.keys() != set(range(len(parsed.words))):
+        raise FormatError(f"expected the nodes 0 to {len(parsed.words) - 1}", file=file, field="I")
+    for link in parsed.links:
+        for name, node in (("S", link.source), ("E", link.target)):
+            if node not in parsed.words:
+                raise FormatError(f"node {node} does not exist", file=file, line=link.line, field=name)
+    return _build_lattice(parsed, file), parsed.header
+
+
+def _parse_line(parsed: _ParsedFile, text: str, file: str, line: int) -> None:
+    values = _parse_fields(text, file, line)
+
+    def parse_node(name: str) -> int:
+        if not NUMBER.fullmatch(values.get(name, "")):
+            message = f"expected the number of a node, got {values.get(name, 'nothing')!r}"
+            raise FormatError(message, file=file, line=line, field=name)
+        return int(values[name])
+
+    if "I" in values:
+        if "sublattice" in values or "L" in values:
+            message = "sub-lattices are not supported; expand them first"
+            raise FormatError(message, file=file, line=line)
+        node = parse_node("I")
+        if node in parsed.words:
+            raise FormatError(f"duplicate node {node}", file=file, line=line, field="I")
+        parsed.words[node] = _drop_silent(values.get("W", ""))
+        if "t" in values:
+            parsed.times_s[node] = parse_score(values["t"], 1.0, file, line, "t")
+    elif "J" in values:
+        scores = {
+            name: parse_score(values[name], parsed.nats_per_unit, file, line, name)
+            for name in STREAMS
+            if name in values
+        }
+        word = _drop_silent(values.get("W", ""))
+        parsed.links.append(_ParsedLink(parse_node("S"), parse_node("E"), word, scores, line))
+    else:
+        parsed.header |= values
+        if "base" in values and parsed.links:
+            message = "comes after scores; expected it in the header"
+            raise FormatError(message, file=file, line=line, field="base")
+        if "base" in values:
+            parsed.nats_per_unit = parse_log_base(values["base"], file, line)
+
+
+def _parse_fields(text: str, file: str, line: int) -> dict[str, str]:
+    """Parse a line into values by their short names."""
+    values: dict[str, str] = {}
+    end, size = 0, len(text.rstrip())
+    while end < size:
+        match = FIELD.match(text, end)
+        if not match:
+            raise FormatError(f"expected NAME=VALUE, got {text[end : end + 40]!r}", file=file, line=line)
+        values[SHORT_NAMES.get(match[1], match[1])] = _unescape(match[2])
+        end = match.end()
+    return values
+
+
+def _unescape(value: str) -> str:
+    """Decode an HTK string: optional quotes, backslashes before characters, and bytes in octal."""
+    if len(value) > 1 and value[0] in "\"'" and value[-1] == value[0]:
+        value = value[1:-1]
+    if "\\" not in value:
+        return value
+    raw = ESCAPE.sub(lambda m: chr(int(m[1], 8) % 256) if len(m[1]) == 3 else m[1], value)
+    try:  # bytes in octal are UTF-8
+        return raw.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        return raw
+
+
+def escape_value(text: str) -> str:
+    """Encode a string as HTK does: bytes that have a special meaning become octal numbers."""
+    if UNESCAPED_VALUE.fullmatch(text):
+        return text
+    escaped = (chr(b) if 32 < b < 127 and b not in b"\"'\\" else f"\\{b:03o}" for b in text.encode())
+    return "".join(escaped)
+
+
+def _drop_silent(word: str) -> str:
+    return "" if word in SILENT else word
+
+
+def parse_log_base(text: str, file: str, line: int | None) -> float | None:
+    """Parse a log base; return its natural logarithm, or None for 0, which stands for probabilities.
+
+    Raises:
+        FormatError: If the base is not a number above 0, or it is 1.
+    """
+    try:
+        base = float(text)
+    except ValueError:
+        base = math.nan
+    if base == 0:
+        return None
+    if not math.isfinite(base) or base <= 0 or base == 1:
+        message = f"expected a log base above 0 and not 1, or 0 for probabilities, got {text!r}"
+        raise FormatError(message, file=file, line=line, field="base")
+    return math.log(base)
+
+
+def parse_score(text: str, nats_per_unit: float | None, file: str, line: int | None, field: str) -> float:
+    """Parse a score and convert it to nats; if ``nats_per_unit`` is None, it is a probability.
+
+    Raises:
+        FormatError: If the result is not a finite number.
+    """
+    try:
+        value = float(text)
+        value = value * nats_per_unit if nats_per_unit is not None else math.log(value)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        expected = "a finite number" if nats_per_unit is not None else "a probability above 0 (base=0)"
+        raise FormatError(f"expected {expected}, got {text!r}", file=file, line=line, field=field)
+    return value
+
+
+def _build_lattice(parsed: _ParsedFile, file: str) -> Lattice:
+    """Build a lattice with all words on arcs.
+
+    The word of a node moves to the incoming arcs; or to the outgoing arcs if words start at their nodes.
+    """
+    names = [name for name in STREAMS if any(name in link.scores for link in parsed.links)]
+    arcs: defaultdict[int, list[Arc]] = defaultdict(list)
+    for link in parsed.links:
+        node_word = parsed.words[link.source if parsed.words_start_at_nodes else link.target]
+        words = [word for word in (link.word, node_word) if word]
+        span = _find_span(parsed, link.source, link.target) if len(words) == 1 else None
+        scores = tuple(link.scores.get(name, 0.0) for name in names)
+        arcs[link.source].append(Arc(link.target, " ".join(words), scores, span))
+    zeros = (0.0,) * len(names)
+    start, end = len(parsed.words), len(parsed.words) + 1
+    with_incoming = {link.target for link in parsed.links}
+    with_outgoing = {link.source for link in parsed.links}
+    starts = _find_terminals(parsed, "start", with_incoming, file)
+    ends = _find_terminals(parsed, "end", with_outgoing, file)
+    word_first = parsed.words_start_at_nodes
+    arcs[start] = [Arc(node, "" if word_first else parsed.words[node], zeros) for node in starts]
+    for node in ends:
+        arcs[node].append(Arc(end, parsed.words[node] if word_first else "", zeros))
+    streams = tuple(STREAMS[name] for name in names)
+    return Lattice(tuple(tuple(arcs[node]) for node in range(end + 1)), start, end, streams)
+
+
+def _find_span(parsed: _ParsedFile, source: int, target: int) -> Span | None:
+    """Return the times of two nodes, or None if they cannot be the start and end of a word."""
+    start, end = parsed.times_s.get(source), parsed.times_s.get(target)
+    return (start, end) if start is not None and end is not None and 0 <= start <= end else None
+
+
+def _find_terminals(parsed: _ParsedFile, name: str, connected: set[int], file: str) -> list[int]:
+    """Return the start or end node that the header names, or else all nodes that are not in ``connected``."""
+    if name in parsed.header:
+        value = parsed.header[name]
+        if not NUMBER.fullmatch(value) or int(value) not in parsed.words:
+            raise FormatError(f"node {value!r} does not exist", file=file, field=name)
+        return [int(value)]
+    found = sorted(parsed.words.keys() - connected)
+    if not found:
+        kind = "incoming" if name == "start" else "outgoing"
+        raise FormatError(f"no {name} node; expected a node without {kind} links", file=file)
+    return found
+
+
+SUFFIXES = (".slf", ".lat")
+OPTIONS = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation", "wdpenalty": "word_penalty"}
+"""Fields of ``Scales`` by HTK's names, which are also the names of the options."""
+NAME_FIELD = "utterance"
+"""Field of a list with the utterance name from the header of its lattice."""
+NO_WORD = "!NULL"
+ENTRY = re.compile(r"(I|J|S)=")
+"""Start of the line of a node or link, which ends the header."""
+HEADER_LINE = re.compile(r"\w+=\S.*")
+HEADER_FIELD = re.compile(r"(?:^|\s)(\w+)=\S")
+
+
+@dataclass(frozen=True, slots=True)
+class Scales:
+    """Weights in the total score of a path: Σ scale · score + ``word_penalty`` · number of words.
+
+    None stands for the value in the header of the lattice.
+    """
+
+    acoustic: float | None = None
+    """Default: ``acscale=`` in the header, or 1."""
+    lm: float | None = None
+    """Default: ``lmscale=`` in the header, or 1."""
+    pronunciation: float | None = None
+    """Default: ``prscale=`` in the header, or 1."""
+    word_penalty: float | None = None
+    """Word insertion penalty in nats, added per word, so usually negative. Default: ``wdpenalty=`` in the
+    header, or 0."""
+
+
+def read_lists(
+    source: Source,
+    *,
+    depth: int = DEFAULT_DEPTH,
+    max_paths: int = MAX_PATHS,
+    scales: Scales = Scales(),
+) -> Iterator[NBestList | InputError]:
+    """Yield the list of each lattice: its best distinct word sequences, best first.
+
+    The streams are ``acoustic``, ``lm`` and ``pronunciation``, without weights; a stream is omitted if no
+    link has a score for it, and a missing score counts as 0. If the nodes have times, the field ``words``
+    contains the times of the words, as for a ctm.
+
+    Args:
+        depth: Maximum number of hypotheses per list.
+        max_paths: Maximum number of partial paths in a search; a lattice that needs more is rejected.
+        scales: Weights of the streams in the search.
+
+    Raises:
+        FormatError: If the source cannot be opened, or has no name.
+    """
+    return read_list_files(
+        source, lambda list_id, path: iter([_read_file(list_id, path, depth, max_paths, scales)]), SUFFIXES
+    )
+
+
+def _read_file(
+    list_id: str, path: FilePath, depth: int, max_paths: int, scales: Scales
+) -> NBestList | InputError:
+    lattice, header = read_lattice(path)
+    try:
+        paths = find_best_htk_paths(lattice, resolve_scales(header, scales, str(path)), depth, max_paths)
+    except (ValueError, LimitExceeded) as error:
+        return InvalidList(str(error), list_id=list_id, file=str(path))
+    rows = [_build_row(lattice, best_path) for best_path in paths]
+    name = {NAME_FIELD: header["UTTERANCE"]} if "UTTERANCE" in header else {}
+    return build_list(list_id, rows, {}, str(path), fields=name)
+
+
+def _build_row(lattice: Lattice, path: Path) -> Row:
+    """Build the hypothesis of a path, with word times if all words have one."""
+    scores = dict(zip(lattice.streams, path.scores, strict=True))
+    timed = len(path.spans) == len(path.words) > 0
+    times = {WORDS_FIELD: build_word_times(path.words, path.spans)} if timed else {}
+    return Row(" ".join(path.words), scores, times)
+
+
+def read_with_options(source: Source, **options: Any) -> Iterator[NBestList | InputError]:
+    """Read lists with scales under HTK's names; the other options are those of ``read_lists``."""
+    other_options = {name: value for name, value in options.items() if name not in OPTIONS}
+    return read_lists(source, scales=_build_scales(options), **other_options)
+
+
+def _build_scales(options: Mapping[str, Any]) -> Scales:
+    return Scales(**{name: options[htk_name] for htk_name, name in OPTIONS.items() if htk_name in options})
+
+
+@contextmanager
+def writer(target: str | FilePath, **options: float) -> Iterator[Write]:
+    """Write one lattice per list into a folder, with the scores of all streams in nats and the word times.
+
+    The streams are ``acoustic``, ``lm`` and ``pronunciation``. To read back more than ``DEFAULT_DEPTH``
+    hypotheses, set ``depth``.
+
+    Args:
+        options: Scales for the header, by HTK's names; they determine the order in which hypotheses are read
+            back.
+    """
+    folder = make_folder(target)
+    header = [f"{name}={options[name]!r}" for name in OPTIONS if name in options]
+
+    def write(nbest: NBestList) -> None:
+        lines = list(_format_lines(nbest, header))
+        with create_file(folder, nbest.id, SUFFIXES[0]) as stream:
+            stream.writelines(f"{line}\n" for line in lines)
+
+    yield write
+
+
+def _format_lines(nbest: NBestList, header: list[str]) -> Iterator[str]:
+    name = nbest.fields.get(NAME_FIELD)
+    if not isinstance(name, str | None):
+        raise InvalidList("expected a string", list_id=nbest.id, field=NAME_FIELD)
+    tree = build_prefix_tree(nbest, SILENT, timed=True)
+    yield "VERSION=1.0"
+    yield from () if name is None else (f"UTTERANCE={escape_value(name)}",)
+    yield " ".join([f"base={math.e!r}", *header])
+    yield f"start=0 end={tree.end}"
+    yield f"N={tree.end + 1} L={len(tree.arcs)}"
+    for node, time in enumerate(tree.times_s):
+        yield f"I={node}" if time is None else f"I={node} t={time!r}"
+    streams = {name: nbest.streams[stream] for name, stream in STREAMS.items() if stream in nbest.streams}
+    for number, arc in enumerate(tree.arcs):
+        link = f"J={number} S={arc.source} E={arc.target} W={escape_value(arc.word or NO_WORD)}"
+        index = arc.hypothesis
+        scores = () if index is None else (f"{name}={values[index]!r}" for name, values in streams.items())
+        yield " ".join([link, *scores])
+
+
+def find_losses(nbest: NBestList, **options: float) -> set[str]:
+    """Return descriptions of what a list loses when it is written with these options and read back."""
+    scales = resolve_scales({}, _build_scales(options), "")
+    stream_scales = {stream: getattr(scales, stream) for stream in STREAMS.values()}
+    return find_lattice_losses(nbest, stream_scales, scales.word_penalty or 0.0)
+
+
+def resolve_scales(header: Mapping[str, str], scales: Scales, file: str) -> Scales:
+    """Fill in missing scales (None) from the header of a lattice, or else with their defaults.
+
+    Raises:
+        FormatError: If a value in the header is not a number.
+    """
+    nats = parse_log_base(header["base"], file, None) if "base" in header else 1.0
+
+    def resolve(scale: float | None, name: str, default: float, nats_per_unit: float = 1.0) -> float:
+        if scale is not None:
+            return scale
+        return parse_score(header[name], nats_per_unit, file, None, name) if name in header else default
+
+    return Scales(
+        acoustic=resolve(scales.acoustic, "acscale", 1.0),
+        lm=resolve(scales.lm, "lmscale", 1.0),
+        pronunciation=resolve(scales.pronunciation, "prscale", 1.0),
+        word_penalty=resolve(scales.word_penalty, "wdpenalty", 0.0, 1.0 if nats is None else nats),
+    )
+
+
+def find_best_htk_paths(
+    lattice: Lattice, scales: Scales, depth: int, max_paths: int = MAX_PATHS
+) -> list[Path]:
+    """Find the ``depth`` best distinct word sequences of a lattice; none of the scales may be None.
+
+    Raises:
+        ValueError: If the lattice has a cycle, or no path leads from its start to its end.
+        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
+    """
+    stream_scales = {stream: getattr(scales, stream) for stream in lattice.streams}
+    return find_best_paths(lattice, stream_scales, scales.word_penalty or 0.0, depth, max_paths)
+
+
+def looks_like(sample: Sample) -> str:
+    """Return the evidence that a file or folder is in this format, or an empty string."""
+    content = (line.strip() for line in sample.lines if not line.startswith("#"))
+    header = list(takewhile(lambda line: not ENTRY.match(line), content))
+    if all(map(HEADER_LINE.fullmatch, header)):
+        names = {match[1] for line in header for match in HEADER_FIELD.finditer(line)}
+        if names & {"VERSION", "V"}:
+            return "a header with VERSION="
+        if names & {"N", "NODES"} and names & {"L", "LINKS"}:
+            return "a header with N= and L="
+    has_suffix = any(name.endswith(SUFFIXES) for name in sample.names)
+    return f"file names that end with {' or '.join(SUFFIXES)}" if has_suffix else ""

@@ -1,0 +1,384 @@
+"""Read and write NeMo's beams and manifests, and fill manifests with chosen texts.
+
+Read and write NeMo beams: ``text<TAB>score`` lines without ids, with the beam size as the number of lines
+per utterance.
+
+The scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
+
+Read and write NeMo manifests with the beams or the text that a model has recognised.
+
+    {"audio_filepath": "calls/u1.wav", "duration": 2.5, "text": "the sea was calm",
+     "pred_text": "the see was calm", "beams": [["the see was calm", -3.1], ["the sea was calm", -3.4]]}
+
+``examples/asr/transcribe_speech.py`` and ``speech_to_text_eval.py`` write one line per recording, or per part
+of one: ``text`` is its reference, ``pred_text`` the best hypothesis, and ``beams`` has all hypotheses with
+their natural log-probabilities if the decoder returns them. A line without beams has ``pred_text`` as its
+only hypothesis.
+
+Lines have no ids. The id of a list is the name of its audio file without folder and suffix, followed by the
+``offset`` if the line is a part of the file that does not begin with it: ``u1``, ``u1-12.5``.
+
+Add chosen texts to the lines of the NeMo manifest that was recognised, as ``pred_text``.
+
+    --to manifest:manifest=test.json
+
+NeMo's tools compare ``pred_text`` with ``text``, so each line is written as it is in the manifest, with the
+first hypothesis of its list. The ids of lists are names of audio files or, in formats without ids, numbers of
+lines.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import count, islice
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
+from rescorer.formats.common import (
+    DUPLICATE_ID,
+    NATURAL,
+    Row,
+    Write,
+    add_location,
+    build_list,
+    format_texts,
+    parse_number,
+    stream_from_nats,
+)
+from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
+from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name
+from rescorer.formats.json_documents import Document, read_documents
+from rescorer.types import NBestList
+
+STREAM = "first_pass"
+
+
+def read_nemo(source: Source, *, beam: int = 0) -> Iterator[NBestList | InputError]:
+    """Yield a list for every ``beam`` lines, including blank ones, with the stream ``first_pass``.
+
+    Yields an error if the last list has too few lines: the beam size is wrong, or the file is truncated.
+
+    Raises:
+        ConfigError: If no beam size is given.
+        FormatError: If the source cannot be opened.
+    """
+    if beam < 1:
+        raise ConfigError("NeMo files do not state the beam size; give beam=N, as in --format nemo:beam=10")
+    return _read_lists(source, beam)
+
+
+def _read_lists(source: Source, beam: int) -> Iterator[NBestList | InputError]:
+    file = source_name(source)
+    lines = read_lines(source)
+    for position in count(1):
+        beam_lines = list(islice(lines, beam))
+        if not beam_lines:
+            return
+        if position == 1 and has_id_column([text for _, text in beam_lines if isinstance(text, str)]):
+            found = "its lines have three columns, not text<TAB>score"
+            message = f"{found}; give --format table if these are id, text, score"
+            raise FormatError(message, file=file, line=beam_lines[0][0])
+        error = next((text for _, text in beam_lines if isinstance(text, FormatError)), None)
+        if error is not None:
+            yield error
+        elif len(beam_lines) < beam:
+            left = pluralise(len(beam_lines), "line is", "lines are")
+            message = f"{left} left for a beam of {beam}; is the beam size right?"
+            yield InvalidList(message, list_id=str(position), file=file, line=beam_lines[0][0])
+        else:
+            rows = [_parse_row(text, line) for line, text in beam_lines if isinstance(text, str)]
+            yield build_list(str(position), rows, {}, file)
+
+
+def _parse_row(text: str, line: int) -> Row:
+    words, _, score = text.rpartition("\t")  # a line without a tab is rejected because of its score
+    return Row(words, {STREAM: parse_number(score)}, {}, line)
+
+
+@contextmanager
+def nemo_writer(target: str | Path, *, beam: int = 0) -> Iterator[Write]:
+    """Write lists of exactly ``beam`` hypotheses, with scores from the stream ``first_pass``.
+
+    Raises:
+        ConfigError: If no beam size is given.
+    """
+    if beam < 1:
+        raise ConfigError("all lists of a NeMo file have the same size; give beam=N")
+    with open_output(target) as stream:
+
+        def write(nbest: NBestList) -> None:
+            if len(nbest.hypotheses) != beam:
+                expected = pluralise(beam, "hypothesis", "hypotheses")
+                message = f"expected {expected} as in every list, got {len(nbest.hypotheses)}"
+                raise InvalidList(message, list_id=nbest.id, field="hypotheses")
+            format_texts(nbest)  # rejects line breaks; the text is written with its original spaces
+            scores = stream_from_nats(nbest, STREAM, NATURAL)
+            pairs = zip(nbest.hypotheses, scores, strict=True)
+            stream.writelines(f"{hypothesis.text}\t{score!r}\n" for hypothesis, score in pairs)
+
+        yield write
+
+
+def looks_like_nemo(sample: Sample) -> str:
+    """Return the evidence that a file has this format, or an empty string."""
+    scores = [line.rpartition("\t")[2] for line in sample.lines if "\t" in line]
+    if sample.is_folder or not scores or len(scores) < len(sample.lines):
+        return ""
+    all_numbers = all(isinstance(parse_number(score), float) for score in scores) and not has_id_column(
+        sample.lines
+    )
+    return "lines of text, a tab and a number" if all_numbers else ""
+
+
+def has_id_column(lines: Sequence[str]) -> bool:
+    """Whether all lines have a column more than a text, which seldom has a tab, and a score."""
+    return bool(lines) and all(line.count("\t") > 1 for line in lines)
+
+
+FORMAT = "manifest"
+"""Name of the format."""
+AUDIO_KEY = "audio_filepath"
+REFERENCE_KEY = "text"
+BEAMS_KEY = "beams"
+PREDICTION_KEY = "pred_text"
+GROUP_KEY = "speaker"
+ID_KEY = "id"
+"""Key of an id that a line has after all: the writer's, where the name of the audio file is another."""
+RESERVED_KEYS = (REFERENCE_KEY, BEAMS_KEY, PREDICTION_KEY, GROUP_KEY, ID_KEY)
+"""Keys that do not become fields of a list."""
+
+
+def find_id(record: Mapping[str, Any], number: int) -> str:
+    """Return the id of a line of a manifest: its own, else that of its audio, else its number.
+
+    >>> find_id({"audio_filepath": "calls/u1.wav", "offset": 12.5}, 3)
+    'u1-12.5'
+
+    Args:
+        number: 1-based number of the line.
+    """
+    own, audio, offset = (record.get(key) for key in (ID_KEY, AUDIO_KEY, "offset"))
+    if isinstance(own, str) and own:
+        return own
+    if not isinstance(audio, str):
+        return str(number)
+    stem = PurePosixPath(audio.replace("\\", "/")).stem
+    is_part = isinstance(offset, (int, float)) and not isinstance(offset, bool) and offset
+    return (f"{stem}-{offset}" if is_part else stem) or str(number)
+
+
+def read_manifest(source: Source) -> Iterator[NBestList | InputError]:
+    """Yield the list of each line or object, with the stream ``first_pass`` if it has beams with scores.
+
+    Raises:
+        FormatError: If the source cannot be opened.
+    """
+    file = source_name(source)
+    seen: set[str] = set()
+    positions = count(1)
+
+    def read(document: Document) -> Iterator[NBestList | InputError]:
+        cursor = document.cursor
+        for _ in cursor.read_elements() if cursor.peek() == "[" else range(bool(cursor.peek())):
+            record, position = cursor.read_value(), next(positions)
+            try:
+                yield _read_record(record, document.line or position, seen, file, document.line)
+            except InvalidList as error:
+                yield add_location(error, file, document.line)
+
+    return read_documents(source, file, read, parse_value, prefers_lines=True)
+
+
+def _read_record(
+    record: Any, number: int, seen: set[str], file: str, line: int | None
+) -> NBestList | InvalidList:
+    if not isinstance(record, dict):
+        raise InvalidList(f"expected a JSON object, got {describe_type(record)}", list_id=str(number))
+    list_id = find_id(record, number)
+    if list_id in seen:
+        raise InvalidList(DUPLICATE_ID, list_id=list_id)
+    seen.add(list_id)
+    return _parse_list(record, list_id, file, line)
+
+
+def _parse_list(record: dict[str, Any], list_id: str, file: str, line: int | None) -> NBestList | InvalidList:
+    texts = {}
+    for key in (REFERENCE_KEY, PREDICTION_KEY, GROUP_KEY):
+        texts[key] = record.get(key)
+        if not isinstance(texts[key], str | None):
+            message = f"expected a string, got {describe_type(texts[key])}"
+            raise InvalidList(message, list_id=list_id, field=key)
+    beams = record.get(BEAMS_KEY)
+    if beams is None:
+        if texts[PREDICTION_KEY] is None:
+            message = f"missing, and so is {PREDICTION_KEY}: the manifest has not been through a recogniser"
+            raise InvalidList(message, list_id=list_id, field=BEAMS_KEY)
+        beams = [[texts[PREDICTION_KEY]]]
+    if not isinstance(beams, list):
+        message = f"expected an array, got {describe_type(beams)}"
+        raise InvalidList(message, list_id=list_id, field=BEAMS_KEY)
+    rows = [_parse_beam(beam, list_id, index, line) for index, beam in enumerate(beams)]
+    return build_list(
+        list_id,
+        rows,
+        {},
+        file,
+        reference=texts[REFERENCE_KEY],
+        group=texts[GROUP_KEY] or "",
+        fields={key: value for key, value in record.items() if key not in RESERVED_KEYS},
+    )
+
+
+def _parse_beam(beam: Any, list_id: str, index: int, line: int | None) -> Row:
+    """Parse a pair of text and score, or a text without a score."""
+    pair = beam if isinstance(beam, list) else [beam]
+    if not 1 <= len(pair) <= 2 or not isinstance(pair[0], str):
+        message = f"expected a pair of text and score, got {describe_type(beam)}"
+        raise InvalidList(message, list_id=list_id, hypothesis=index, field=f"{BEAMS_KEY}[{index}]")
+    return Row(pair[0], {STREAM: pair[1]} if len(pair) == 2 else {}, {}, line)
+
+
+@contextmanager
+def manifest_writer(target: str | Path) -> Iterator[Write]:
+    """Write one line per list, with ``beams``, and the first of them as ``pred_text``.
+
+    A list has an ``id`` only if the name of its audio file would be another.
+    """
+    with open_output(target) as stream:
+
+        def write(nbest: NBestList) -> None:
+            reserved = nbest.fields.keys() & {*RESERVED_KEYS}
+            if reserved:
+                names = ", ".join(sorted(reserved))
+                message = f"the names {names} are reserved by the format; rename these fields"
+                raise InvalidList(message, list_id=nbest.id, field="fields")
+            scores = nbest.streams.get(STREAM)
+            beams = [
+                [hypothesis.text] if scores is None else [hypothesis.text, scores[index]]
+                for index, hypothesis in enumerate(nbest.hypotheses)
+            ]
+            named = {} if find_id(nbest.fields, 0) == nbest.id else {ID_KEY: nbest.id}
+            texts = {REFERENCE_KEY: nbest.reference, GROUP_KEY: nbest.group or None}
+            record = {
+                **named,
+                **nbest.fields,
+                **{key: text for key, text in texts.items() if text is not None},
+                PREDICTION_KEY: nbest.hypotheses[0].text,
+                BEAMS_KEY: beams,
+            }
+            print(json.dumps(record, ensure_ascii=False), file=stream)
+
+        yield write
+
+
+def looks_like_manifest(sample: Sample) -> str:
+    """Return the evidence that a file has this format, or an empty string."""
+    for record in () if sample.is_folder else sample.documents:
+        if isinstance(record, dict) and record.keys() & {AUDIO_KEY, PREDICTION_KEY}:
+            key = next((key for key in (BEAMS_KEY, PREDICTION_KEY) if key in record), "")
+            return f"a manifest of NeMo, with {key!r}" if key else ""
+    return ""
+
+
+BY_ORDER = "order"
+"""Value of the option ``by`` for lists whose ids are numbers of lines."""
+
+
+@contextmanager
+def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = "") -> Iterator[Write]:
+    """Write the line of each list; without a manifest, write one as ``manifest.writer`` does.
+
+    The line has ``pred_text``, and ``beams`` only if the list has several hypotheses. A list without a line
+    is invalid.
+
+    Args:
+        manifest: Manifest that was recognised.
+        by: What the ids of lists are: ``order``, numbers of lines, or ``name``, names of audio files; if
+            empty, the first list decides.
+
+    Raises:
+        FormatError: If the target cannot be written, or the manifest cannot be read.
+    """
+    if not manifest:
+        with manifest_writer(target) as write:
+            yield write
+        return
+    lines = _ManifestLines(manifest, by)
+    with open_output(target) as stream:
+        yield lambda nbest: print(json.dumps(lines.fill(nbest), ensure_ascii=False), file=stream)
+
+
+def parse_by(text: str) -> str:
+    """Check what the ids of lists are in a manifest.
+
+    Raises:
+        ValueError: If it is neither ``order`` nor ``name``.
+    """
+    if text not in (BY_ORDER, "name"):
+        raise ValueError("expected order or name")
+    return text
+
+
+def list_names(record: Mapping[str, Any]) -> dict[str, None]:
+    """Return the names that a list may have for a line of a manifest, in the order of preference."""
+    own, audio = record.get(ID_KEY), record.get(AUDIO_KEY)
+    names = [own] if isinstance(own, str) else []
+    if isinstance(audio, str):
+        path = PurePosixPath(audio.replace("\\", "/"))
+        names += [find_id(record, 0), path.name, str(path), audio]
+    return dict.fromkeys(filter(None, names))
+
+
+class _ManifestLines:
+    """The lines of a manifest, by the ids that lists may have for them: names, or numbers of lines.
+
+    Raises:
+        FormatError: If the file cannot be read, or has a line that is no object.
+    """
+
+    def __init__(self, file: str, by: str) -> None:
+        self._file = file
+        lines = ((line, text) for line, text in read_lines_strict(file) if text.strip())
+        self._records = [parse_object(text, file, line) for line, text in lines]
+        self._numbers = {str(number): number - 1 for number in range(1, len(self._records) + 1)}
+        self._names: dict[str, int | None] = {}
+        """Line of each name; None if several lines have it."""
+        for index, record in enumerate(self._records):
+            for name in list_names(record):
+                self._names[name] = index if self._names.get(name, index) == index else None
+        self._by_number = by == BY_ORDER if by else None
+        self._written: set[int] = set()
+
+    def fill(self, nbest: NBestList) -> dict[str, Any]:
+        """Return the line of a list with its hypotheses; raises InvalidList if there is none."""
+        index = self._find(nbest.id)
+        if index in self._written:
+            raise InvalidList("already written; expected each line once", list_id=nbest.id, field="id")
+        self._written.add(index)
+        kept = {key: value for key, value in self._records[index].items() if key != BEAMS_KEY}
+        scores = nbest.streams.get(STREAM)
+        texts = [hypothesis.text for hypothesis in nbest.hypotheses]
+        pairs = [[text] if scores is None else [text, scores[rank]] for rank, text in enumerate(texts)]
+        beams = {BEAMS_KEY: pairs} if len(pairs) > 1 else {}
+        return {**kept, PREDICTION_KEY: nbest.hypotheses[0].text, **beams}
+
+    def _find(self, list_id: str) -> int:
+        number, name = self._numbers.get(list_id), self._names.get(list_id)
+        if self._by_number is None and None not in (number, name) and number != name:
+            message = (
+                f"could be line {list_id} of {self._file} or an audio file there; add by=order or by=name"
+            )
+            raise InvalidList(message, list_id=list_id, field="id")
+        by_number = name is None if self._by_number is None else self._by_number
+        index = number if by_number else name
+        if index is None:
+            several = "several lines" if list_id in self._names else "no line"
+            kind = "number" if by_number and self._by_number is not None else "name or number"
+            message = f"{several} of {self._file} with this {kind}"
+            raise InvalidList(message, list_id=list_id, field="id")
+        self._by_number = by_number
+        return index

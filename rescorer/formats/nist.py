@@ -1,0 +1,894 @@
+"""Read and write the files of NIST's scoring tools: trn, ctm and stm.
+
+Read and write the files of NIST's scoring tools: trn, ctm, stm, and references by utterance id.
+
+Readers return words with times, segments, one-best lists, or dictionaries of references.
+
+Read and write NIST's text files: transcripts (trn), words with times (ctm); read segments (stm).
+
+The syntax is that of sclite's manual, https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm:
+
+- trn: ``words (id)``, or PocketSphinx's ``words (id score)``
+- ctm: ``file channel start duration word [confidence]``
+- stm: ``file channel speaker start end [<labels>] words``
+
+Times are in seconds. Lines that begin with ``;;`` are comments; in a ctm, ``;`` is enough. The words of a
+file and channel of a ctm are a recording. Damage is kept to where it is: a line of a ctm that cannot be read
+loses its recording alone, because a recording without one of its words would be counted wrongly; the
+recordings after it are read.
+
+Read and write stm files as lists: one list per segment, whose words are the only hypothesis.
+
+As in sclite, the id of a segment is its speaker and a number, starting at 000. Its file, channel, times and
+labels are fields of the list; its speaker is the group. The syntax is that of sclite's manual,
+https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm; ``trn_ctm`` parses the lines. Only the text of a
+segment excludes it from scoring: the speakers ``inter_segment_gap`` and ``excluded_region`` are like others.
+
+Read references and speaker groups by utterance id.
+
+References are lines ``words (id)`` (NIST trn), ``id words`` (Kaldi's ``text``), ``id<TAB>text`` (further
+columns are ignored) or JSON, one object per line or one array of objects, which may be segments of meeteval,
+or one object of texts by id; lines that are blank or comments (``;;``) do not count. The trn format is that
+of sclite: https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm. Groups are JSON or Kaldi's
+``utt2spk``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from rescorer.errors import FormatError, InputError, InvalidList, quote
+from rescorer.formats import json_documents
+from rescorer.formats.common import (
+    LINE_BREAK,
+    WORD_SEPARATOR,
+    Write,
+    format_texts,
+    parse_finite,
+    parse_number,
+    split_words,
+)
+from rescorer.formats.fields import NUMBER_KEYS, WORDS_FIELD, get_word_times, is_finite_number
+from rescorer.formats.io.folders import Sample, ends_with_id
+from rescorer.formats.io.json_io import describe_type, parse_object
+from rescorer.formats.io.text_io import (
+    EncodingError,
+    Source,
+    open_output,
+    read_lines,
+    read_lines_strict,
+    source_name,
+)
+from rescorer.types import Hypothesis, NBestList
+
+Channel = tuple[str, str]
+"""Name of a file and of a channel in it."""
+COMMENT = ";;"
+IGNORED_TEXT = "ignore_time_segment_in_scoring"
+"""Text of an stm segment that is excluded from scoring, in lower case."""
+IGNORED_TEXTS = (IGNORED_TEXT, IGNORED_TEXT.replace("_", ""))
+BEGIN, SEPARATOR, END = TAGS = ("<ALT_BEGIN>", "<ALT>", "<ALT_END>")
+"""Words of a ctm that begin, separate and end alternatives; their times are ``*``."""
+TOKEN_TYPES = frozenset({"lex", "frag", "fp", "un-lex", "for-lex", "non-lex", "misc", "noscore"})
+"""Seventh column of a ctm that has the speaker in the eighth."""
+NOT_AVAILABLE = frozenset({"NA", "<NA>"})
+"""Values of a confidence that is not known."""
+TRN_LINE = re.compile(r"(.*)\(([^()]+)\)\s*")
+TRN_EVIDENCE = "lines that end with an (id)"
+CTM_EVIDENCE = "lines of file, channel, start, duration and word"
+SCORED_ID = re.compile(r"(\S+)[ \t]+(-\d{3,})")
+"""What PocketSphinx writes for an id: its scores are large negative integers, which are no part of an id."""
+STREAM = "first_pass"
+"""Stream of PocketSphinx's scores."""
+SCORE_NATS = 1024 * math.log(1.0001)
+"""Nats in a unit of these scores, which are logarithms to the base 1.0001 without their last 10 bits."""
+LABELS = re.compile(r"<[^ \t\r\f\v]*([ \t\r\f\v]+|$)")
+"""The first word of a segment if it begins with ``<``, which is what NIST's own reader takes for labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedWord:
+    """A line of a ctm file."""
+
+    file: str
+    channel: str
+    start_s: float
+    duration_s: float
+    word: str
+    confidence: float | None = None
+
+    @property
+    def middle_s(self) -> float:
+        return self.start_s + self.duration_s / 2
+
+    @property
+    def text(self) -> str:
+        return self.word
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Alternatives in a ctm; one without words stands for the null word."""
+
+    file: str
+    channel: str
+    ways: tuple[tuple[TimedWord, ...], ...]
+
+    @property
+    def middle_s(self) -> float:
+        """The latest middle of its words, by which sclite assigns it to a segment."""
+        return max((word.middle_s for way in self.ways for word in way), default=0.0)
+
+    @property
+    def text(self) -> str:
+        """The alternatives as they are written in a trn."""
+        ways = (" ".join(word.word for word in way) or "@" for way in self.ways)
+        return "{ " + " / ".join(ways) + " }"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The words of a file and channel, in file order."""
+
+    file: str
+    channel: str
+    words: tuple[TimedWord | Choice, ...]
+    line: int
+    """Number of its first line."""
+
+    @property
+    def id(self) -> str:
+        """The id of the list that the recording becomes."""
+        return f"{self.file} {self.channel}"
+
+    @property
+    def has_choices(self) -> bool:
+        """Whether it has alternatives."""
+        return any(isinstance(word, Choice) for word in self.words)
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A line of an stm file."""
+
+    file: str
+    channel: str
+    speaker: str
+    start_s: float
+    end_s: float
+    text: str
+    labels: str = ""
+
+    @property
+    def is_ignored(self) -> bool:
+        """Whether speech in this segment is excluded from scoring."""
+        return is_ignored(self.text)
+
+
+def is_ignored(text: str) -> bool:
+    """Whether the text of a segment excludes it from scoring."""
+    return any(mark in text.lower() for mark in IGNORED_TEXTS)
+
+
+def parse_trn(text: str) -> tuple[str, str] | None:
+    """Return the id and the words of a trn line, or None if it does not end with an id in parentheses.
+
+    The score that PocketSphinx writes after an id is left out.
+    """
+    match = TRN_LINE.fullmatch(text)
+    if not match or not match[2].strip():
+        return None
+    scored = SCORED_ID.fullmatch(match[2].strip())
+    return scored[1] if scored else match[2].strip(), match[1].strip()
+
+
+def _parse_score(text: str) -> dict[str, tuple[float, ...]]:
+    """Return the stream of a trn line with a score after the id; empty if it has none."""
+    match = TRN_LINE.fullmatch(text)
+    scored = SCORED_ID.fullmatch(match[2].strip()) if match else None
+    return {STREAM: (int(scored[2]) * SCORE_NATS,)} if scored else {}
+
+
+def read_ctm(source: Source) -> Iterator[TimedWord]:
+    """Yield the words of a ctm in file order; ``read_recordings`` also reads damaged files.
+
+    Raises:
+        FormatError: If a line cannot be read, or contains alternatives (``<ALT_BEGIN>``), which are not
+            supported here; the error names the file, the line and the field.
+    """
+    name = source_name(source)
+    for line, text in _read_content_lines(source, ";"):
+        word = parse_ctm(text, name, line)
+        if word.word in TAGS:
+            raise FormatError("alternatives in a ctm are not supported", file=name, line=line, field="word")
+        yield word
+
+
+def parse_ctm(text: str, file: str, line: int) -> TimedWord:
+    """Parse a line of a ctm; the tags of alternatives, in upper case, are words without times.
+
+    Raises:
+        FormatError: If the line cannot be read.
+    """
+    columns = split_words(text)
+    is_typed = len(columns) == 8 and columns[6].lower() in TOKEN_TYPES
+    if not (5 <= len(columns) <= 7 or is_typed):
+        message = f"expected file, channel, start, duration, word [confidence], got {len(columns)} columns"
+        raise FormatError(message, file=file, line=line)
+    name, channel, start, duration, word = columns[:5]
+    if word.upper() in TAGS:
+        return TimedWord(name, channel, 0.0, 0.0, word.upper())
+    if word.upper().startswith("<ALT"):
+        raise FormatError(f"expected one of {', '.join(TAGS)}", file=file, line=line, field="word")
+    confidence = columns[5] if len(columns) > 5 and columns[5].upper() not in NOT_AVAILABLE else None
+    return TimedWord(
+        name,
+        channel,
+        _parse_seconds(start, file, line, "start"),
+        _parse_seconds(duration, file, line, "duration"),
+        word,
+        None if confidence is None else _parse_field(confidence, file, line, "confidence"),
+    )
+
+
+def read_stm(source: Source) -> Iterator[Segment]:
+    """Yield the segments of an stm in file order.
+
+    Raises:
+        FormatError: If a line cannot be read; the error names the file, the line and the field.
+    """
+    name = source_name(source)
+    for line, text in _read_content_lines(source):
+        yield parse_stm(text, name, line)
+
+
+def parse_stm(text: str, file: str, line: int) -> Segment:
+    """Parse a line of an stm.
+
+    Raises:
+        FormatError: If the line cannot be read.
+    """
+    columns = WORD_SEPARATOR.split(text.strip(), 5)
+    if len(columns) < 5:
+        message = f"expected file, channel, speaker, start, end, words, got {len(columns)} columns"
+        raise FormatError(message, file=file, line=line)
+    start = _parse_seconds(columns[3], file, line, "start")
+    end = _parse_seconds(columns[4], file, line, "end")
+    if end < start:
+        message = f"{end:g} is before the start, {start:g}"
+        raise FormatError(message, file=file, line=line, field="end")
+    words = columns[5].strip() if len(columns) > 5 else ""
+    labels = LABELS.match(words)
+    cut = labels.end() if labels else 0
+    return Segment(columns[0], columns[1], columns[2], start, end, words[cut:], words[:cut].strip())
+
+
+class DamagedSegment(FormatError):
+    """A line of an stm cannot be read."""
+
+    def __init__(self, error: FormatError, columns: Sequence[str]) -> None:
+        super().__init__(error.message, file=error.file, line=error.line, field=error.field)
+        self.channel = (columns[0], columns[1]) if len(columns) > 1 else None
+        """Its file and channel, if it names them."""
+
+
+def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
+    """Yield the segments of an stm in file order, and the error of each line that is not one.
+
+    Raises:
+        FormatError: If the source cannot be opened.
+    """
+    name = source_name(source)
+    for line, text in read_lines(source):
+        if isinstance(text, FormatError):
+            yield DamagedSegment(text, split_words(_readable(text)))
+        elif text.strip() and not text.startswith(COMMENT):
+            try:
+                yield parse_stm(text, name, line)
+            except FormatError as error:
+                yield DamagedSegment(error, split_words(text))
+
+
+def _readable(error: FormatError) -> str:
+    """What can be read of a line that is not text."""
+    return error.text if isinstance(error, EncodingError) else ""
+
+
+def is_stm(name: str) -> bool:
+    """Return whether a file name ends with ``.stm`` or ``.stm.gz``."""
+    return name.lower().removesuffix(".gz").endswith(".stm")
+
+
+def read_trn_lists(source: Source) -> Iterator[NBestList | InputError]:
+    """Yield each line of a trn file as a list with one hypothesis, or the line's error."""
+    name = source_name(source)
+    for line, text in read_lines(source):
+        if isinstance(text, FormatError):
+            yield text
+        elif text.strip() and not text.startswith(COMMENT):
+            entry = parse_trn(text)
+            if entry is None:
+                yield FormatError("expected words (id)", file=name, line=line)
+            else:
+                yield NBestList(entry[0], (Hypothesis(entry[1]),), _parse_score(text))
+
+
+class LostRecording(FormatError):
+    """A recording cannot be read, or not as what it was read for."""
+
+    def __init__(self, channel: Channel, error: FormatError) -> None:
+        self.channel, self.list_id = channel, " ".join(channel)
+        message = f"{error.message}; recording {quote(self.list_id)} is left out"
+        super().__init__(message, file=error.file, line=error.line, field=error.field)
+
+
+def read_recordings(source: Source) -> Iterator[Recording | FormatError]:
+    """Yield the recordings of a ctm in file order, and a ``LostRecording`` for each that is damaged.
+
+    The lines of a recording must be adjacent, except that damaged lines may stand between them: what follows
+    another recording is a recording of its own.
+
+    Raises:
+        FormatError: If the source cannot be opened.
+    """
+    reader = _Reader(source_name(source))
+    for line, text in read_lines(source):
+        if isinstance(text, str):
+            if not text.strip() or text.startswith(";"):
+                continue
+            columns = split_words(text)
+            try:
+                item: TimedWord | FormatError = parse_ctm(text, reader.file, line)
+            except FormatError as error:
+                item = error
+        else:
+            item, columns = text, split_words(_readable(text))
+        if len(columns) > 1:
+            yield from reader.add((columns[0], columns[1]), item, line)
+        elif isinstance(item, FormatError):
+            reader.stray = reader.stray or (columns[0] if columns else "", item)
+    yield from reader.finish()
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Collects the lines of one recording after the other, and yields those that are complete."""
+
+    file: str
+    channel: Channel | None = None
+    """The recording that is being read; None before the first."""
+    first_line: int = 0
+    words: list[TimedWord] | None = None
+    """Its words; None if it is lost."""
+    stray: tuple[str, FormatError] | None = None
+    """A damaged line since its last one that names no recording, with its only column."""
+    lost: set[Channel] = field(default_factory=set)
+    errors: list[FormatError] = field(default_factory=list)
+    """Errors that are yielded once the recording that is being read is complete."""
+
+    def add(
+        self, channel: Channel, item: TimedWord | FormatError, line: int
+    ) -> Iterator[Recording | FormatError]:
+        if channel != self.channel and isinstance(item, FormatError):
+            self._lose(channel, item)  # perhaps only the name is damaged, so the open recording goes on
+            return
+        if channel != self.channel:
+            yield from self._start(channel, line)
+        elif self.stray:
+            self._lose(channel, self.stray[1])
+            self.stray = None
+        if isinstance(item, FormatError):
+            self._lose(channel, item)
+        elif self.words is not None:
+            self.words.append(item)
+
+    def finish(self) -> Iterator[Recording | FormatError]:
+        """Yield the recording that is being read, and the errors since it began."""
+        if self.stray:
+            if self.channel is None:
+                self.errors.append(self.stray[1])
+            else:
+                self._lose(self.channel, self.stray[1])
+            self.stray = None
+        if self.channel is not None and self.words is not None:
+            try:
+                yield Recording(
+                    *self.channel, _group(self.words, self.file, self.first_line), self.first_line
+                )
+            except FormatError as error:
+                self._lose(self.channel, error)
+        yield from self.errors
+        self.errors.clear()
+
+    def _start(self, channel: Channel, line: int) -> Iterator[Recording | FormatError]:
+        stray = self.stray
+        if stray and (self.channel is None or stray[0] == channel[0] != self.channel[0]):
+            self.stray = None  # the damaged line is the first of this recording
+        else:
+            stray = None
+        yield from self.finish()
+        self.channel, self.first_line, self.words = channel, line, None if channel in self.lost else []
+        if stray:
+            self._lose(channel, stray[1])
+
+    def _lose(self, channel: Channel, error: FormatError) -> None:
+        if channel not in self.lost:
+            self.lost.add(channel)
+            self.errors.append(LostRecording(channel, error))
+        if channel == self.channel:
+            self.words = None
+
+
+def _group(words: list[TimedWord], file: str, line: int) -> tuple[TimedWord | Choice, ...]:
+    """Turn the words between tags into choices.
+
+    Raises:
+        FormatError: If the tags do not match; they are not nested.
+    """
+    grouped: list[TimedWord | Choice] = []
+    ways: list[list[TimedWord]] = []  # of the choice that is being read
+    for word in words:
+        tag = word.word if word.word in TAGS else ""
+        if tag and (tag == BEGIN) == bool(ways):
+            place = "inside alternatives" if ways else f"without {BEGIN} before it"
+            raise FormatError(f"{tag} {place}", file=file, line=line, field="word")
+        if tag == END:
+            grouped.append(Choice(word.file, word.channel, tuple(map(tuple, ways))))
+            ways = []
+        elif tag:
+            ways.append([])
+        else:
+            (ways[-1] if ways else grouped).append(word)
+    if ways:
+        raise FormatError(f"{BEGIN} without {END} after it", file=file, line=line, field="word")
+    return tuple(grouped)
+
+
+def read_ctm_lists(source: Source) -> Iterator[NBestList | InputError]:
+    """Yield one list with one hypothesis per recording, with word times in the field ``words``.
+
+    A recording with alternatives is an error, because a hypothesis is one sequence of words.
+    """
+    name = source_name(source)
+    for item in read_recordings(source):
+        if isinstance(item, Recording) and not item.has_choices:
+            yield _build_list(item)
+            continue
+        error = reject_choices(item, name) if isinstance(item, Recording) else item
+        yield FormatError(error.message, file=error.file, line=error.line, field=error.field)
+
+
+def reject_choices(recording: Recording, file: str) -> LostRecording:
+    """The error of a recording for a purpose that cannot keep its alternatives."""
+    message = (
+        f"has alternatives ({BEGIN}), which count only where evaluate or compare have an stm as reference"
+    )
+    error = FormatError(message, file=file, line=recording.line, field="word")
+    return LostRecording((recording.file, recording.channel), error)
+
+
+def _build_list(recording: Recording) -> NBestList:
+    words = [word for word in recording.words if isinstance(word, TimedWord)]
+    times = [
+        {"word": word.word, "start_s": word.start_s, "duration_s": word.duration_s}
+        | ({} if word.confidence is None else {"confidence": word.confidence})
+        for word in words
+    ]
+    text = " ".join(word.word for word in words)
+    return NBestList(recording.id, (Hypothesis(text, {WORDS_FIELD: times}),))
+
+
+@contextmanager
+def trn_writer(target: str | Path) -> Iterator[Write]:
+    """Write the first hypothesis of each list; reject an id with a parenthesis or a line break.
+
+    A text that begins as a comment does is written after a space, which makes it a text.
+    """
+    with open_output(target) as stream:
+
+        def write(nbest: NBestList) -> None:
+            if not nbest.id.strip() or re.search(r"[()\n\r\0]", nbest.id):
+                message = "expected a non-empty id without parentheses and line breaks"
+                raise InvalidList(message, list_id=nbest.id, field="id")
+            if SCORED_ID.fullmatch(nbest.id.strip()):
+                raise InvalidList("would be read as an id and a score", list_id=nbest.id, field="id")
+            line = f"{format_texts(nbest)[0]} ({nbest.id})".lstrip()
+            stream.write(f" {line}\n" if line.startswith(COMMENT) else f"{line}\n")
+
+        yield write
+
+
+@contextmanager
+def ctm_writer(target: str | Path) -> Iterator[Write]:
+    """Write the first hypothesis of each list from its field ``words``; the id names file and channel."""
+    with open_output(target) as stream:
+
+        def write(nbest: NBestList) -> None:
+            for word in _get_timed_words(nbest):
+                confidence = "" if word.confidence is None else f" {word.confidence!r}"
+                times = f"{word.start_s!r} {word.duration_s!r}"
+                stream.write(f"{word.file} {word.channel} {times} {word.word}{confidence}\n")
+
+        yield write
+
+
+def parse_channel(nbest: NBestList) -> tuple[str, str]:
+    """Return the file and the channel that a list's id names; the channel is ``1`` if the id names only a
+    file.
+
+    Raises:
+        InvalidList: If the id is not one or two words.
+    """
+    parts = split_words(nbest.id)
+    if not 1 <= len(parts) <= 2 or LINE_BREAK.search(nbest.id) or parts[0].startswith(";"):
+        message = "expected the name of a file, optionally followed by a channel"
+        raise InvalidList(message, list_id=nbest.id, field="id")
+    return parts[0], parts[1] if parts[1:] else "1"
+
+
+def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
+    file, channel = parse_channel(nbest)
+    words = []
+    for position, entry in enumerate(get_word_times(nbest)):
+        if entry["word"].upper().startswith(SEPARATOR[:-1]):
+            field_name = f"words[{position}].word"
+            raise InvalidList("would be read as a tag of alternatives", list_id=nbest.id, field=field_name)
+        numbers = {key: entry[key] for key in NUMBER_KEYS if entry.get(key) is not None}
+        words.append(TimedWord(file, channel, word=entry["word"], **numbers))
+    return words
+
+
+def looks_like_trn(sample: Sample) -> str:
+    """Return the evidence that a file is a trn, or an empty string."""
+    lines = sample.lines
+    is_likely = not sample.record and fit(
+        lines, COMMENT, lambda text: parse_trn(text) is not None, is_certain_trn
+    )
+    return TRN_EVIDENCE if is_likely and not sample.is_folder else ""
+
+
+def looks_like_ctm(sample: Sample) -> str:
+    """Return the evidence that a file is a ctm, or an empty string."""
+    is_likely = not is_stm(sample.path.name) and fit(sample.lines, ";", fits_ctm, is_ctm)
+    return CTM_EVIDENCE if is_likely and not sample.is_folder else ""
+
+
+LineTest = Callable[[str], bool]
+
+
+def fit(lines: Sequence[str], comment: str, fits: LineTest, is_certain: LineTest, share: float = 1.0) -> bool:
+    """Whether lines that are no comments are of a format.
+
+    Args:
+        comment: how comments begin.
+        fits: whether the format allows a line.
+        is_certain: whether no other format allows a line that fits; one such line is enough.
+        share: how many of the lines must fit.
+    """
+    content = [text for text in lines if not text.startswith(comment)]
+    fitting = [text for text in content if fits(text)]
+    return len(fitting) >= share * len(content) and any(map(is_certain, fitting))
+
+
+def is_trn(text: str) -> bool:
+    """Whether a line can be read as a trn, and is not one of a ctm or stm that ends in parentheses."""
+    return parse_trn(text) is not None and (ends_with_id(text) or not (fits_ctm(text) or fits_stm(text)))
+
+
+def is_certain_trn(text: str) -> bool:
+    """Whether a line of a trn can be nothing else: a number such as -12.5 in parentheses is a score."""
+    trn = parse_trn(text) if is_trn(text) else None
+    return trn is not None and (trn[0].isdecimal() or not is_number(trn[0]))
+
+
+def fits_ctm(text: str) -> bool:
+    """Whether a line can be read as a ctm."""
+    try:
+        parse_ctm(text, "", 0)
+    except FormatError:
+        return False
+    return True
+
+
+def is_ctm(text: str) -> bool:
+    """Whether a line of a ctm can be nothing else: SRILM's scores are numbers, and a trn ends with an id."""
+    file, channel, *_, word = split_words(text)[:5]
+    return not (ends_with_id(text) or (is_number(file) and is_number(channel) and word[0].isdigit()))
+
+
+def fits_stm(text: str) -> bool:
+    """Whether a line has the columns of an stm."""
+    columns = split_words(text)
+    return len(columns) > 4 and is_number(columns[3]) and is_number(columns[4])
+
+
+def is_certain_stm(text: str) -> bool:
+    """Whether a line that fits an stm cannot be one of a ctm, whose third column is a time."""
+    _, _, speaker, _, _, *words = split_words(text)
+    return not ends_with_id(text) and (not is_number(speaker) or (bool(words) and not fits_ctm(text)))
+
+
+def is_number(text: str) -> bool:
+    """Whether a column is a number."""
+    return not isinstance(parse_number(text), str)
+
+
+def _read_content_lines(source: Source, comment: str = COMMENT) -> Iterator[tuple[int, str]]:
+    for line, text in read_lines_strict(source):
+        if text.strip() and not text.startswith(comment):
+            yield line, text
+
+
+def _parse_field(text: str, file: str, line: int, field: str) -> float:
+    try:
+        return parse_finite(text)
+    except ValueError:
+        raise FormatError(f"expected a number, got {text!r}", file=file, line=line, field=field) from None
+
+
+def _parse_seconds(text: str, file: str, line: int, field: str) -> float:
+    value = _parse_field(text, file, line, field)
+    if value < 0:
+        message = f"expected a non-negative number of seconds, got {text!r}"
+        raise FormatError(message, file=file, line=line, field=field)
+    return value
+
+
+SEGMENT_FIELDS = ("file", "channel", "start_s", "end_s")
+FIELDS = frozenset({*SEGMENT_FIELDS, "labels"})
+"""Fields of a list that an stm file can hold."""
+EVIDENCE = "lines of file, channel, speaker, start, end and words"
+DAMAGED_SHARE = 0.5
+"""How many lines of a file must fit a format for it to be taken for a damaged file of that format."""
+
+
+def read_lists(source: Source) -> Iterator[NBestList | InputError]:
+    """Yield each segment that is scored as a list with one hypothesis, or the line's error.
+
+    Raises:
+        FormatError: If the source cannot be opened.
+    """
+    numbers: Counter[str] = Counter()
+    for segment in read_segments(source):
+        if isinstance(segment, DamagedSegment):
+            yield segment
+        elif not segment.is_ignored:
+            list_id = format_segment_id(segment.speaker, numbers[segment.speaker])
+            numbers[segment.speaker] += 1
+            fields = {field: getattr(segment, field) for field in SEGMENT_FIELDS}
+            fields |= {"labels": segment.labels} if segment.labels else {}
+            hypotheses = (Hypothesis(" ".join(split_words(segment.text))),)
+            yield NBestList(list_id, hypotheses, group=segment.speaker, fields=fields)
+
+
+def format_segment_id(speaker: str, number: int) -> str:
+    """Return sclite's id of a speaker's segment; numbers start at 0."""
+    return f"{speaker}-{number:03d}"
+
+
+@contextmanager
+def writer(target: str | Path) -> Iterator[Write]:
+    """Write the first hypothesis of each list as a segment of its group, the speaker.
+
+    File and channel come from the list fields of these names, or else from the id, as for a ctm. The times
+    come from the list fields ``start_s`` and ``end_s``, or else from the word times; a list without times is
+    rejected.
+    """
+    with open_output(target) as stream:
+        yield lambda nbest: print(_format_line(nbest), file=stream)
+
+
+def _format_line(nbest: NBestList) -> str:
+    def error(message: str, field: str) -> InvalidList:
+        return InvalidList(message, list_id=nbest.id, field=field)
+
+    file, channel = (nbest.fields.get(name) for name in ("file", "channel"))
+    if file is None and channel is None:
+        file, channel = parse_channel(nbest)
+    for name, value in (("file", file), ("channel", channel), ("group", nbest.group)):
+        if not isinstance(value, str) or split_words(value) != [value] or LINE_BREAK.search(value):
+            what = "speaker" if name == "group" else name
+            raise error(f"expected the {what}, without white space", name)
+    if str(file).startswith(COMMENT):
+        raise error(f"starts with {COMMENT}, which marks a comment", "file")
+    start, end = _find_times(nbest)
+    if not (is_finite_number(start) and is_finite_number(end) and 0 <= start <= end):
+        message = f"expected times in seconds with 0 <= start <= end, got {start!r} and {end!r}"
+        raise error(message, "end_s")
+    labels, text = nbest.fields.get("labels", ""), format_texts(nbest)[0]
+    if not isinstance(labels, str) or (labels and not LABELS.fullmatch(labels)):
+        raise error("expected labels in the form <A,B,C>", "labels")
+    if (LABELS.match(text) and not labels) or is_ignored(text):
+        raise error("would be read as labels, or as a segment excluded from scoring", "text")
+    return " ".join(filter(None, (file, channel, nbest.group, repr(start), repr(end), labels, text)))
+
+
+def _find_times(nbest: NBestList) -> tuple[Any, Any]:
+    """Return the start and end of a segment from the fields of the list, or else from its word times."""
+    times = nbest.fields.get("start_s"), nbest.fields.get("end_s")
+    words = [] if times != (None, None) else get_word_times(nbest)
+    if not words:
+        return times
+    return words[0]["start_s"], max(word["start_s"] + word["duration_s"] for word in words)
+
+
+def looks_like(sample: Sample) -> str:
+    """Return the evidence that a file is an stm, or an empty string."""
+    if sample.is_folder:
+        return ""
+    if fit(sample.lines, COMMENT, fits_stm, is_certain_stm):
+        return EVIDENCE
+    return "a file name that ends with .stm" if is_stm(sample.path.name) else ""
+
+
+def find_damaged(sample: Sample) -> dict[str, str]:
+    """Return which of trn, ctm and stm a file may be of which some lines cannot be read, with the evidence.
+
+    For files that match no format as a whole: their first lines are no worse than others.
+    """
+    tests = (
+        ("trn", COMMENT, is_trn, is_certain_trn, TRN_EVIDENCE),
+        ("ctm", ";", fits_ctm, is_ctm, CTM_EVIDENCE),
+        ("stm", COMMENT, fits_stm, is_certain_stm, EVIDENCE),
+    )
+    return {
+        name: f"{evidence}, though not all"
+        for name, comment, fits, is_certain, evidence in tests
+        if not sample.is_folder and not sample.record
+        if fit(sample.lines, comment, fits, is_certain, DAMAGED_SHARE)
+    }
+
+
+REFERENCE, TEXT = "reference", "text"
+"""Names of the text in JSON; the second is read if the first is missing."""
+Entry = tuple[int, str, str]
+"""Line number, id and value."""
+LineParser = Callable[[str], tuple[str, str] | None]
+"""Returns the id and the value of a line, or None if it has another format."""
+
+
+def read_references(source: Source, id_field: str = "id", text_field: str = REFERENCE) -> dict[str, str]:
+    """Read the reference text of each utterance, by id; a text may be empty.
+
+    Args:
+        id_field: Name of the field with the id, in JSON.
+        text_field: Name of the field with the text, in JSON.
+
+    Raises:
+        FormatError: If a line cannot be read, or an id has two different texts; the error names file and
+            line.
+    """
+    file = source_name(source)
+    lines = _read_reference_lines(source)
+    first = lines[0][1] if lines else ""
+    if _is_json(first):
+        return _index_by_id(_parse_json(lines, file, id_field, text_field), file)
+    return _index_by_id(_parse_lines(lines, *_choose_line_format(lines), file), file)
+
+
+def read_groups(source: Source, id_field: str = "id", group_field: str = "speaker") -> dict[str, str]:
+    """Read the group (speaker or conversation) of each utterance, by id, from JSON or lines ``id group``.
+
+    Raises:
+        FormatError: If a record cannot be read, or an id has two different groups; the error names file and
+            line.
+    """
+    file = source_name(source)
+    lines = _read_reference_lines(source)
+    if lines and not _is_json(lines[0][1]):
+        return _index_by_id(_parse_lines(lines, _parse_pair, "id speaker (utt2spk) or JSON", file), file)
+    return _index_by_id(_parse_json(lines, file, id_field, group_field), file)
+
+
+def _read_reference_lines(source: Source) -> list[tuple[int, str]]:
+    """Read the lines that are neither blank nor comments, with their numbers."""
+    return [
+        (line, text)
+        for line, text in read_lines_strict(source)
+        if text.strip() and not text.startswith(COMMENT)
+    ]
+
+
+def _is_json(first: str) -> bool:
+    """Return whether the first line is JSON and not a trn line with a brace: ``{ uh / @ } yes (u1)``."""
+    return bool(re.match(r'\s*(\[|\{\s*("|$))', first)) and parse_trn(first) is None
+
+
+def _choose_line_format(lines: list[tuple[int, str]]) -> tuple[LineParser, str]:
+    """Choose how to parse lines, and how to describe what they should be.
+
+    A word of Kaldi's ``text`` may be in parentheses, so one such line does not make a file trn.
+    """
+    if lines and "\t" in lines[0][1]:
+        return _parse_tsv, "id<TAB>text"
+    n_trn = sum(parse_trn(text) is not None for _, text in lines)
+    if lines and parse_trn(lines[0][1]) and 2 * n_trn >= len(lines):
+        return parse_trn, "words (id), as in the first line"
+    return _parse_kaldi, "id words, words (id), id<TAB>text or JSON"
+
+
+def _parse_lines(
+    lines: list[tuple[int, str]], parse_line: LineParser, expected: str, file: str
+) -> Iterator[Entry]:
+    for line, text in lines:
+        entry = parse_line(text)
+        if entry is None:
+            raise FormatError(f"expected {expected}", file=file, line=line)
+        yield line, *entry
+
+
+def _parse_tsv(text: str) -> tuple[str, str] | None:
+    key, tab, rest = text.partition("\t")
+    return (key.strip(), rest.split("\t")[0].strip()) if tab and key.strip() else None
+
+
+def _parse_kaldi(text: str) -> tuple[str, str]:
+    key, _, words = text.strip().partition(" ")
+    return key, words.strip()
+
+
+def _parse_pair(text: str) -> tuple[str, str] | None:
+    fields = text.split()
+    return (fields[0], fields[1]) if len(fields) == 2 else None
+
+
+def _parse_json(lines: list[tuple[int, str]], file: str, id_field: str, value_field: str) -> Iterator[Entry]:
+    records = list(_parse_records(lines, file))
+    if records and json_documents.is_segment(records[0][1]) and id_field not in records[0][1]:
+        yield from json_documents.read_entries(records, file, value_field)
+        return
+    if len(records) == 1 and id_field not in records[0][1]:
+        line, mapping = records[0]
+        if mapping and value_field not in mapping and all(isinstance(text, str) for text in mapping.values()):
+            yield from ((line, key, text) for key, text in mapping.items())
+            return
+    for line, record in records:
+        if type(record.get(id_field)) is int:
+            record[id_field] = str(record[id_field])
+        if value_field == REFERENCE and value_field not in record and TEXT in record:
+            record[value_field] = record[TEXT]
+        for name in (id_field, value_field):
+            if not isinstance(record.get(name), str):
+                kind = describe_type(record.get(name))
+                raise FormatError(f"expected a string, got {kind}", file=file, line=line, field=name)
+        yield line, record[id_field], record[value_field]
+
+
+def _parse_records(lines: list[tuple[int, str]], file: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield objects with their line numbers; in an array, with their positions, from 1."""
+    if lines and lines[0][1].strip() == "{":  # one object on several lines
+        yield lines[0][0], parse_object("\n".join(text for _, text in lines), file, lines[0][0])
+        return
+    if not lines or not lines[0][1].lstrip().startswith("["):
+        for line, text in lines:
+            yield line, parse_object(text, file, line)
+        return
+    try:
+        records = json.loads("\n".join(text for _, text in lines))
+    except json.JSONDecodeError as error:
+        line = lines[error.lineno - 1][0]
+        raise FormatError(f"not JSON: {error.msg} at column {error.colno}", file=file, line=line) from None
+    except (ValueError, RecursionError) as error:
+        raise FormatError(f"cannot parse JSON: {error}", file=file) from None
+    for number, record in enumerate(records, start=1):
+        if not isinstance(record, dict):
+            message = f"element {number}: expected an object, got {describe_type(record)}"
+            raise FormatError(message, file=file)
+        yield number, record
+
+
+def _index_by_id(entries: Iterator[Entry], file: str) -> dict[str, str]:
+    values: dict[str, str] = {}
+    for line, key, value in entries:
+        if values.setdefault(key, value) != value:
+            hint = "; does each line start with an id?" if key.isalpha() else ""
+            raise FormatError(f"duplicate id {key!r} with a different value{hint}", file=file, line=line)
+    return values

@@ -1,0 +1,809 @@
+"""Read and write parquet, a format of tables in which columns are stored one after another.
+
+Say how much memory the pages of a row group take, before any is decompressed.
+
+Sizes in the footer of a file may be wrong, since nothing that decompresses uses them. The header of each page
+says how many bytes the page becomes, and how many values; pyarrow makes room for exactly these.
+
+Read rows of a table a few at a time, in memory that is bounded whatever a file expands to.
+
+In a file of a few kilobytes, a page, a row, or a text that many rows repeat may become gigabytes. Pages are
+measured before they are decompressed, and texts stay references to distinct ones until their size is known.
+
+Turn rows of a table into records as JSON lines have them.
+
+Hypotheses are a column of arrays of objects, as in JSON lines; or a column of arrays of texts, and beside it
+a column of arrays of numbers for each score stream.
+
+Read and write parquet, a format of tables in which columns are stored one after another.
+
+Rows are read a few at a time, so that memory does not grow with the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.formats.common import Write, add_location
+from rescorer.formats.fields import LIST_FIELDS, FieldMap, phrase_records, utterance_records
+from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.text_io import (
+    MAX_LINE_VARIABLE,
+    PARQUET_MAGIC,
+    Source,
+    is_parquet,
+    max_line_bytes,
+    open_binary_output,
+    open_named,
+    source_name,
+)
+from rescorer.formats.jsonlines import parse_record
+from rescorer.storage import find_objects, is_object, is_url
+from rescorer.types import NBestList
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+HEADER_BYTES = 1 << 12
+MAX_HEADER_BYTES = 1 << 20
+"""Longest header of a page; nearly all are shorter than ``HEADER_BYTES``."""
+MAX_VARINT_BYTES = 10
+DATA_PAGES = 5, 8
+"""Fields of a page's header that describe data, of version 1 or 2; the first field of both counts values."""
+
+
+class DamagedPage(ValueError):
+    """The header of a page cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSize:
+    """What a column of a row group becomes in memory."""
+
+    name: str
+    is_repeated: bool
+    """Whether a row may have any number of values."""
+    compressed_bytes: int
+    n_bytes: int
+    """Bytes of all pages, decompressed."""
+    largest_bytes: int
+    """Bytes of the largest page, decompressed."""
+    n_values: int
+
+
+def measure_columns(
+    stream: BinaryIO, metadata: Any, group: int, names: Sequence[str]
+) -> Iterator[ColumnSize]:
+    """Read the headers of all pages of some columns of a row group.
+
+    Args:
+        metadata: what pyarrow has read from the footer of the file.
+        names: names of the columns of the table; they may have columns inside, each of which is measured.
+
+    Raises:
+        DamagedPage: a header cannot be read.
+    """
+    for index in range(metadata.num_columns):
+        path = metadata.schema.column(index).path
+        if any(path == name or path.startswith(f"{name}.") for name in names):
+            is_repeated = metadata.schema.column(index).max_repetition_level > 0
+            yield _measure(stream, metadata.row_group(group).column(index), is_repeated)
+
+
+def _measure(stream: BinaryIO, column: Any, is_repeated: bool) -> ColumnSize:
+    offset, end = _find_bytes(column)
+    n_bytes = largest_bytes = n_values = 0
+    while n_values < column.num_values and offset < end:  # where pyarrow ends, too
+        header, header_bytes = _read_header(stream, offset, end)
+        data = next((header[field] for field in DATA_PAGES if field in header), {1: 0})
+        expanded_bytes, page_bytes = _count(header, 2), _count(header, 3)
+        n_bytes += expanded_bytes
+        largest_bytes = max(largest_bytes, expanded_bytes)
+        n_values += _count(data, 1)
+        offset += header_bytes + page_bytes
+    compressed_bytes = column.total_compressed_size
+    return ColumnSize(column.path_in_schema, is_repeated, compressed_bytes, n_bytes, largest_bytes, n_values)
+
+
+def _count(fields: Any, number: int) -> int:
+    """The number in a field; raises DamagedPage if it has none, or a negative one."""
+    value = fields.get(number) if isinstance(fields, dict) else None
+    if type(value) is not int or value < 0:
+        raise DamagedPage("the header of a page lacks a size")
+    return value
+
+
+def _find_bytes(column: Any) -> tuple[int, int]:
+    """Where the pages of a column begin and end in the file."""
+    start = column.data_page_offset
+    if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
+        start = column.dictionary_page_offset
+    return start, start + column.total_compressed_size
+
+
+def _read_header(stream: BinaryIO, offset: int, end: int) -> tuple[dict[int, Any], int]:
+    """Read a header; return its fields by their numbers, and its length."""
+    for n_bytes in (HEADER_BYTES, MAX_HEADER_BYTES):
+        stream.seek(offset)
+        reader = _CompactReader(stream.read(min(n_bytes, end - offset)))
+        try:
+            return reader.read_struct(), reader.position
+        except IndexError:  # it is longer
+            continue
+        except (RecursionError, ValueError):
+            break
+    raise DamagedPage("the header of a page cannot be read")
+
+
+class _CompactReader:
+    """Reads Thrift's compact protocol, in which headers are written; texts are skipped.
+
+    Kinds of values: 1 and 2 true and false, 3 byte, 4 to 6 integers, 7 double, 8 text, 9 and 10 list and set,
+    12 struct (doc/specs/thrift-compact-protocol.md of Thrift). Each takes at least one byte, so that reading
+    ends with the content.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.position = 0
+        self._content = content
+
+    def read_struct(self) -> dict[int, Any]:
+        fields: dict[int, Any] = {}
+        number = 0
+        while head := self._read_byte():
+            number = number + (head >> 4) if head >> 4 else self._read_integer()
+            fields[number] = self._read_value(head & 15)
+        return fields
+
+    def _read_value(self, kind: int) -> Any:
+        if kind in (1, 2):
+            return kind == 1
+        if kind == 3:
+            return self._read_byte()
+        if kind in (4, 5, 6):
+            return self._read_integer()
+        if kind == 7:
+            return self._skip(8)
+        if kind == 8:
+            return self._skip(self._read_varint())
+        if kind in (9, 10):
+            return self._skip_list()
+        if kind == 12:
+            return self.read_struct()
+        raise ValueError(f"there is no type {kind} in headers")
+
+    def _skip_list(self) -> None:
+        head = self._read_byte()
+        count = head >> 4 if head >> 4 != 15 else self._read_varint()
+        for _ in range(count):
+            self._skip(1) if head & 15 in (1, 2) else self._read_value(head & 15)
+
+    def _skip(self, n_bytes: int) -> None:
+        self.position += n_bytes
+        if self.position > len(self._content):
+            raise IndexError(self.position)
+
+    def _read_byte(self) -> int:
+        value = self._content[self.position]
+        self.position += 1
+        return value
+
+    def _read_varint(self) -> int:
+        value = 0
+        for index in range(MAX_VARINT_BYTES):
+            byte = self._read_byte()
+            value |= (byte & 127) << (7 * index)
+            if byte < 128:
+                return value
+        raise ValueError("a number is too long")
+
+    def _read_integer(self) -> int:
+        value = self._read_varint()
+        return (value >> 1) ^ -(value & 1)
+
+
+BATCH_ROWS = 64
+"""Rows that are in memory at a time, besides the compressed columns of their row group; fewer if they are
+large."""
+MIN_BYTES = 1 << 21
+"""What writers put into a page, whatever the largest length of a line."""
+PAGE_LINES = 4
+"""Largest page, in lines of the largest length: a page has the texts of several rows."""
+MAX_EXPANSION = 256
+"""How many times its compressed size a repeated column may have, if that is larger than a page may be."""
+
+
+class TooLarge(ValueError):
+    """A row group would take too much memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class OversizedRow:
+    """Stands for a row that is longer than a line may be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """An open table, in which texts are read as references to distinct ones."""
+
+    schema: pa.Schema
+    """The columns, with the types that they have if texts stand in place of references."""
+    _stream: BinaryIO
+    _file: Any
+
+    @property
+    def n_groups(self) -> int:
+        """Number of row groups."""
+        return int(self._file.num_row_groups)
+
+    def count_rows(self, group: int) -> int:
+        """Number of rows of a row group."""
+        return int(self._file.metadata.row_group(group).num_rows)
+
+    def read_batches(self, group: int, names: Iterable[str]) -> Iterator[pa.RecordBatch | OversizedRow]:
+        """Yield the rows of a row group, with the columns of some names.
+
+        Raises:
+            TooLarge, DamagedPage, OSError, pyarrow.ArrowException: there are no more rows that can be read.
+        """
+        columns = list(names)
+        n_rows = self._count_batch_rows(group, columns)
+        for batch in self._file.iter_batches(n_rows, row_groups=[group], columns=columns, use_threads=False):
+            yield from self._expand(batch)
+
+    def _count_batch_rows(self, group: int, columns: list[str]) -> int:
+        """How many rows are read at a time: about as many bytes as one row may have."""
+        n_bytes = largest_bytes = 0
+        for size in measure_columns(self._stream, self._file.metadata, group, columns):
+            _check_size(size)
+            n_bytes += size.n_bytes
+            largest_bytes = max(largest_bytes, size.largest_bytes)
+        row_bytes = max(1, largest_bytes, n_bytes // max(1, self.count_rows(group)))
+        return min(BATCH_ROWS, max(1, max_line_bytes() // row_bytes))
+
+    def _expand(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch | OversizedRow]:
+        """Put texts in place of references, one row after another if all together are too large."""
+        import pyarrow as pa
+
+        if sum(map(count_bytes, batch.columns)) <= max_line_bytes():
+            names = batch.schema.names
+            columns = [_spell_out(batch.column(name), self.schema.field(name).type) for name in names]
+            yield pa.RecordBatch.from_arrays(columns, names)
+        elif batch.num_rows == 1:
+            yield OversizedRow()
+        else:
+            for index in range(batch.num_rows):
+                yield from self._expand(batch.slice(index, 1))
+
+
+def open_table(stream: BinaryIO) -> Table:
+    """Open a table.
+
+    Raises:
+        OSError, pyarrow.ArrowException: it is not a parquet file.
+    """
+    from pyarrow import parquet
+
+    metadata = parquet.read_metadata(stream)
+    columns = map(metadata.schema.column, range(metadata.num_columns))
+    texts = [column.path for column in columns if column.physical_type == "BYTE_ARRAY"]
+    file = parquet.ParquetFile(stream, metadata=metadata, read_dictionary=texts)
+    return Table(metadata.schema.to_arrow_schema(), stream, file)
+
+
+def _check_size(size: ColumnSize) -> None:
+    """Raise TooLarge if a column could take too much memory; one row may have all of a repeated one."""
+    problem, limit = "", max(max_line_bytes(), MIN_BYTES)
+    page_bytes = PAGE_LINES * limit
+    if size.largest_bytes > page_bytes:
+        problem = f"has a page of {size.largest_bytes:,} bytes, at most {page_bytes:,} are read"
+    elif size.is_repeated and size.n_bytes > max(page_bytes, MAX_EXPANSION * size.compressed_bytes):
+        problem = (
+            f"expands from {size.compressed_bytes:,} to {size.n_bytes:,} bytes, at most {MAX_EXPANSION} "
+            "times as many are read"
+        )
+    elif size.is_repeated and size.n_values > limit:
+        problem = f"has {size.n_values:,} values, at most {limit:,} are read: write smaller row groups"
+    if problem:
+        raise TooLarge(f"the column {size.name} {problem}; set {MAX_LINE_VARIABLE} to allow more")
+
+
+def _spell_out(array: pa.Array, kind: pa.DataType) -> pa.Array:
+    """Put texts in place of references, where pyarrow can; others are only slower to read."""
+    import pyarrow as pa
+
+    try:
+        return array.cast(kind)
+    except pa.ArrowNotImplementedError:
+        return array
+
+
+def count_bytes(array: pa.Array) -> int:
+    """Size of an array with its texts in place of references."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    if pa.types.is_dictionary(array.type):
+        lengths = compute.binary_length(array.dictionary).take(array.indices)
+        return 4 * len(array) + (compute.sum(lengths).as_py() or 0)
+    if pa.types.is_struct(array.type):
+        return sum(map(count_bytes, array.flatten()))
+    if pa.types.is_map(array.type):
+        first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        parts = (part.slice(first, last - first) for part in (array.keys, array.items))
+        return 4 * len(array) + sum(map(count_bytes, parts))
+    if pa.types.is_nested(array.type):
+        return 4 * len(array) + count_bytes(array.flatten())
+    return int(array.nbytes)
+
+
+TEXTS = "texts"
+"""Another name of a column of hypotheses that are texts only."""
+MAX_NAMES = 8
+"""Largest number of columns that an error names."""
+Convert = Callable[[Any], Any]
+"""Converts a value of a column, which is not null, to one that JSON can hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """The columns of a table that are read, and how they become fields.
+
+    Args:
+        converters: function for each column; None if its values stay as they are.
+        names: names of the fields.
+        texts: column of arrays of texts; empty if hypotheses are objects.
+        streams: columns of arrays of numbers, one per hypothesis.
+    """
+
+    converters: dict[str, Convert | None]
+    names: FieldMap
+    texts: str = ""
+    streams: tuple[str, ...] = ()
+
+    def read_rows(self, batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+        """Yield the rows of a batch as records; fields without a value are left out."""
+        columns = {name: self._read_column(batch, name) for name in self.converters}
+        for index in range(batch.num_rows):
+            yield {name: values[index] for name, values in columns.items() if values[index] is not None}
+
+    def _read_column(self, batch: pa.RecordBatch, name: str) -> list[Any]:
+        values = _without_times(batch.column(name)).to_pylist()
+        if (convert := self.converters[name]) is None:
+            return values
+        return [None if value is None else convert(value) for value in values]
+
+    def join(self, record: dict[str, Any]) -> dict[str, Any]:
+        """Make hypotheses of arrays of texts and of scores; other records stay as they are.
+
+        Raises:
+            InvalidList: an array of scores has another length than that of the texts.
+        """
+        texts = record.pop(self.texts, None) if self.texts else None
+        if texts is None:
+            return record
+        hypotheses: list[dict[str, Any]] = [{} if text is None else {self.names.text: text} for text in texts]
+        for name in self.streams:
+            values = record.pop(name, None)
+            own_field = any(stream.field == name for stream in self.names.streams.values())
+            for hypothesis, value in _pair(hypotheses, values, name, self._find_id(record)):
+                place = hypothesis if own_field else hypothesis.setdefault(self.names.scores, {})
+                place[name] = value
+        scores = record.pop(self.names.scores, None) if self.names.scores else None
+        if not isinstance(scores, dict | None):
+            message = "expected a struct or map of arrays beside an array of texts"
+            raise InvalidList(message, list_id=self._find_id(record), field=self.names.scores)
+        for name, values in (scores or {}).items():
+            field = f'{self.names.scores}["{name}"]'
+            for hypothesis, value in _pair(hypotheses, values, field, self._find_id(record)):
+                hypothesis.setdefault(self.names.scores, {})[name] = value
+        return {**record, self.names.hypotheses: hypotheses}
+
+    def _find_id(self, record: dict[str, Any]) -> str:
+        value = record.get(self.names.id)
+        return "" if value is None else str(value)
+
+
+def _pair(
+    hypotheses: list[dict[str, Any]], values: Any, field: str, list_id: str
+) -> Iterator[tuple[dict[str, Any], Any]]:
+    """Pair hypotheses with their scores; without an array there are none."""
+    if values is None:
+        return iter(())
+    if not isinstance(values, list):
+        raise InvalidList("expected an array of scores, one per text", list_id=list_id, field=field)
+    if len(values) != len(hypotheses):
+        message = (
+            f"{len(values)} scores for {len(hypotheses)} texts; expected one each. If these are not scores, "
+            "name the columns that are with --stream"
+        )
+        raise InvalidList(message, list_id=list_id, field=field)
+    return zip(hypotheses, values, strict=True)
+
+
+def find_columns(schema: pa.Schema, names: FieldMap, file: str) -> Columns:
+    """Choose the columns of a table that are read: all whose values JSON can hold.
+
+    Raises:
+        FormatError: two columns have the same name, there are no ids or no hypotheses, or a column of a field
+            has a type that it cannot have.
+    """
+
+    if len(set(schema.names)) < len(schema.names):
+        raise FormatError("two columns have the same name", file=file)
+    hypotheses = names.hypotheses
+    if hypotheses == FieldMap().hypotheses and hypotheses not in schema.names and TEXTS in schema.names:
+        hypotheses = TEXTS
+    _check_required(schema.names, names, hypotheses, file)
+    needed = {hypotheses, *(getattr(names, name) for name in LIST_FIELDS if name != "hypotheses")}
+    converters: dict[str, Convert | None] = {}
+    for column in schema:
+        try:
+            converters[column.name] = find_converter(_type_without_times(column.type))
+        except ValueError:
+            if column.name in needed:
+                message = f"the column has the type {column.type}, which no field of lists has"
+                raise FormatError(message, file=file, field=column.name) from None
+    if not _is_list_of(schema.field(hypotheses).type, _is_text):
+        if hypotheses == TEXTS:
+            message = f"the column has the type {schema.field(TEXTS).type}; expected a list of texts"
+            raise FormatError(message, file=file, field=TEXTS)
+        return Columns(converters, names)
+    mapped = {stream.field for stream in names.streams.values()}
+    is_score = partial(_is_list_of, is_value=_is_number if mapped else _is_fractional)
+    arrays = [column.name for column in schema if is_score(column.type)]
+    streams = [name for name in arrays if name not in needed and (not mapped or name in mapped)]
+    return Columns(converters, names, hypotheses, tuple(streams))
+
+
+def _check_required(columns: list[str], names: FieldMap, hypotheses: str, file: str) -> None:
+    """Raise FormatError if a table has no column of ids, or none of hypotheses."""
+    known = ", ".join(columns[:MAX_NAMES]) + (", …" if len(columns) > MAX_NAMES else "") or "none"
+    if names.id and names.id not in columns:
+        message = (
+            f"there is no such column; give --map id=COLUMN, or --map id= to take the number of the row "
+            f"(columns: {known})"
+        )
+        raise FormatError(message, file=file, field=names.id)
+    if hypotheses not in columns:
+        message = f"there is no such column; give --map hypotheses=COLUMN (columns: {known})"
+        raise FormatError(message, file=file, field=hypotheses)
+
+
+def find_converter(kind: pa.DataType) -> Convert | None:
+    """The function that converts values of a type; None if JSON can hold them as they are.
+
+    Raises:
+        ValueError: JSON cannot hold them: bytes, for instance.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_decimal(kind):
+        return float
+    if pa.types.is_date(kind):
+        return str
+    if pa.types.is_null(kind) or pa.types.is_boolean(kind) or _is_number(kind) or _is_text(kind):
+        return None
+    if pa.types.is_dictionary(kind):
+        return find_converter(kind.value_type)
+    if _is_list(kind):
+        inner = find_converter(kind.value_type)
+        return None if inner is None else partial(_convert_items, inner)
+    if pa.types.is_struct(kind):
+        fields = [kind.field(index) for index in range(kind.num_fields)]
+        if len({field.name for field in fields}) < len(fields):
+            raise ValueError(kind)
+        return partial(_convert_object, {field.name: find_converter(field.type) for field in fields})
+    if pa.types.is_map(kind) and _is_text(kind.key_type):
+        return partial(_convert_pairs, find_converter(kind.item_type))
+    raise ValueError(kind)
+
+
+def _convert_items(convert: Convert, items: list[Any]) -> list[Any]:
+    return [None if item is None else convert(item) for item in items]
+
+
+def _convert_object(converters: dict[str, Convert | None], value: dict[str, Any]) -> dict[str, Any]:
+    """Convert the fields of an object, without those that have no value."""
+    return {
+        name: convert(value[name]) if convert else value[name]
+        for name, convert in converters.items()
+        if value[name] is not None
+    }
+
+
+def _convert_pairs(convert: Convert | None, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: convert(value) if convert else value for name, value in pairs if value is not None}
+
+
+def _type_without_times(kind: pa.DataType) -> pa.DataType:
+    """The type of a column as it is read; dates and times become text."""
+    import pyarrow as pa
+
+    is_time = pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_date(kind)
+    return pa.string() if is_time else kind
+
+
+def _without_times(column: pa.Array) -> pa.Array:
+    """Turn dates and times into text; times with a zone into UTC, since not every machine knows all zones."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    kind = _type_without_times(column.type)
+    if kind == column.type:
+        return column
+    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+        utc = column.cast(pa.timestamp(column.type.unit)).cast(kind)
+        return compute.binary_join_element_wise(utc, "Z", "")
+    return column.cast(kind)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    tests = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
+    return any(getattr(pa.types, test)(kind) for test in tests)
+
+
+def _is_list_of(kind: pa.DataType, is_value: Callable[[pa.DataType], bool]) -> bool:
+    import pyarrow as pa
+
+    if not _is_list(kind):
+        return False
+    value = kind.value_type
+    return is_value(value.value_type if pa.types.is_dictionary(value) else value)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_integer(kind)) or _is_fractional(kind)
+
+
+def _is_fractional(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+
+
+SUFFIX = ".parquet"
+GROUP_ROWS = 4096
+"""Rows of a row group that is written."""
+DEFAULT_FIELDS = FieldMap()
+
+
+def read_lists(
+    source: Source,
+    names: FieldMap = DEFAULT_FIELDS,
+    group_of: Callable[[str], str] | None = None,
+) -> Iterator[NBestList | InputError]:
+    """Yield the list of each row of a file, or of all files of a folder; errors in place of rows that have
+    none, and of files of a folder that cannot be read.
+
+    The line of an error is the row, counted from 1. An object that cannot be read ends the reading, since the
+    storage may not answer for the others either.
+
+    Args:
+        names: Names of the columns, and of the fields of hypotheses.
+        group_of: Function that returns the group for the id of a list without one.
+
+    Raises:
+        FormatError: The only file, or an object, cannot be opened, or lacks columns, or a column has a type
+            that cannot be read.
+        ConfigError: pyarrow is missing.
+    """
+    tables = find_tables(source)
+    for name in tables:
+        try:
+            yield from _read_table(name, names, group_of)
+        except FormatError as error:
+            if len(tables) == 1 or is_url(name):
+                raise
+            yield error
+
+
+def find_tables(source: Source) -> list[str]:
+    """The name of a file or object; or the names of all tables below a folder or prefix, in order.
+
+    Names with a part that begins with ``.`` or ``_`` are left out, such as Spark's ``_SUCCESS``.
+
+    Raises:
+        FormatError: The source is a pipe, does not exist, or has no tables.
+    """
+    name = source_name(source)
+    if not isinstance(source, (str, Path)) or str(source) == "-":
+        raise FormatError("parquet cannot be read from a pipe; write it to a file first", file=name)
+    if is_url(source):
+        found = [name] if is_object(name) else _find_objects(name)
+    elif not Path(source).is_dir():
+        return [name]
+    else:
+        found = sorted(map(str, _find_files(Path(source))))
+    if not found:
+        raise FormatError(f"has no tables; expected files that end in {SUFFIX}", file=name)
+    return found
+
+
+def _find_files(folder: Path) -> Iterator[Path]:
+    for path in folder.rglob(f"*{SUFFIX}"):
+        if not any(part.startswith((".", "_")) for part in path.relative_to(folder).parts) and path.is_file():
+            yield path
+
+
+def _find_objects(url: str) -> list[str]:
+    try:
+        return [name for name in find_objects(url) if name.endswith(SUFFIX)]
+    except FileNotFoundError as error:
+        raise FormatError(f"cannot be read: {error.strerror}", file=url) from None
+
+
+def looks_like(sample: Sample) -> str:
+    """Return the evidence that a file or folder has this format, or an empty string."""
+    if is_parquet(sample.magic):
+        return f"its first bytes are {PARQUET_MAGIC.decode()}"
+    if any(name.endswith(SUFFIX) for name in sample.names):
+        return f"it has files that end in {SUFFIX}"
+    if sample.is_folder and not sample.magic and next(_find_files(sample.path), None):
+        return f"its folders have files that end in {SUFFIX}"
+    return ""
+
+
+def _read_table(
+    name: str, names: FieldMap, group_of: Callable[[str], str] | None
+) -> Iterator[NBestList | InputError]:
+    _import_parquet(name)
+    import pyarrow as pa
+
+    try:
+        stream = open_named(name)
+    except OSError as error:
+        raise FormatError(f"cannot be read: {error.strerror or error}", file=name) from None
+    with stream:
+        try:
+            table = open_table(stream)
+        except (OSError, pa.ArrowException) as error:
+            raise FormatError(f"is not a parquet file: {_first_line(error)}", file=name) from None
+        columns = find_columns(table.schema, names, name)
+        first_row = 1
+        for group in range(table.n_groups):
+            yield from _read_group(table, group, columns, group_of, name, first_row)
+            first_row += table.count_rows(group)
+
+
+def _read_group(
+    table: Table,
+    group: int,
+    columns: Columns,
+    group_of: Callable[[str], str] | None,
+    file: str,
+    first_row: int,
+) -> Iterator[NBestList | InputError]:
+    """Yield the lists of a row group; if it is damaged, those before the damage and an error."""
+    import pyarrow as pa
+
+    row = first_row
+    try:
+        for batch in table.read_batches(group, columns.converters):
+            if isinstance(batch, OversizedRow):
+                message = f"longer than {max_line_bytes()} bytes; set {MAX_LINE_VARIABLE} to allow more"
+                yield FormatError(message, file=file, line=row)
+                row += 1
+            else:
+                yield from _parse_batch(batch, columns, group_of, file, row)
+                row += batch.num_rows
+    except TooLarge as error:
+        yield FormatError(f"row group {group} is not read: {error}", file=file, line=row)
+    except (OSError, DamagedPage, pa.ArrowException) as error:
+        message = f"damaged data in row group {group}: {_first_line(error)}"
+        yield FormatError(message, file=file, line=row)
+
+
+def _parse_batch(
+    batch: pa.RecordBatch,
+    columns: Columns,
+    group_of: Callable[[str], str] | None,
+    file: str,
+    first_row: int,
+) -> Iterator[NBestList | InputError]:
+    problem, records = "", list[dict[str, Any]]()
+    try:
+        records = list(columns.read_rows(batch))
+    except UnicodeDecodeError as error:
+        problem = f"not UTF-8: {error.reason}"
+    except (OverflowError, ValueError) as error:  # such as a date after the year 9999
+        problem = f"has a value that cannot be read: {error}"
+    if problem and batch.num_rows == 1:
+        yield FormatError(problem, file=file, line=first_row)
+    elif problem:  # in one of the rows
+        for index in range(batch.num_rows):
+            yield from _parse_batch(batch.slice(index, 1), columns, group_of, file, first_row + index)
+    for row, record in enumerate(records, first_row):
+        try:
+            yield parse_record(columns.join(record), columns.names, {}, group_of, file, row)
+        except InvalidList as error:
+            yield add_location(error, file, row)
+
+
+@contextmanager
+def writer(target: str | Path) -> Iterator[Write]:
+    """Write one list per row, with a fixed set of columns; fields of clients are left out.
+
+    Raises:
+        FormatError: The file cannot be written.
+        ConfigError: pyarrow is missing.
+    """
+    parquet = _import_parquet(str(target))
+    import pyarrow as pa
+
+    schema, rows = _make_schema(), list[dict[str, Any]]()
+    with open_binary_output(target) as stream, parquet.ParquetWriter(stream, schema) as table:
+
+        def flush() -> None:
+            table.write_table(pa.Table.from_pylist(rows, schema))
+            rows.clear()
+
+        def write(nbest: NBestList) -> None:
+            rows.append(_make_row(nbest))
+            if len(rows) == GROUP_ROWS:
+                flush()
+
+        yield write
+        flush()
+
+
+def _make_schema() -> pa.Schema:
+    import pyarrow as pa
+
+    text, number = pa.string(), pa.float64()
+    hypothesis = pa.struct({"text": text, "scores": pa.map_(text, number)})
+    utterance = pa.struct({"text": text, "speaker": text, "confidence": number})
+    phrase = pa.struct({"text": text, "weight": number, "spellings": pa.list_(text), "slot": text})
+    fields = {"id": text, "hypotheses": pa.list_(hypothesis)}
+    fields |= dict.fromkeys(("reference", "context", "group"), text)
+    return pa.schema({**fields, "previous": pa.list_(utterance), "phrases": pa.list_(phrase)})
+
+
+def _make_row(nbest: NBestList) -> dict[str, Any]:
+    hypotheses = [
+        {"text": hypothesis.text, "scores": {name: values[index] for name, values in nbest.streams.items()}}
+        for index, hypothesis in enumerate(nbest.hypotheses)
+    ]
+    return {
+        "id": nbest.id,
+        "hypotheses": hypotheses,
+        "reference": nbest.reference,
+        "context": nbest.context or None,
+        "group": nbest.group or None,
+        "previous": _as_objects(utterance_records(nbest.previous)),
+        "phrases": _as_objects(phrase_records(nbest.phrases)),
+    }
+
+
+def _as_objects(items: list[str | dict[str, Any]]) -> list[dict[str, Any]] | None:
+    return [{"text": item} if isinstance(item, str) else item for item in items] or None
+
+
+def _import_parquet(file: str) -> Any:
+    try:
+        from pyarrow import parquet
+    except ImportError:
+        message = f"{file}: parquet needs another package: pip install 'rescorer[parquet]'"
+        raise ConfigError(message) from None
+    return parquet
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0] or type(error).__name__

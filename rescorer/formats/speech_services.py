@@ -1,0 +1,625 @@
+"""Read and write segments of Whisper and the JSON responses of speech services and dialogue logs.
+
+Read and write segments of Whisper: one list per segment.
+
+    {"text": " a b", "segments": [{"id": 0, "seek": 0, "start": 0.0, "end": 2.5, "text": " a b",
+        "tokens": [50364, 257], "avg_logprob": -0.3, "no_speech_prob": 0.1, ...}], ...}     openai-whisper
+    [{"id": 1, "seek": 0, "text": " a b", ...}, ...]                                        faster-whisper
+    {"transcription": [{"offsets": {"from": 0, "to": 2500}, "text": " a b"}]}               whisper.cpp
+    {"segments": [{"candidates": [{"text": " a b", "avg_logprob": -0.3}, ...]}]}            several texts
+
+A file contains one document, several one after another, or one document or segment per line; a folder
+contains one file per recording, ``talk.json``. Whisper prints one text per segment; a segment with an array
+of texts, or of objects with a ``text``, under a name in ``HYPOTHESIS_KEYS`` has these as its hypotheses.
+
+``avg_logprob`` is a mean in nats: the log-probability of all tokens, divided by their number plus one. The
+stream ``first_pass`` is their sum if every hypothesis of the list has ``tokens``, otherwise the mean.
+
+Read and write the alternatives in JSON responses of speech services, and in dialogue logs.
+
+    {"results": [{"alternatives": [{"transcript": "a b", "confidence": 0.9}, ...]}]}         Google and others
+    {"NBest": [{"Confidence": 0.9, "Lexical": "a b", "Display": "A B."}, ...]}               Azure
+    {"results": {"transcripts": [...], "segments": [{"alternatives": [...]}], "items": [...]}}   AWS
+    {"results": {"channels": [{"alternatives": [...]}], "utterances": [...]}}                Deepgram
+    {"alternatives": [{"confidence": 297.0, "text": "a b"}, ...]} {"partial": "a"} ...       vosk
+    {"choices": [{"text": "a b"}, {"message": {"content": "a c"}}]}                          OpenAI
+    [[{"text": "a b", "nbest": [{"hyp": "a b", "score": -45.7}, ...]}]]                      dialogue logs
+
+A file contains one document, several one after another, or one per line; a folder contains one file per
+utterance, ``u1.json``. Three kinds of values are no lists: alternatives of words beside those of whole texts,
+results that the service marks as interim, and partial results. A document without any list gives its text,
+if it has one, as a list with one hypothesis.
+
+A confidence is not a log-probability, so it remains a field of its hypothesis like all other keys. Scores are
+only read if their field and base are given.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.formats.common import DUPLICATE_ID, Row, Units, Write, add_location, build_list, parse_number
+from rescorer.formats.io.folders import Sample, read_list_files
+from rescorer.formats.io.json_io import JsonCursor, describe_type, yield_late_errors
+from rescorer.formats.io.text_io import Source, open_output, source_name
+from rescorer.formats.json_documents import Document, parse_units, read_documents
+from rescorer.types import NBestList
+
+STREAM = "first_pass"
+SCORE_KEY = "avg_logprob"
+SEGMENT_KEYS = ("segments", "transcription")
+"""Keys of the arrays that contain segments."""
+HYPOTHESIS_KEYS = ("candidates", "alternatives", "beams", "hypotheses", "n_best", "nBest", "nbest")
+"""Keys of the hypotheses of a segment, in order of preference."""
+OTHER_LISTS = ("alternatives", "NBest", "nBest", "nbest", "choices")
+"""Names of arrays in segments that other services have, too; they are Whisper's beside its own keys."""
+LIST_FIELDS = ("seek", "start", "end", "offsets", "timestamps", "speaker")
+"""Keys that describe a segment, not its text."""
+SUFFIX = ".json"
+OWN_KEYS = ("seek", SCORE_KEY)
+"""Keys of segments, or of their hypotheses, that only Whisper's tools write."""
+
+
+class Segment(NamedTuple):
+    """A segment and where it was found."""
+
+    position: str
+    """Number of the segment, after that of its document if there are several."""
+    value: Any
+    line: int | None
+    """Line, or None if the file is one document over several lines."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Score:
+    """The field of the score that the user names; without one, it is ``avg_logprob``."""
+
+    key: str
+    units: Units
+
+
+def read_whisper(
+    source: Source, *, score: str = "", base: str = "", sign: str = "log_prob"
+) -> Iterator[NBestList | InputError]:
+    """Yield one list per segment of a file or folder.
+
+    The id of a list is the name of the file and the number of the segment, such as ``talk-12``; a segment's
+    own id is kept if it is text. Large documents are read one segment at a time. Keys of a document besides
+    its segments are not kept; those of a segment become fields.
+
+    Args:
+        score: Key of the score that becomes the stream ``first_pass``, instead of ``avg_logprob``.
+        base: Base of this score, required if there is one.
+        sign: Sign of this score, ``log_prob`` or ``cost``.
+
+    Raises:
+        ConfigError: If only one of score and base is given, or the base or sign is unknown.
+        FormatError: If the source cannot be opened, or is not JSON with segments.
+    """
+    chosen = _Score(score, parse_units(score, base, sign))
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        return read_list_files(
+            source, lambda name, path: yield_late_errors(_read_file(path, name, chosen)), (SUFFIX,)
+        )
+    name = Path(source_name(source).strip("<>")).name.removesuffix(".gz")
+    return yield_late_errors(_read_file(source, Path(name).stem, chosen))
+
+
+def _read_file(source: Source, name: str, score: _Score) -> Iterator[NBestList | InputError]:
+    file = source_name(source)
+    seen: set[str] = set()
+    for segment in read_documents(source, file, lambda document: _locate_segments(document, file)):
+        if isinstance(segment, FormatError):
+            yield segment
+            continue
+        own_id = segment.value.get("id") if isinstance(segment.value, dict) else None
+        list_id = own_id if isinstance(own_id, str) and own_id else f"{name}-{segment.position}"
+        try:
+            if list_id in seen:
+                raise InvalidList(DUPLICATE_ID, list_id=list_id)
+            yield _parse_segment(segment, list_id, file, score)
+        except InvalidList as error:
+            yield add_location(error, file, segment.line)
+        seen.add(list_id)
+
+
+def _locate_segments(document: Document, file: str) -> Iterator[Segment]:
+    """Yield each segment of a document; raises FormatError if it has none."""
+    prefix = "" if document.is_only else f"{document.label}-"
+    if document.line is None:
+        for position, value in _stream_segments(document.cursor, file):
+            yield Segment(f"{prefix}{position}", value, None)
+        return
+    whole = document.cursor.read_value()
+    found = _find_segments(whole)
+    if found is None:
+        yield Segment(_number(whole, document.label), whole, document.line)
+        return
+    yield from (Segment(f"{prefix}{position}", value, document.line) for position, value in found)
+
+
+def _stream_segments(document: JsonCursor, file: str) -> Iterator[tuple[str, Any]]:
+    """Yield number and value of each segment of a document."""
+    if document.peek() == "[":
+        yield from _read_segments(document)
+        return
+    if document.peek() != "{":
+        document.read_value()  # raises a more precise error if this is no value at all
+        raise FormatError("expected an object with segments, or an array of segments", file=file)
+    found = False
+    others: dict[str, Any] = {}
+    for key in document.read_members():
+        if key in SEGMENT_KEYS and document.peek() == "[":
+            found = True
+            yield from _read_segments(document)
+        else:
+            others[key] = document.read_value()
+    if not found and not _is_segment(others):
+        raise FormatError(f"no segments; expected an array named {' or '.join(SEGMENT_KEYS)}", file=file)
+    if not found:
+        yield _number(others, 0), others
+
+
+def _read_segments(document: JsonCursor) -> Iterator[tuple[str, Any]]:
+    for index in document.read_elements():
+        value = document.read_value()
+        nested = _find_segments(value)
+        if nested is None:
+            yield _number(value, index), value
+        else:
+            yield from ((f"{index}-{position}", segment) for position, segment in nested)
+
+
+def _find_segments(document: Any) -> Iterator[tuple[str, Any]] | None:
+    """Return number and value of each segment of a document, or None if it is a segment itself."""
+    if isinstance(document, dict):
+        document = next((document[key] for key in SEGMENT_KEYS if isinstance(document.get(key), list)), None)
+    if not isinstance(document, list):
+        return None
+    return ((_number(value, index), value) for index, value in enumerate(document))
+
+
+def _number(segment: Any, default: int | str) -> str:
+    """Return the number that a segment gives itself, or its position."""
+    number = segment.get("id") if isinstance(segment, dict) else None
+    return str(number if isinstance(number, int) and not isinstance(number, bool) else default)
+
+
+def _parse_segment(segment: Segment, list_id: str, file: str, score: _Score) -> NBestList | InvalidList:
+    record = segment.value
+    if not isinstance(record, dict):
+        raise InvalidList(f"expected a segment as an object, got {describe_type(record)}", list_id=list_id)
+    fields = {key: value for key, value in record.items() if key != "id"}
+    key = next((key for key in HYPOTHESIS_KEYS if isinstance(fields.get(key), list) and fields[key]), "")
+    if key:
+        items = fields.pop(key)
+    else:
+        items = [{name: value for name, value in fields.items() if name not in LIST_FIELDS}]
+        fields = {name: value for name, value in fields.items() if name in LIST_FIELDS}
+    has_tokens = all(isinstance(item, dict) and isinstance(item.get("tokens"), list) for item in items)
+    rows = [_parse_row(item, list_id, i, has_tokens, segment.line) for i, item in enumerate(items)]
+    if score.key:
+        rows = [replace(row, scores={STREAM: row.fields.get(score.key)}) for row in rows]
+    return build_list(list_id, rows, {STREAM: score.units}, file, fields=fields)
+
+
+def _parse_row(item: Any, list_id: str, index: int, has_tokens: bool, line: int | None) -> Row:
+    def invalid(message: str, field: str) -> InvalidList:
+        return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
+
+    if isinstance(item, str):
+        return Row(item, {}, {}, line)
+    if not isinstance(item, dict):
+        raise invalid(f"expected an object, got {describe_type(item)}", "")
+    text, score = item.get("text"), item.get(SCORE_KEY)
+    if not isinstance(text, str):
+        raise invalid(f"expected a string, got {describe_type(text)}", "text")
+    if score is None:
+        scores = {}
+    elif isinstance(score, (int, float)) and not isinstance(score, bool) and abs(score) < math.inf:
+        scores = {STREAM: score * _divisor(item, has_tokens)}
+    else:
+        raise invalid(f"{str(score)[:100]!r} is not a finite number", SCORE_KEY)
+    return Row(text, scores, {key: value for key, value in item.items() if key != "text"}, line)
+
+
+def _divisor(item: Any, has_tokens: bool) -> int:
+    """Return the number by which the sum of the log-probabilities was divided, if it is known."""
+    return len(item["tokens"]) + 1 if has_tokens else 1
+
+
+@contextmanager
+def whisper_writer(target: str | Path) -> Iterator[Write]:
+    """Write one document whose ``segments`` have an ``id`` and ``candidates``.
+
+    The stream ``first_pass`` is written as ``avg_logprob``: per token if every hypothesis of the list has the
+    field ``tokens``.
+    """
+    written: set[str] = set()
+    with open_output(target) as stream:
+        stream.write('{"segments": [')
+
+        def write(nbest: NBestList) -> None:
+            if nbest.id in written:
+                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
+            reserved = ("id", *SEGMENT_KEYS, *HYPOTHESIS_KEYS)
+            if nbest.fields.keys() & {*reserved}:
+                message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
+                raise InvalidList(message, list_id=nbest.id, field="fields")
+            has_tokens = all(isinstance(h.fields.get("tokens"), list) for h in nbest.hypotheses)
+            candidates = [_build_candidate(nbest, i, has_tokens) for i in range(len(nbest.hypotheses))]
+            record = {"id": nbest.id, **nbest.fields, "candidates": candidates}
+            stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
+            written.add(nbest.id)
+
+        yield write
+        stream.write("\n]}\n")
+
+
+def _build_candidate(nbest: NBestList, index: int, has_tokens: bool) -> dict[str, Any]:
+    hypothesis = nbest.hypotheses[index]
+    if "text" in hypothesis.fields:
+        message = "the name text is reserved by the format; rename this field"
+        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
+    candidate = {"text": hypothesis.text, **hypothesis.fields}
+    if STREAM in nbest.streams:
+        candidate[SCORE_KEY] = nbest.streams[STREAM][index] / _divisor(hypothesis.fields, has_tokens)
+    return candidate
+
+
+def looks_like_whisper(sample: Sample) -> str:
+    """Return the evidence that a file or folder has this format, or an empty string."""
+    if sample.is_folder and not any(name.endswith(SUFFIX) for name in sample.names):
+        return ""
+    for document in sample.documents:
+        if key := _find_own_key(document):
+            return f"JSON with segments of Whisper, which have {key!r}"
+        if isinstance(document, dict):
+            key = next((key for key in SEGMENT_KEYS if isinstance(document.get(key), list)), "")
+            if key and not any(
+                isinstance(s, dict) and any(k in s for k in OTHER_LISTS) for s in document[key]
+            ):
+                return f"JSON with an array {key!r}"
+    return ""
+
+
+def _find_own_key(document: Any, depth: int = 0) -> str:
+    """Find a key of Whisper in a segment, in one of its hypotheses, or in the segments of a document."""
+    if isinstance(document, list) and depth < 2:
+        return next((key for item in document if (key := _find_own_key(item, depth + 1))), "")
+    if not isinstance(document, dict) or "hypotheses" in document:
+        return ""
+    for key in (*SEGMENT_KEYS, *HYPOTHESIS_KEYS):
+        for item in document[key] if isinstance(document.get(key), list) else ():
+            if own := _find_own_key(item, 2):
+                return own
+    return next((key for key in OWN_KEYS if key in document), "")
+
+
+def _is_segment(record: dict[str, Any]) -> bool:
+    return any(key in record for key in OWN_KEYS)
+
+
+FORMAT = "alternatives"
+"""Name of the format."""
+LIST_KEYS = (
+    *("alternatives", "Alternatives", "hypotheses", "beams", "candidates", "n_best"),
+    *("NBest", "nBest", "nbest", "choices"),
+)
+"""Keys of the arrays that are n-best lists."""
+TEXT_KEYS = ("transcript", "Transcript", "Lexical", "lexical", "text", "hyp")
+"""Keys of the text of a hypothesis, in order of preference."""
+WORD_KEYS = ("content", "Content", "word", "Word", "words")
+"""Keys of an alternative that is a word, or has nothing but its words, if it has no text."""
+FINAL_KEYS = ("isFinal", "is_final", "final")
+"""Keys that are false in interim results."""
+PARTIAL_KEYS = ("IsPartial", "is_partial", "isPartial")
+"""Keys that are true in interim results."""
+TRANSCRIPTS_KEY = "transcripts"
+"""Key of the array of whole texts beside which AWS writes words, and segments if they are asked for."""
+ID_KEYS = ("utterance_id", "id", "RequestId", "requestId")
+"""Keys of the id in the object that contains a list, in order of preference."""
+OTHER_KEYS = frozenset({"hypotheses", "beams", "candidates", "n_best", "lists", "utts", "audio_filepath"})
+"""Keys at the top of a document, or of an element of an array, that other formats have."""
+REFERENCE_KEY = "reference"
+MAX_STREAMED_DEPTH = 8
+"""Largest nesting depth of arrays that are read element by element; deeper arrays are read as a whole."""
+MAX_PATH_CHARACTERS = 300
+"""Length at which paths are truncated. Lists with longer paths can only be distinguished if they have ids."""
+
+
+class LocatedList(NamedTuple):
+    """A list and its position in a document."""
+
+    path: str
+    container: dict[str, Any]
+    """The object that contains the list."""
+    items: list[Any]
+    line: int | None = None
+    """Line, or None if the document takes several."""
+
+
+def read_speech_services(
+    source: Source, *, text: str = "", score: str = "", base: str = "", sign: str = "log_prob"
+) -> Iterator[NBestList | InputError]:
+    """Yield every list in the documents of a file or folder.
+
+    A list takes the id of the object that contains it; if there is none, its id is its path, such as
+    ``results[0].alternatives``. In a folder, the id is the file name, followed by the path if the file
+    contains several lists. The object's text ``reference`` is that of the list, and its other keys become
+    fields of the list.
+
+    Large documents are streamed: the elements of outer arrays, and of the arrays directly inside an outer
+    object, are read one at a time. Lists in these arrays are yielded before the other lists of the object.
+    After a syntax error, reading of the document stops; if a list has already been yielded, the error is
+    yielded last.
+
+    Args:
+        text: Key of the text, such as ``Display``; if empty, the usual keys are tried.
+        score: Key of the score that becomes the stream ``first_pass``; if empty, no scores are read.
+        base: Base of the score, required if there is one.
+        sign: Sign of the score, ``log_prob`` or ``cost``.
+
+    Raises:
+        ConfigError: If only one of score and base is given, or the base or sign is unknown.
+        FormatError: If the source cannot be opened, or a document is not JSON.
+    """
+    reader = _Reader((text,) if text else TEXT_KEYS, score, {STREAM: parse_units(score, base, sign)})
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        return read_list_files(
+            source, lambda name, path: yield_late_errors(reader.read_file(path, name)), (SUFFIX,)
+        )
+    return yield_late_errors(reader.read_file(source))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Builds lists from documents according to the options of ``read_lists``."""
+
+    text_keys: tuple[str, ...]
+    score_key: str
+    units: dict[str, Units]
+
+    def read_file(self, source: Source, name: str = "") -> Iterator[NBestList | InputError]:
+        """Yield the lists of a file.
+
+        Args:
+            name: Id of the file's only list, or prefix of the ids if it contains several.
+        """
+        file = source_name(source)
+        located = read_documents(source, file, _locate_lists)
+        first = list(islice(located, 2 if name else 0))
+        if name and not first:
+            yield FormatError("no lists; expected an array named alternatives or NBest, or a text", file=file)
+        seen: set[str] = set()
+        for found in chain(first, located):
+            if isinstance(found, FormatError):
+                yield found
+                continue
+            id_key = "" if name else _find_id_key(found.container)
+            list_id = found.container[id_key] if id_key else found.path
+            if name:
+                list_id = name if len(first) == 1 else f"{name}.{found.path}"
+            try:
+                rows = [self._parse_row(item, list_id, i, found.line) for i, item in enumerate(found.items)]
+                if list_id in seen:
+                    raise InvalidList(DUPLICATE_ID, list_id=list_id)
+            except InvalidList as error:
+                yield add_location(error, file, found.line)
+            else:
+                excluded = {*LIST_KEYS, id_key}
+                fields = {key: value for key, value in found.container.items() if key not in excluded}
+                reference = fields.get(REFERENCE_KEY)
+                if isinstance(reference, str):
+                    del fields[REFERENCE_KEY]
+                else:
+                    reference = None
+                yield build_list(list_id, rows, self.units, file, reference=reference, fields=fields)
+            seen.add(list_id)
+
+    def _parse_row(self, item: Any, list_id: str, index: int, line: int | None) -> Row:
+        def invalid(message: str, field: str) -> InvalidList:
+            return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
+
+        if isinstance(item, str):
+            return Row(item, {}, {}, line)
+        if not isinstance(item, dict):
+            raise invalid(f"expected an object, got {describe_type(item)}", "")
+        text_key = next((key for key in self.text_keys if key in item), "message")
+        text = item.get(text_key)
+        if text_key == "message" and isinstance(text, dict):
+            text = text.get("content")
+        if not isinstance(text, str):
+            keys = ", ".join(self.text_keys)
+            raise invalid(f"no text in {keys}; expected a string, got {describe_type(text)}", text_key)
+        fields = {key: value for key, value in item.items() if key not in (text_key, self.score_key)}
+        score = item.get(self.score_key)
+        score = parse_number(score) if isinstance(score, str) else score
+        return Row(text, {STREAM: score} if self.score_key else {}, fields, line)
+
+
+def _find_id_key(container: dict[str, Any]) -> str:
+    """Return the key of the id, or an empty string if there is none."""
+    return next((key for key in ID_KEYS if isinstance(value := container.get(key), str) and value), "")
+
+
+def _locate_lists(document: Document) -> Iterator[LocatedList]:
+    """Yield each list of a document."""
+    is_first_of_several = document.line is None and document.is_only
+    prefix = "" if is_first_of_several else f"{document.label}."
+    yield from (found._replace(line=document.line) for found in _stream_lists(document.cursor, prefix))
+
+
+def _stream_lists(cursor: JsonCursor, path: str, depth: int = 0) -> Iterator[LocatedList]:
+    """Yield the lists of the next value, reading its outer arrays element by element."""
+    if cursor.peek() == "[" and depth < MAX_STREAMED_DEPTH:
+        for index in cursor.read_elements():
+            yield from _stream_lists(cursor, f"{path}[{index}]", depth + 1)
+    elif cursor.peek() == "{" and depth == 0:
+        container: dict[str, Any] = {}
+        is_found = False
+        for key in cursor.read_members():
+            if cursor.peek() != "[" or key in LIST_KEYS:
+                container[key] = cursor.read_value()
+                continue
+            container[key] = []
+            for index in cursor.read_elements():
+                element = cursor.read_value()
+                lists = list(_find_lists(element, _extend_path(path, f"{key}[{index}]")))
+                is_found = is_found or bool(lists)
+                container[key] += [] if lists else [element]
+                if not _is_interim(container):
+                    yield from lists
+        yield from _find_lists_or_text(container, path, is_found)
+    else:
+        yield from _find_lists_or_text(cursor.read_value(), path, is_inside=depth > 0)
+
+
+def _find_lists_or_text(
+    value: Any, path: str, is_found: bool = False, is_inside: bool = False
+) -> Iterator[LocatedList]:
+    """Yield the lists of a document, or its text if it has no list.
+
+    Args:
+        is_found: Whether lists of the document have been found before.
+        is_inside: Whether the document is an element of an array, where other things may have a text.
+    """
+    for found in _find_lists(value, path):
+        is_found = True
+        yield found
+    if is_found or not isinstance(value, dict) or _is_interim(value):
+        return
+    for holder_path, holder in ((path, value), (_extend_path(path, "results"), value.get("results"))):
+        transcripts = holder.get(TRANSCRIPTS_KEY) if isinstance(holder, dict) else None
+        if isinstance(transcripts, list) and transcripts:
+            for index, item in enumerate(transcripts):
+                place = _extend_path(holder_path, f"{TRANSCRIPTS_KEY}[{index}]")
+                yield LocatedList(place, {}, [item])
+            return
+    if isinstance(value.get("text"), str) and (not is_inside or isinstance(value.get("result"), list)):
+        yield LocatedList(_extend_path(path, "text"), {}, [value])
+
+
+def _find_lists(document: Any, prefix: str) -> Iterator[LocatedList]:
+    """Yield every list of a document; lists directly in an object come before more deeply nested ones."""
+    stack = [iter([(prefix, document)])]
+    while stack:
+        path, value = next(stack[-1], ("", None))
+        if value is None:
+            stack.pop()
+            continue
+        if isinstance(value, dict):
+            if _is_interim(value):
+                continue
+            for key in LIST_KEYS:
+                items = value.get(key)
+                if isinstance(items, list) and not _is_of_words(items, value):
+                    yield LocatedList(_extend_path(path, key), value, items)
+        stack.append(_nested_values(path, value))
+
+
+def _is_interim(value: dict[str, Any]) -> bool:
+    """Whether a result is not final, so that another one with the same words follows.
+
+    Google writes ``stability`` in interim results only, and leaves out the false ``isFinal``.
+    """
+    if any(value.get(key) is False for key in FINAL_KEYS) or any(value.get(k) is True for k in PARTIAL_KEYS):
+        return True
+    return "stability" in value and not any(value.get(key) for key in FINAL_KEYS)
+
+
+def _is_of_words(items: list[Any], container: dict[str, Any]) -> bool:
+    """Whether alternatives are those of one word, or have no text besides their words."""
+    if items and all(isinstance(item, str) for item in items):
+        return any(isinstance(container.get(key), str) for key in WORD_KEYS)
+    return bool(items) and all(
+        isinstance(item, dict)
+        and any(key in item for key in WORD_KEYS)
+        and not any(key in item for key in (*TEXT_KEYS, "message"))
+        for item in items
+    )
+
+
+def _nested_values(path: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Yield path and value of the arrays and objects in a value, except lists.
+
+    This is a generator because the paths of a large array could fill the memory if they were all stored.
+    """
+    if isinstance(value, list):
+        for index, element in enumerate(value):
+            if isinstance(element, (list, dict)):
+                yield f"{path}[{index}]"[:MAX_PATH_CHARACTERS], element
+    elif isinstance(value, dict):
+        for key, member in value.items():
+            if key not in LIST_KEYS and isinstance(member, (list, dict)):
+                yield _extend_path(path, key), member
+
+
+def _extend_path(path: str, key: str) -> str:
+    dot = "." if path and not path.endswith(".") else ""
+    return f"{path}{dot}{key}"[:MAX_PATH_CHARACTERS]
+
+
+@contextmanager
+def speech_services_writer(target: str | Path) -> Iterator[Write]:
+    """Write one document whose ``results`` have an ``id`` and ``alternatives``.
+
+    The stream ``first_pass`` is written as ``score`` in nats; read it back with ``score=score,base=e``.
+    """
+    written: set[str] = set()
+    with open_output(target) as stream:
+        stream.write('{"results": [')
+
+        def write(nbest: NBestList) -> None:
+            id_key = ID_KEYS[0] if ID_KEYS[1] in nbest.fields else ID_KEYS[1]
+            if nbest.id in written:
+                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
+            reserved = (REFERENCE_KEY, *LIST_KEYS, ID_KEYS[0])
+            if nbest.fields.keys() & {*reserved}:
+                message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
+                raise InvalidList(message, list_id=nbest.id, field="fields")
+            alternatives = [_build_alternative(nbest, index) for index in range(len(nbest.hypotheses))]
+            reference = {} if nbest.reference is None else {REFERENCE_KEY: nbest.reference}
+            record = {id_key: nbest.id, "alternatives": alternatives, **reference, **nbest.fields}
+            stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
+            written.add(nbest.id)
+
+        yield write
+        stream.write("\n]}\n")
+
+
+def _build_alternative(nbest: NBestList, index: int) -> dict[str, Any]:
+    hypothesis = nbest.hypotheses[index]
+    if hypothesis.fields.keys() & {"transcript", "score"}:
+        message = "the names transcript and score are reserved by the format; rename these fields"
+        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
+    score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
+    return {"transcript": hypothesis.text, **score, **hypothesis.fields}
+
+
+def looks_like_speech_services(sample: Sample) -> str:
+    """Return the evidence that a file or folder has this format, or an empty string."""
+    has_suffix = not sample.is_folder or any(name.endswith(SUFFIX) for name in sample.names)
+    if not has_suffix or looks_like_whisper(sample):
+        return ""
+    for document in sample.documents:
+        first = document[0] if isinstance(document, list) and document else document
+        if isinstance(first, dict) and first.keys() & OTHER_KEYS:
+            continue
+        if found := next(_find_lists(document, ""), None):
+            return f"JSON with an array {found.path.rpartition('.')[2]!r}"
+        if found := next(_find_lists_or_text(document, ""), None):
+            key = found.path.rpartition(".")[2].partition("[")[0]
+            if key == TRANSCRIPTS_KEY or isinstance(document.get("result"), list):
+                return f"JSON with a {key!r} of a speech service"
+        elif isinstance(document, dict) and isinstance(document.get("partial"), str):
+            return "JSON with the 'partial' results of vosk"
+    return ""

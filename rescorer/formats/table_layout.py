@@ -1,0 +1,600 @@
+"""Find out how a table of hypotheses is laid out, and read its rows.
+
+Read and write tables with one list per row, in the columnar format parquet.
+
+Files, folders and objects come in; rows become records with the fields of JSON lines, and these become lists.
+
+Read the rows of csv, tsv and other delimited text: quoted cells, rows of several lines, and bounds.
+
+Quoting is that of RFC 4180 and Python's csv module. Many programs write tab-separated text without quoting,
+so that a quotation mark is part of the text. A line whose marks are not those of quoted cells is therefore
+split at its delimiters if that gives the expected number of cells, and an unclosed mark takes no other rows
+with it.
+
+Find out how a table of hypotheses is laid out: its delimiter, its header, and what each column holds.
+
+Columns are named by options or guessed from a header with usual names. A guess that could be wrong is refused
+with the options that would say which column is meant, since a text taken for a reference, or a file name for
+the id of several segments, would give a number that looks right.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from types import MappingProxyType
+
+from rescorer.errors import ConfigError, FormatError, did_you_mean
+from rescorer.formats.common import NATURAL, Units, parse_number
+from rescorer.formats.fields import FieldMap, StreamField
+
+DELIMITERS: Mapping[str, str] = MappingProxyType({"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|"})
+"""Delimiters by the names that options give them, because a comma would end the option."""
+MAX_COLUMNS = 1000
+MAX_ROW_CHARACTERS = 1 << 20
+"""Largest size of a row of several lines; that of one line is bounded by ``text_io.max_line_bytes``."""
+MAX_CELL_CHARACTERS = csv.field_size_limit()
+QUOTE = '"'
+NumberedLine = tuple[int, str | FormatError]
+"""A line with its 1-based number, or the error in its place."""
+
+
+class RowError(FormatError):
+    """A line is not a row; ``cells`` are what its delimiters separate, to find the list it belongs to."""
+
+    cells: tuple[str, ...] = ()
+
+
+NumberedRow = tuple[int, list[str] | FormatError]
+"""The number of the first line of a row, and its cells or the error in its place."""
+
+
+def parse_rows(
+    lines: Iterable[NumberedLine], delimiter: str, file: str, n_columns: int = 0
+) -> Iterator[NumberedRow]:
+    """Yield the rows of numbered lines; blank lines between rows are skipped.
+
+    Args:
+        file: name of the file for messages.
+        n_columns: number of cells that each row should have; 0: that of the first row.
+    """
+    upcoming = _Lines(lines)
+    for number, text in upcoming:
+        if isinstance(text, FormatError):
+            yield number, text
+        elif text.strip():
+            try:
+                cells = _parse_row(text, upcoming, delimiter, n_columns)
+                n_columns = n_columns or len(cells)
+                if len(cells) != n_columns:
+                    message = f"expected {n_columns} columns as in the first row, got {len(cells)}"
+                    raise ValueError(f"{message}; is a delimiter in a text, without quotation marks?")
+            except ValueError as error:
+                row_error = RowError(str(error), file=file, line=number)
+                row_error.cells = tuple(text.split(delimiter, MAX_COLUMNS))
+                yield number, row_error
+            else:
+                yield number, cells
+
+
+def split_cells(text: str, delimiter: str, n_columns: int = 0) -> list[str] | None:
+    """Split the text of one row into its cells; None if its quotation marks are not those of quoted cells.
+
+    Args:
+        n_columns: number of cells for which a line with other quotation marks is split as it is.
+    """
+    if QUOTE not in text:
+        return text.split(delimiter)
+    try:
+        (cells,) = csv.reader([text], delimiter=delimiter, strict=True)
+    except (csv.Error, ValueError):  # ValueError: a bare carriage return made two rows
+        cells = text.split(delimiter)
+        return cells if len(cells) == n_columns and "\n" not in text else None
+    return cells
+
+
+def join_cells(cells: Sequence[str], delimiter: str) -> str:
+    """Format a row without its line end, so that ``split_cells`` gives the same cells."""
+    marks = (delimiter, QUOTE, "\n", "\r")
+    quoted = (
+        QUOTE + cell.replace(QUOTE, QUOTE * 2) + QUOTE if any(mark in cell for mark in marks) else cell
+        for cell in cells
+    )
+    return delimiter.join(quoted)
+
+
+class _Lines:
+    """Numbered lines, of which some can be taken ahead and put back."""
+
+    def __init__(self, lines: Iterable[NumberedLine]) -> None:
+        self._source, self._returned = iter(lines), deque[NumberedLine]()
+
+    def __iter__(self) -> Iterator[NumberedLine]:
+        return self
+
+    def __next__(self) -> NumberedLine:
+        return self._returned.popleft() if self._returned else next(self._source)
+
+    def put_back(self, lines: Sequence[NumberedLine]) -> None:
+        self._returned.extendleft(reversed(lines))
+
+
+def _parse_row(text: str, upcoming: _Lines, delimiter: str, n_columns: int) -> list[str]:
+    """Parse the row that begins with a line; take the further lines that belong to it.
+
+    Raises:
+        ValueError: If it is no row.
+    """
+    if text.count(delimiter) >= MAX_COLUMNS:
+        raise ValueError(f"more than {MAX_COLUMNS:,} columns")
+    cells = split_cells(text, delimiter)
+    if cells is None:
+        cells = _join_lines(text, upcoming, delimiter, n_columns) or split_cells(text, delimiter, n_columns)
+    if cells is None:
+        raise ValueError(
+            "a quoted cell that is not closed, has text after its closing quotation mark, or is longer than "
+            f"{MAX_CELL_CHARACTERS:,} characters"
+        )
+    if any(len(cell) > MAX_CELL_CHARACTERS for cell in cells):
+        raise ValueError(f"a cell of more than {MAX_CELL_CHARACTERS:,} characters")
+    return cells
+
+
+def _join_lines(text: str, upcoming: _Lines, delimiter: str, n_columns: int) -> list[str] | None:
+    """Parse a row of several lines, whose last line makes the number of quotation marks even.
+
+    Returns None, and puts the lines back, if there is no such row; also if each of the lines has the expected
+    number of cells without quoting: `"well` in one row and `done"` in the next are texts.
+    """
+    taken: list[NumberedLine] = []
+    parts, size, n_quotes = [text], len(text), text.count(QUOTE)
+    while n_quotes % 2 and size <= MAX_ROW_CHARACTERS and (item := next(upcoming, None)):
+        taken.append(item)
+        if isinstance(item[1], FormatError):
+            break
+        parts.append(item[1])
+        size += len(item[1]) + 1
+        n_quotes += item[1].count(QUOTE)
+    is_closed = len(parts) == len(taken) + 1 and not n_quotes % 2 and size <= MAX_ROW_CHARACTERS
+    are_rows = n_columns > 1 and all(part.count(delimiter) == n_columns - 1 for part in parts)
+    whole = "\n".join(parts)
+    cells = None
+    if is_closed and not are_rows and whole.count(delimiter) < MAX_COLUMNS:
+        cells = split_cells(whole, delimiter)
+    if cells is None:
+        upcoming.put_back(taken)
+    return cells
+
+
+STREAM = "first_pass"
+"""Stream of a table with one score that does not say what it is of."""
+STREAM_PREFIX = "scores."
+"""Columns ``scores.NAME`` are streams called NAME, as when JSON lines are flattened."""
+SCORE_SEPARATOR = "+"
+"""Separates the columns of several scores in an option."""
+EVEN_SHARE = 0.9
+"""Share of lines that need as many delimiters as most for a table without a header."""
+MAX_NAMES = 8
+"""Largest number of columns that a message names."""
+PUNCTUATION = re.compile(r"[^a-z0-9]+")
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+ROLE_NAMES: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "id": _words("id utt uttid utteranceid key sampleid segmentid segid clipid"),
+        "file": _words(
+            "utterance segment clip sample file fileid filename filepath path audio audioid audiofile "
+            "audiopath audiofilepath audiofilename wav wavfile wavpath recording recordingid"
+        ),
+        "text": _words(
+            "text hyp hyptext hypothesis hypothesistext hypotheses transcript transcription sentence "
+            "prediction predicted predictedtext pred predtext recognized recognizedtext recognised "
+            "recognisedtext asr asrtext asroutput output candidate decoded result"
+        ),
+        "reference": _words(
+            "reference referencetext ref reftext target groundtruth gold goldtext truth label expected"
+        ),
+        "group": _words("group speaker speakerid spk spkid"),
+        "rank": _words("rank nbestrank hyprank hypothesisrank"),
+    }
+)
+"""Usual names of columns without case and punctuation; ``file`` are ids only if nothing else says which."""
+TIME_NAMES = _words("start end begin starttime endtime startms endms offset duration from to channel")
+"""Names of columns by which several rows of one file are segments rather than hypotheses."""
+PROBABILITY, COST = Units("prob"), Units("e", "cost")
+SCORE_UNITS: Mapping[str, Units] = MappingProxyType(
+    dict.fromkeys(_words("confidence conf prob probability posterior"), PROBABILITY)
+    | dict.fromkeys(_words("cost nll totalcost"), COST)
+    | dict.fromkeys(_words("score totalscore logscore logprob logprobability avglogprob logp"), NATURAL)
+    | dict.fromkeys(_words("loglik loglikelihood"), NATURAL)
+)
+"""Names of columns with a score, and the units that they say; ``score`` is a natural logarithm, as in JSON
+lines."""
+COMPONENT_NAMES = _words(
+    "am amscore acoustic acousticscore lm lmscore graph graphscore ctc ctcscore decoder decoderscore "
+    "attention attentionscore firstpass"
+)
+"""Names of columns with one component of a score."""
+ROLES = ("id", "text", "reference", "group", "rank")
+
+
+@dataclass(frozen=True, slots=True)
+class TableOptions:
+    """What the user said about a table; None and empty: to be found out.
+
+    Columns are named as in the header, or by their numbers, from 1.
+    """
+
+    id: str | None = None
+    """Empty: every row is a list, with the number of the row as its id."""
+    text: str = ""
+    reference: str = ""
+    group: str = ""
+    rank: str = ""
+    score: str = ""
+    """Columns of scores, separated by ``+``."""
+    units: Units | None = None
+    """Units of these scores."""
+    streams: Mapping[str, StreamField] = field(default_factory=dict)
+    """Further columns of scores by stream name."""
+    delimiter: str = ""
+    has_header: bool | None = None
+
+    def with_fields(self, names: FieldMap) -> TableOptions:
+        """Return these options with the columns that ``--map`` and ``--stream`` name.
+
+        Raises:
+            ConfigError: If a column is named twice.
+        """
+        defaults = FieldMap()
+        mapped = {
+            role: getattr(names, role)
+            for role in ("id", "text", "reference", "group")
+            if getattr(names, role) != getattr(defaults, role)
+        }
+        for role in mapped:
+            if getattr(self, role):
+                raise ConfigError(f"--map {role}=… and --format table:{role}=… both name a column; give one")
+        values = {item.name: getattr(self, item.name) for item in fields(self)}
+        return TableOptions(**{**values, **mapped, "streams": names.streams})
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How a table is laid out. Columns are numbers from 0."""
+
+    delimiter: str
+    """Empty: rows are JSON objects."""
+    has_header: bool
+    names: tuple[str, ...]
+    """Names of the columns: those of the header, or their numbers from 1."""
+    columns: Mapping[str, int]
+    """Columns by role; a role without a column is missing."""
+    streams: Mapping[str, tuple[int, Units]]
+    """Columns and units of scores by stream name."""
+    is_guessed: bool = False
+    """Whether the user should be told what the columns were taken for."""
+
+    @property
+    def others(self) -> dict[str, int]:
+        """Columns of a table with a header that have no role, by name."""
+        return self._unused if self.has_header else {}
+
+    @property
+    def _unused(self) -> dict[str, int]:
+        used = {*self.columns.values(), *(column for column, _ in self.streams.values())}
+        return {name: index for index, name in enumerate(self.names) if index not in used and name.strip()}
+
+    def describe(self) -> str:
+        """Say what the columns were taken for, and how to say otherwise."""
+        roles = [f"{role}={self.names[column]}" for role, column in self.columns.items()]
+        roles += [] if "id" in self.columns else ["id=number of the row"]
+        scores = [
+            f"stream {name}={self.names[column]} ({_describe_units(units)})"
+            for name, (column, units) in self.streams.items()
+        ]
+        kept = ", ".join(islice(self._unused, MAX_NAMES))
+        return ", ".join([*roles, *scores]) + (f"; not read: {kept}" if kept else "")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sheet:
+    """The first rows of a table, split into cells."""
+
+    delimiter: str
+    has_header: bool
+    names: tuple[str, ...]
+    rows: Sequence[Sequence[str]]
+    """Rows without the header."""
+    file: str
+
+    def find(self, role: str, name: str) -> int:
+        """Return the column that an option names; raise ConfigError if there is none."""
+        if self.has_header and name in self.names:
+            return self.names.index(name)
+        if name.isdecimal() and len(name) < 5 and 1 <= int(name) <= len(self.names):
+            return int(name) - 1
+        columns = (
+            ", ".join(map(repr, islice(self.names, MAX_NAMES)))
+            if self.has_header
+            else f"1 to {len(self.names)}"
+        )
+        hint = did_you_mean(name, self.names) if self.has_header else ""
+        raise ConfigError(
+            f"{self.file}: {role}={name!r}: the table has no such column; its columns: {columns}{hint}"
+        )
+
+    def match(self, names: Iterable[str], taken: Iterable[int]) -> list[int]:
+        """Return the columns with one of some usual names that have no role yet."""
+        if not self.has_header:
+            return []
+        wanted, used = frozenset(names), set(taken)
+        return [i for i, name in enumerate(self.names) if i not in used and _plain(name) in wanted]
+
+    def is_numeric(self, column: int) -> bool:
+        """Whether most cells of a column are numbers; a damaged one must not change what the column is."""
+        cells = [row[column] for row in self.rows if column < len(row)]
+        return 2 * sum(isinstance(parse_number(cell), float) for cell in cells) > len(cells)
+
+    def refuse(self, problem: str, advice: str) -> FormatError:
+        """Return the error about a table whose columns cannot be guessed."""
+        shown = (
+            ", ".join(islice(self.names, MAX_NAMES))
+            if self.has_header
+            else " | ".join(self.rows[0][:MAX_NAMES])
+        )
+        what = "its columns are" if self.has_header else "it has no header with usual names; its first row is"
+        message = f"a table: {problem}; {what} {shown[:200]!r}; say which with --format table:{advice}"
+        return FormatError(message, file=self.file)
+
+
+def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str) -> Layout | None:
+    """Find the layout of a table by its first lines; None if it has no rows.
+
+    Raises:
+        ConfigError: If the table has no column that the options name.
+        FormatError: If the options do not say enough, and the columns cannot be guessed.
+    """
+    sheet = _read_sheet(lines, options, file)
+    if sheet is None:
+        return None
+    columns = {role: sheet.find(role, name) for role in ROLES if (name := getattr(options, role))}
+    streams = {name: (sheet.find(name, item.field), item.units) for name, item in options.streams.items()}
+    scores = [sheet.find("score", name) for name in options.score.split(SCORE_SEPARATOR) if name.strip()]
+    for column in scores:
+        name = STREAM if len(scores) == 1 else sheet.names[column]
+        streams[name] = column, options.units or SCORE_UNITS.get(_plain(sheet.names[column]), NATURAL)
+    named = [*columns.values(), *(column for column, _ in streams.values())]
+    given = {*named}
+    if len(given) < len(named):
+        raise ConfigError(f"{file}: options name one column of the table twice")
+    is_complete = "text" in columns and ("id" in columns or options.id == "")
+    if sheet.has_header:
+        _guess_by_name(sheet, options, columns, set(given))
+        streams = streams or _guess_streams(sheet, {*given, *columns.values()}, options.units)
+    elif not is_complete:
+        streams = _guess_by_content(sheet, options, columns, streams)
+    ordered = {role: columns[role] for role in ROLES if role in columns}
+    is_usual = [column in given or _plain(sheet.names[column]) == role for role, column in ordered.items()]
+    is_usual += [
+        column in given or sheet.names[column] == STREAM_PREFIX + name
+        for name, (column, _) in streams.items()
+    ]
+    has_id = options.id == "" or "id" in ordered
+    is_transcript = not sheet.has_header and len(sheet.names) == 2
+    n_used = len({*ordered.values(), *(column for column, _ in streams.values())})
+    is_dropped = not sheet.has_header and n_used < len(sheet.names)
+    is_guessed = is_dropped or not (is_transcript or (has_id and all(is_usual)))
+    return Layout(sheet.delimiter, sheet.has_header, sheet.names, ordered, streams, is_guessed)
+
+
+def has_header(lines: Sequence[str]) -> bool:
+    """Whether the first of some lines of text is a header of usual names."""
+    if not lines or lines[0].lstrip()[:1] in ("{", "["):
+        return False
+    try:
+        sheet = _read_sheet(list(enumerate(lines, start=1)), TableOptions(), "")
+    except FormatError:
+        return True  # two columns of one name
+    return sheet is not None and sheet.has_header
+
+
+def looks_like_table(lines: Sequence[str]) -> str:
+    """Return the evidence that lines are a table whose columns can be guessed, or an empty string."""
+    if not lines or lines[0].lstrip()[:1] in ("{", "["):
+        return ""
+    try:
+        layout = find_layout(list(enumerate(lines, start=1)), TableOptions(), "")
+    except (ConfigError, FormatError):
+        return ""
+    if layout is None or len(layout.names) < 2:
+        return ""
+    counts = Counter(line.count(layout.delimiter) for line in lines)
+    is_even = counts.most_common(1)[0][1] >= EVEN_SHARE * len(lines)
+    if not layout.has_header and not (layout.delimiter == "\t" and is_even):
+        return ""
+    return (
+        "a header with usual names" if layout.has_header else "columns of an id, a text and perhaps a score"
+    )
+
+
+def _read_sheet(lines: Sequence[NumberedLine], options: TableOptions, file: str) -> _Sheet | None:
+    """Split the first lines into cells, by the delimiter that is given or gives a header with usual names."""
+    texts = [(number, text) for number, text in lines if isinstance(text, str) and text.strip()]
+    if not texts:
+        return None
+    delimiters = [options.delimiter] if options.delimiter else list(DELIMITERS.values())
+    sheets = [sheet for delimiter in delimiters if (sheet := _split(texts, delimiter, options, file))]
+    with_header = [sheet for sheet in sheets if sheet.has_header]
+    if with_header:
+        return max(with_header, key=lambda sheet: len(sheet.names))
+    in_all = [sheet for sheet in sheets if all(sheet.delimiter in text for _, text in texts)]
+    return next(iter(in_all or sheets), None)
+
+
+def _split(
+    texts: Sequence[tuple[int, str]], delimiter: str, options: TableOptions, file: str
+) -> _Sheet | None:
+    n_columns = 0
+    if (
+        split_cells(texts[0][1], delimiter) is None
+    ):  # as it may be without quoting: as many cells as most lines
+        counts = Counter(text.count(delimiter) + 1 for _, text in texts)
+        n_columns = counts.most_common(1)[0][0]
+    rows = [row for _, row in parse_rows(texts, delimiter, file, n_columns) if isinstance(row, list)]
+    if not rows:
+        return None
+    names = tuple(name.strip() for name in rows[0])
+    has_header = _is_header(names, options) if options.has_header is None else options.has_header
+    if has_header:
+        if repeated := next((name for name, count in Counter(filter(None, names)).items() if count > 1), ""):
+            raise FormatError(f"two columns of the table are called {repeated!r}", file=file)
+        return _Sheet(delimiter, True, names, rows[1:], file)
+    return _Sheet(delimiter, False, tuple(map(str, range(1, len(names) + 1))), rows, file)
+
+
+def _is_header(names: Sequence[str], options: TableOptions) -> bool:
+    """Whether a first row is a header: it has the columns of the options, or usual names and no number."""
+    scores = options.score.split(SCORE_SEPARATOR)
+    given = [*(getattr(options, role) or "" for role in ROLES), *scores]
+    given += [item.field for item in options.streams.values()]
+    if any(name and name in names and not name.isdecimal() for name in given):
+        return True
+    usual = frozenset().union(*ROLE_NAMES.values())
+    is_usual = len(names) > 1 and sum(_plain(name) in usual for name in names) > 1
+    has_text = any(_plain(name) in ROLE_NAMES["text"] for name in names)
+    is_scored = len(names) > 1 and has_text and any(_is_score_name(name) for name in names)
+    return (is_usual or is_scored) and not any(isinstance(parse_number(name), float) for name in names)
+
+
+def _guess_by_name(sheet: _Sheet, options: TableOptions, columns: dict[str, int], taken: set[int]) -> None:
+    """Add columns with usual names to those that options name.
+
+    Raises:
+        FormatError: If more than one column could be meant, or there is no text or id.
+    """
+    if "text" not in columns:
+        columns["text"] = _choose(sheet, "text", ROLE_NAMES["text"], taken, required=True)
+        taken.add(columns["text"])
+    if options.id is None:
+        found = _choose(sheet, "id", ROLE_NAMES["id"], taken)
+        if found < 0:
+            found = _choose(sheet, "id", ROLE_NAMES["file"], taken)
+            if found >= 0 and sheet.match(TIME_NAMES, taken):
+                raise sheet.refuse(
+                    f"{sheet.names[found]!r} may be the id of several segments, because there are times",
+                    f"id=COLUMN, or id={sheet.names[found]} if its rows are hypotheses for one text",
+                )
+        if found >= 0:
+            columns["id"] = found
+            taken.add(found)
+    for role in ("reference", "group", "rank"):
+        found = -1 if role in columns else _choose(sheet, role, ROLE_NAMES[role], taken)
+        if found >= 0:
+            columns[role] = found
+            taken.add(found)
+    if options.id is None and not {"id", "reference"} & columns.keys():
+        raise sheet.refuse("no column is the id of a list", "id=COLUMN, or id= if every row is a list")
+
+
+def _choose(
+    sheet: _Sheet, role: str, names: Iterable[str], taken: set[int], *, required: bool = False
+) -> int:
+    """Return the one column with a usual name, or -1; raise FormatError if there are several."""
+    found = sheet.match(names, taken)
+    exact = [column for column in found if _plain(sheet.names[column]) == role]
+    if role != "text" and len(found) > 1 and len(exact) == 1:
+        found = exact
+    if len(found) > 1 or (required and not found):
+        candidates = " and ".join(repr(sheet.names[column]) for column in found[:MAX_NAMES])
+        problem = f"{candidates} could each be the {role}" if found else f"no column is the {role}"
+        raise sheet.refuse(problem, f"{role}=COLUMN")
+    return found[0] if found else -1
+
+
+def _guess_streams(sheet: _Sheet, taken: set[int], units: Units | None) -> dict[str, tuple[int, Units]]:
+    """Find columns of scores by their names."""
+    streams = {
+        name.removeprefix(STREAM_PREFIX): (column, units or NATURAL)
+        for column, name in enumerate(sheet.names)
+        if column not in taken and name.startswith(STREAM_PREFIX) and name != STREAM_PREFIX
+    }
+    if streams:
+        return streams
+    found = sheet.match([*SCORE_UNITS, *COMPONENT_NAMES], taken)
+    is_total = len(found) == 1 and _plain(sheet.names[found[0]]) in SCORE_UNITS
+    return {
+        STREAM if is_total else sheet.names[column]: (
+            column,
+            units or SCORE_UNITS.get(_plain(sheet.names[column]), NATURAL),
+        )
+        for column in found
+    }
+
+
+def _guess_by_content(
+    sheet: _Sheet,
+    options: TableOptions,
+    columns: dict[str, int],
+    streams: Mapping[str, tuple[int, Units]],
+) -> dict[str, tuple[int, Units]]:
+    """Complete the columns of a table without a header: an id first, one column of text, one of numbers.
+
+    Returns the streams.
+
+    Raises:
+        FormatError: If other columns are left, or the first one has no ids.
+    """
+    taken = {*columns.values(), *(column for column, _ in streams.values())}
+    if options.id is None and "id" not in columns and 0 not in taken:
+        columns["id"] = 0
+    free = [column for column in range(len(sheet.names)) if column not in {*taken, *columns.values()}]
+    numeric = [] if streams else [column for column in free if sheet.is_numeric(column)]
+    texts = [] if "text" in columns else [column for column in free if column not in numeric]
+    if len(numeric) == 1:
+        streams = {STREAM: (numeric[0], options.units or NATURAL)}
+    if len(texts) == 1:
+        columns["text"] = texts[0]
+    ids = [row[columns.get("id", 0)] for row in sheet.rows]
+    are_ids = options.id is not None or all(map(_is_id, ids))
+    if options.has_header is None and options.id is None and _may_name_ids(ids):
+        raise sheet.refuse("the first row may be a header", "header=yes,id=1,text=2, or header=no")
+    is_clear = max(len(numeric), len(texts)) < 2 and not {*free} - {*texts, *numeric}
+    if not are_ids or "text" not in columns or not is_clear:
+        raise sheet.refuse("its columns cannot be guessed", "id=1,text=2,score=3, or header=yes")
+    return dict(streams)
+
+
+def _is_id(cell: str) -> bool:
+    """Whether a cell can be an id if nothing says that it is: one token, and not a score."""
+    return len(cell.split()) == 1 and (cell.strip().isdecimal() or not isinstance(parse_number(cell), float))
+
+
+def _may_name_ids(cells: Sequence[str]) -> bool:
+    """Whether the first cell of a column is a word, and all others are ids with digits."""
+    first, *others = cells
+    has_digits = [any(map(str.isdecimal, cell)) for cell in others]
+    return bool(others) and first.strip().replace("_", "").isalpha() and all(has_digits)
+
+
+def _is_score_name(name: str) -> bool:
+    return _plain(name) in SCORE_UNITS or _plain(name) in COMPONENT_NAMES or name.startswith(STREAM_PREFIX)
+
+
+def _plain(name: str) -> str:
+    """Return the name of a column without case and punctuation."""
+    return PUNCTUATION.sub("", name.lower())
+
+
+def _describe_units(units: Units) -> str:
+    if units.base == "prob":
+        return "probabilities"
+    return f"log base {units.base}" + (", lower is better" if units.sign == "cost" else "")

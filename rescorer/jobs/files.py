@@ -1,0 +1,398 @@
+"""Rescore files.
+
+Read, batch, rescore and write, with memory bounded by one batch; conversations in their order.
+
+Re-rank streams of n-best lists: read, batch, rescore and write, with memory bounded by one batch.
+
+A list that cannot be read, scored or written goes to the rejects with the reason; other lists are unaffected.
+
+Rescore the lists of conversations in order: each is read after what was said before it.
+
+Lists of one conversation wait for one another; different conversations are rescored together.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from io import TextIOWrapper
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal, Protocol, Self, TextIO
+
+from rescorer.errors import InputError, InvalidList
+from rescorer.formats.io.text_io import explain_write_errors, is_stream, open_stream, remove_file
+from rescorer.formats.jsonlines import encode_list, encode_ranking
+from rescorer.formats.rescored import Renderer
+from rescorer.pipeline import Rescorer
+from rescorer.runtime import Phase, phase, time_items
+from rescorer.scoring.combination import WORDS
+from rescorer.scoring.list_checks import MAX_PREVIOUS_WORDS, STEP
+from rescorer.scoring.options import RescoreOptions
+from rescorer.scoring.ranking import Ranking, decided_text
+from rescorer.types import NBestList, Utterance, Weights
+
+
+class RejectsFile:
+    """A context manager that writes rejected lists to a file, or to stderr without a path.
+
+    The file is created when the first list is rejected. If none is, a file left by an earlier run is removed,
+    so that nobody mistakes it for the rejects of this run.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._stream: TextIO | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        if self._stream is not None:
+            self._stream.close()
+        elif self._path is not None and kind is None:
+            remove_file(self._path)
+
+    def write(self, text: str) -> None:
+        if self._path is None:
+            sys.stderr.write(text)
+            return
+        if self._stream is None:
+            with explain_write_errors(self._path):
+                stream = open_stream(self._path) if is_stream(self._path) else open(self._path, "wb")  # noqa: SIM115
+            self._stream = TextIOWrapper(stream, "utf-8", newline="\n")
+        self._stream.write(text)
+
+
+class Writer(Protocol):
+    """A text file, or an object with the same ``write`` method."""
+
+    def write(self, text: str, /) -> object: ...
+
+
+@dataclass(slots=True)
+class FileSummary:
+    """Counts of what was rescored and rejected."""
+
+    lists: int = 0
+    """Number of lists that were written."""
+    hypotheses: int = 0
+    words: int = 0
+    """Number of canonical words in all hypotheses."""
+    changed: int = 0
+    """Number of lists whose best hypothesis was not the first of the input list."""
+    rejected: int = 0
+    """Number of lists that could not be read, scored or written."""
+    from_lower_half: int = 0
+    """Number of lists whose best hypothesis was in the lower half of the input list."""
+
+    def to_dict(self) -> dict[str, int]:
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RenderedList:
+    """A re-ranked list in the form that the writer expects, and its counts for the summary."""
+
+    content: Any
+    hypotheses: int
+    words: int
+    changed: bool
+    """Whether the best hypothesis was not the first of the input list."""
+    from_lower_half: bool
+    """Whether the best hypothesis was in the lower half of the input list."""
+    text: str
+    """What was decided: the best hypothesis, or the consensus."""
+    confidence: float = 1.0
+    """Confidence in the best hypothesis; 1 if the weights are not calibrated."""
+
+
+Batch = list[NBestList | InputError]
+"""Items yielded by a reader: lists, and errors in place of unreadable lists."""
+BatchResults = list[RenderedList | InvalidList]
+"""One result per list of a batch; items of the batch that are errors have no result."""
+
+
+class BatchRescorer(Protocol):
+    """Rescores batches of lists, in this process (``LocalRescorer``) or in others."""
+
+    @property
+    def batch_words(self) -> int:
+        """Approximate number of words per batch."""
+
+    @property
+    def count(self) -> int:
+        """Number of batches that are rescored at the same time."""
+
+    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
+        """Yield each batch with its results, in input order."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRescorer:
+    """Rescores batches of lists in this process.
+
+    Args:
+        render: converts a ranked list to the form that the writer expects.
+    """
+
+    rescorer: Rescorer
+    options: RescoreOptions = field(default_factory=RescoreOptions)
+    render: Renderer = encode_ranking
+
+    @property
+    def batch_words(self) -> int:
+        return self.rescorer.max_batch_words
+
+    @property
+    def count(self) -> int:
+        return 1
+
+    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
+        for batch in batches:
+            yield batch, self.rescore(select_lists(batch))
+
+    def rescore(self, lists: Sequence[NBestList]) -> BatchResults:
+        """Rescore and render some lists.
+
+        Raises:
+            ConfigError: the weights do not fit the bundle.
+        """
+        bound = self.rescorer.ranker.bind(self.options)
+        results = self.rescorer.rank_each(lists, bound)
+        with phase(Phase.WRITE):
+            return [
+                result if isinstance(result, InvalidList) else self._render(result, bound.weights)
+                for result in results
+            ]
+
+    def _render(self, ranking: Ranking, weights: Weights) -> RenderedList:
+        order = list(ranking.order)
+        best = ranking.members[order[0]] or (order[0],)
+        last = max(chain(order, *ranking.members))
+        return RenderedList(
+            content=self.render(ranking, weights, self.rescorer.bundle.label),
+            hypotheses=len(order),
+            words=int(ranking.components[WORDS][order].sum()),
+            changed=0 not in best,
+            from_lower_half=2 * min(best) > last,
+            text=decided_text(ranking),
+            confidence=1.0 if ranking.confidence is None else ranking.confidence,
+        )
+
+
+def rescore_lists(
+    rescorer: BatchRescorer,
+    lists: Iterable[NBestList | InputError],
+    write: Callable[[Any], object],
+    rejects: Writer,
+    *,
+    on_batch: Callable[[int, FileSummary], object] = lambda n_items, summary: None,
+) -> FileSummary:
+    """Re-rank a stream of lists.
+
+    Args:
+        lists: items yielded by a reader: lists, and errors in place of unreadable lists.
+        write: writes a rendered list; raises InvalidList, and writes nothing, if its format cannot hold it.
+            Called in input order.
+        rejects: receives one line of JSON per rejected list.
+        on_batch: called after each batch with its number of items and the summary so far.
+
+    Raises:
+        ConfigError: the weights do not fit the bundle.
+    """
+    summary = FileSummary()
+    batches = cut_batches(time_items(lists, Phase.PARSE), rescorer.batch_words)
+    for batch, batch_results in rescorer.rescore_batches(batches):
+        results = iter(batch_results)
+        for item in batch:
+            result = item if isinstance(item, InputError) else _try_write(next(results), write)
+            if isinstance(result, InputError):
+                summary.rejected += 1
+                rejects.write(format_reject(result, item) + "\n")
+                continue
+            summary.lists += 1
+            summary.hypotheses += result.hypotheses
+            summary.words += result.words
+            summary.changed += result.changed
+            summary.from_lower_half += result.from_lower_half
+        on_batch(len(batch), summary)
+    return summary
+
+
+def _try_write(
+    result: RenderedList | InvalidList, write: Callable[[Any], object]
+) -> RenderedList | InvalidList:
+    """Write a result unless it is an error; return it, or the error if it cannot be written."""
+    if isinstance(result, RenderedList):
+        try:
+            with phase(Phase.WRITE):
+                write(result.content)
+        except InvalidList as error:
+            return error
+    return result
+
+
+def select_lists(batch: Batch) -> list[NBestList]:
+    """Return the lists of a batch without its errors."""
+    return [item for item in batch if isinstance(item, NBestList)]
+
+
+def cut_batches(items: Iterable[NBestList | InputError], max_words: int) -> Iterator[Batch]:
+    """Yield the items in batches of about ``max_words`` words, with at least one item each."""
+    batch: Batch = []
+    words = 0
+    for item in items:
+        batch.append(item)
+        words += count_words(item)
+        if words >= max_words or len(batch) >= max_words:
+            yield batch
+            batch, words = [], 0
+    if batch:
+        yield batch
+
+
+def count_words(item: NBestList | InputError) -> int:
+    """Number of words and sentence ends of the hypotheses of a list, about; 0 for an error."""
+    if isinstance(item, InputError):
+        return 0
+    return sum(hypothesis.text.count(" ") + 2 for hypothesis in item.hypotheses)
+
+
+def format_reject(error: InputError, item: NBestList | InputError) -> str:
+    """Return a line of JSON with the error, its location, and the list if it could be read.
+
+    All lines have the same keys.
+    """
+    place = {name: getattr(error, name, None) for name in ("hypothesis", "field", "file", "line")}
+    record = {
+        "reason": str(error),
+        "id": item.id if isinstance(item, NBestList) else getattr(error, "list_id", None) or None,
+        **{name: None if value == "" else value for name, value in place.items()},
+    }
+    line = json.dumps(record, ensure_ascii=False)
+    return f'{line[:-1]}, "list": {encode_list(item) if isinstance(item, NBestList) else "null"}}}'
+
+
+SessionText = Literal["chosen", "reference"]
+
+GROUP = "group"
+"""Name under which the group of a list is its session."""
+WINDOW_BATCHES = 16
+"""Number of batches that are read at a time, so that several conversations go on at once."""
+MAX_SESSIONS = 10_000
+"""Largest number of conversations that are remembered; of more, those of the latest lists."""
+
+
+@dataclass(slots=True)
+class _Session:
+    """What was said in a conversation, as far as models can read it."""
+
+    utterances: deque[Utterance] = field(default_factory=deque)
+    n_words: int = 0
+
+    def add(self, utterance: Utterance) -> None:
+        self.utterances.append(utterance)
+        self.n_words += _length(utterance)
+        # dropped by steps, as normalise_previous cuts a long past
+        while len(self.utterances) > STEP:
+            oldest = sum(_length(self.utterances[i]) for i in range(STEP))
+            if self.n_words - oldest < MAX_PREVIOUS_WORDS:
+                return
+            for _ in range(STEP):
+                self.utterances.popleft()
+            self.n_words -= oldest
+
+
+class SessionRescorer:
+    """Rescores batches of lists, each list after the texts before it in its conversation.
+
+    A list that has previous utterances of its own keeps them. A list that cannot be rescored adds nothing to
+    its conversation.
+
+    Args:
+        inner: rescores the lists that need not wait for one another.
+        field: field of lists that names their conversation, or ``group``.
+        text: whether later lists are read after the chosen texts, or after the references, which shows what
+            perfect earlier decisions would be worth.
+    """
+
+    def __init__(self, inner: BatchRescorer, field: str, text: SessionText = "chosen") -> None:
+        self.inner, self.field, self.text = inner, field, text
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()  # that of the latest list last
+
+    @property
+    def batch_words(self) -> int:
+        return WINDOW_BATCHES * self.inner.batch_words
+
+    @property
+    def count(self) -> int:
+        return self.inner.count
+
+    def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
+        for batch in batches:
+            yield batch, self._rescore(select_lists(batch))
+
+    def _rescore(self, lists: Sequence[NBestList]) -> BatchResults:
+        """Rescore some lists, first the earliest of each conversation, then the second ones, and so on."""
+        results: dict[int, RenderedList | InvalidList] = {}
+        waiting: dict[str, deque[int]] = defaultdict(deque)
+        for index, nbest in enumerate(lists):
+            try:
+                waiting[self._name_session(nbest)].append(index)
+            except InvalidList as error:
+                results[index] = error
+        while waiting:
+            turn = {name: indices.popleft() for name, indices in waiting.items()}
+            waiting = {name: indices for name, indices in waiting.items() if indices}
+            results |= self._rescore_turn(lists, turn)
+        return [results[index] for index in range(len(lists))]
+
+    def _rescore_turn(
+        self, lists: Sequence[NBestList], turn: Mapping[str, int]
+    ) -> dict[int, RenderedList | InvalidList]:
+        """Rescore one list of each conversation, and add what it says to the conversation."""
+        batch: Batch = [self._add_previous(lists[index], name) for name, index in turn.items()]
+        share = -(-sum(map(count_words, batch)) // self.inner.count)  # so that all processes are busy
+        batches = cut_batches(batch, min(share, self.inner.batch_words))
+        rescored = self.inner.rescore_batches(batches)
+        results = dict(zip(turn.values(), (r for _, part in rescored for r in part), strict=True))
+        for name, index in turn.items():
+            self._remember(name, lists[index], results[index])
+        return results
+
+    def _name_session(self, nbest: NBestList) -> str:
+        """The name of a list's conversation; raises InvalidList if the list cannot take part."""
+        name = nbest.group if self.field == GROUP else nbest.fields.get(self.field)
+        if not isinstance(name, (str, int)) or isinstance(name, bool) or name == "":
+            message = "missing; expected the name of a conversation, a text or an integer (--session)"
+            raise InvalidList(message, list_id=nbest.id, field=self.field)
+        if self.text == "reference" and nbest.reference is None:
+            message = "missing, but later lists are to be read after it (--session-text reference)"
+            raise InvalidList(message, list_id=nbest.id, field="reference")
+        return str(name)
+
+    def _add_previous(self, nbest: NBestList, name: str) -> NBestList:
+        session = self._sessions.get(name)
+        if nbest.previous or session is None:
+            return nbest
+        return replace(nbest, previous=tuple(session.utterances))
+
+    def _remember(self, name: str, nbest: NBestList, result: RenderedList | InvalidList) -> None:
+        """Add the text of a list to its conversation."""
+        if isinstance(result, InvalidList):
+            return
+        is_certain = self.text == "reference"
+        text = nbest.reference if is_certain else result.text
+        confidence = 1.0 if is_certain else result.confidence
+        self._sessions.setdefault(name, _Session()).add(Utterance(text or "", nbest.group, confidence))
+        self._sessions.move_to_end(name)
+        if len(self._sessions) > MAX_SESSIONS:
+            self._sessions.popitem(last=False)
+
+
+def _length(utterance: Utterance) -> int:
+    return len(utterance.text.split())

@@ -1,0 +1,309 @@
+"""Forecast what rescoring will cost, from a sample of the lists.
+
+Forecast what rescoring will cost, from a sample of the lists: read many of them, score a few.
+
+Reading counts lists, hypotheses and words, and draws the sample; scoring it says how much processor time a
+word takes. Both go the way of the real run, so that parsing, batches and writing are in the figures.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from rescorer.errors import InputError, InvalidList
+from rescorer.jobs.files import FileSummary, LocalRescorer, Writer, count_words, rescore_lists
+from rescorer.trie import build_trie
+from rescorer.types import NBestList
+
+QUANTILES_95 = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+"""Quantiles of 97.5 % of Student's t with 1 to 15 degrees of freedom; beyond, ``1.96 + 2.5 / degrees`` is as
+good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An estimate with its interval of 95 %, which is infinite if the sample does not tell."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def exact(cls, value: float) -> Estimate:
+        return cls(value, value, value)
+
+    def times(self, factor: float, plus: float = 0.0) -> Estimate:
+        return Estimate(*(factor * bound + plus for bound in (self.value, self.low, self.high)))
+
+    def to_dict(self) -> dict[str, float | None]:
+        """The three figures; None for an infinite bound, which JSON does not know."""
+        return {name: bound if math.isfinite(bound) else None for name, bound in asdict(self).items()}
+
+    def product(self, other: Estimate) -> Estimate:
+        """The product of independent estimates, whose relative errors add up as squares do."""
+        value = self.value * other.value
+        errors = other.value * (self.high - self.value), self.value * (other.high - other.value)
+        error = math.hypot(*errors)
+        return Estimate(value, max(0.0, value - error), value + error)
+
+    def inverse(self) -> Estimate:
+        return Estimate(*(1 / bound if bound else math.inf for bound in (self.value, self.high, self.low)))
+
+
+def estimate_speed(words: Sequence[int], times_s: Sequence[Sequence[float]]) -> Estimate:
+    """Estimate the seconds per word of another run, whose lists and whose moment are drawn at random.
+
+    Args:
+        words: of each batch.
+        times_s: what each batch took in each pass.
+    """
+    of_batches = estimate_rate(words, [statistics.fmean(passes) for passes in times_s])
+    return of_batches.product(estimate_repeat([sum(batches) for batches in zip(*times_s, strict=True)]))
+
+
+def estimate_repeat(amounts: Sequence[float]) -> Estimate:
+    """Estimate what one more repetition takes, as a multiple of the mean of some repetitions.
+
+    The interval is that of a prediction: the spread of a single repetition, and the error of the mean.
+    """
+    n, mean = len(amounts), statistics.fmean(amounts)
+    if n < 2 or not mean:
+        return Estimate(1.0, 0.0, math.inf)
+    error = quantile_95(n - 1) * statistics.stdev(amounts) * math.sqrt(1 + 1 / n) / mean
+    return Estimate(1.0, max(0.0, 1.0 - error), 1.0 + error)
+
+
+def quantile_95(degrees: int) -> float:
+    """The quantile of 97.5 % of Student's t."""
+    return QUANTILES_95[degrees - 1] if degrees <= len(QUANTILES_95) else 1.96 + 2.5 / degrees
+
+
+def estimate_rate(words: Sequence[int], amounts: Sequence[float]) -> Estimate:
+    """Estimate an amount per word by the ratio of sums, with an interval from the spread of the parts.
+
+    The parts are treated as a random sample (Cochran, Sampling Techniques, 1977, chapter 6). A single part
+    has no spread: its interval reaches to infinity.
+    """
+    n_parts, total = len(words), sum(words)
+    ratio = sum(amounts) / total
+    if n_parts < 2:
+        return Estimate(ratio, 0.0, math.inf)
+    degrees = n_parts - 1
+    squares = sum((amount - ratio * count) ** 2 for count, amount in zip(words, amounts, strict=True))
+    error = math.sqrt(n_parts * squares / degrees) / total
+    margin = quantile_95(degrees) * error
+    return Estimate(ratio, max(0.0, ratio - margin), ratio + margin)
+
+
+N_PASSES = 3
+"""How often the sample is scored, to see how much the speed of the machine varies."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What the input holds, estimated from the part that was read, and some of its lists."""
+
+    lists: Sequence[NBestList]
+    """Lists drawn at random without replacement, in random order."""
+    n_lists: int
+    hypotheses: int
+    words: Estimate
+    """Words and sentence ends, as they were sent."""
+    unreadable: int
+    """Lists that cannot be read."""
+    read_s: float
+    """Processor time to read all."""
+    read_share: float = 1.0
+    """Share of the bytes that was read; 1 if all figures are exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchCost:
+    """What a part of the sample took."""
+
+    words: int
+    """Words and sentence ends, as they were sent."""
+    edges: int
+    """Distinct prefixes and sentence ends."""
+    processor_s: tuple[float, ...]
+    """In each pass over the sample, like the next."""
+    elapsed_s: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What rescoring all lists will cost."""
+
+    sample: Sample
+    rejected: int
+    """Lists of the sample that cannot be scored."""
+    prefix_share: float
+    """Distinct prefixes and sentence ends of a batch per word and sentence end that was sent."""
+    words_per_core_s: Estimate
+    """Without reading."""
+    core_s: Estimate
+    """Processor time, reading included, without starting processes."""
+    gpu_s: Estimate | None
+    """Time that a GPU is taken; None if none was used."""
+    start_s: float
+    """Processor time to start a process: libraries and models."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The figures in the units of the option ``--json``: hours for times."""
+        counts = ("n_lists", "hypotheses", "unreadable")
+        hours = {
+            f"{name}_hours": None if estimate is None else estimate.times(1 / 3600).to_dict()
+            for name, estimate in (("core", self.core_s), ("gpu", self.gpu_s))
+        }
+        return {
+            **{name.removeprefix("n_"): getattr(self.sample, name) for name in counts},
+            "words": self.sample.words.to_dict(),
+            "read_share": self.sample.read_share,
+            "sampled_lists": len(self.sample.lists),
+            "sample_rejected": self.rejected,
+            "prefix_share": self.prefix_share,
+            "words_per_core_second": self.words_per_core_s.to_dict(),
+            **hours,
+            "read_core_hours": self.sample.read_s / 3600,
+            "start_core_seconds": self.start_s,
+        }
+
+
+def forecast(
+    sample: Sample, costs: Sequence[BatchCost], rejected: int, start_s: float, *, on_gpu: bool
+) -> Forecast:
+    """Extrapolate what the sample took to all lists."""
+    words = [cost.words for cost in costs]
+    core = estimate_speed(words, [cost.processor_s for cost in costs])
+    elapsed = estimate_speed(words, [cost.elapsed_s for cost in costs])
+    return Forecast(
+        sample,
+        rejected,
+        sum(cost.edges for cost in costs) / sum(words),
+        core.inverse(),
+        core.product(sample.words).times(1, plus=sample.read_s),
+        elapsed.product(sample.words) if on_gpu else None,
+        start_s,
+    )
+
+
+def draw_sample(
+    parts: Iterable[tuple[int, Iterable[NBestList | InputError]]], n_bytes: int, size: int, seed: int
+) -> Sample:
+    """Read parts of the input, and keep ``size`` of their lists (Vitter, Sampling with a Reservoir, 1985).
+
+    Args:
+        parts: bytes and lists of each part that is read; parts must be drawn with equal probabilities.
+        n_bytes: bytes of the whole input.
+
+    Raises:
+        InputError: there is not a single list that can be read and has hypotheses.
+    """
+    generator, reservoir = random.Random(seed), list[NBestList]()
+    n_lists = hypotheses = unreadable = 0
+    first_error = ""
+    sizes, words = list[int](), list[int]()
+    start_s = time.process_time()
+    for part_bytes, lists in parts:
+        sizes.append(part_bytes)
+        words.append(0)
+        for item in lists:
+            if isinstance(item, InputError):
+                unreadable += 1
+                first_error = first_error or f"; the first error: {item}"
+                continue
+            n_lists += 1
+            hypotheses += len(item.hypotheses)
+            words[-1] += count_words(item)
+            if n_lists <= size:
+                reservoir.append(item)
+            elif (place := generator.randrange(n_lists)) < size:
+                reservoir[place] = item
+    read_s = time.process_time() - start_s
+    if not any(map(count_words, reservoir)):
+        wanted = "a plan needs at least one list that can be read and has hypotheses"
+        raise InputError(f"{wanted}; found none{first_error}")
+    generator.shuffle(reservoir)
+    share = min(1.0, sum(sizes) / n_bytes)
+    return Sample(
+        reservoir,
+        round(n_lists / share),
+        round(hypotheses / share),
+        Estimate.exact(sum(words)) if share == 1 else estimate_rate(sizes, words).times(n_bytes),
+        round(unreadable / share),
+        read_s / share,
+        share,
+    )
+
+
+def measure_sample(
+    rescorer: LocalRescorer, sample: Sample, write: Callable[[Any], object]
+) -> tuple[list[BatchCost], FileSummary]:
+    """Rescore a sample batch by batch, several times; return what each batch took, and the counts of a run.
+
+    The first batch is rescored once more beforehand, which is not counted: memory and caches are cold then.
+    """
+    lists = list(sample.lists)
+    warm_up, words = [], 0
+    for nbest in lists:
+        warm_up.append(nbest)
+        words += count_words(nbest)
+        if words >= rescorer.batch_words:
+            break
+    rescore_lists(rescorer, warm_up, lambda content: None, _Discard())
+    passes = [_measure_pass(rescorer, lists, write) for _ in range(N_PASSES)]
+    ends, _, summary = passes[0]
+    times = np.diff([clocks for _, clocks, _ in passes], axis=1)  # (passes, batches, 2)
+    costs = [
+        BatchCost(
+            sum(map(count_words, lists[begin:end])),
+            count_edges(rescorer, lists[begin:end]),
+            *map(tuple, times[:, batch].T.tolist()),
+        )
+        for batch, (begin, end) in enumerate(pairwise(ends))
+    ]
+    return costs, summary
+
+
+def _measure_pass(
+    rescorer: LocalRescorer, lists: Sequence[NBestList], write: Callable[[Any], object]
+) -> tuple[list[int], list[tuple[float, float]], FileSummary]:
+    """Rescore a sample; return where its batches end, both clocks there, and the counts of the run.
+
+    Ends and clocks begin with those before the first batch.
+    """
+    ends, clocks = [0], [(time.process_time(), time.perf_counter())]
+
+    def note_end(n_items: int, summary: FileSummary) -> None:
+        ends.append(ends[-1] + n_items)
+        clocks.append((time.process_time(), time.perf_counter()))
+
+    summary = rescore_lists(rescorer, lists, write, _Discard(), on_batch=note_end)
+    return ends, clocks, summary
+
+
+class _Discard(Writer):
+    def write(self, text: str, /) -> None:
+        """Forget a rejected list; it counts in the summary."""
+
+
+def count_edges(rescorer: LocalRescorer, lists: Sequence[NBestList]) -> int:
+    """Count the distinct prefixes and sentence ends of lists that are scored together."""
+    ranker, prepared = rescorer.rescorer.ranker, []
+    bound = ranker.bind(rescorer.options)
+    for nbest in lists:
+        try:
+            prepared.append(ranker.prepare(nbest, bound))
+        except InvalidList:
+            continue
+    words = [hypothesis for each in prepared for hypothesis in each.words]
+    return build_trie(words, [each.history for each in prepared for _ in each.words]).n_edges if words else 0

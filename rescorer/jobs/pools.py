@@ -1,0 +1,592 @@
+"""Run many shards in processes of this machine, or in actors of a Ray cluster.
+
+Run shards on a Ray cluster: actors on its nodes load the models once, and run one shard after another.
+
+Shards that are due and the resources of each worker come in; committed and failed shards come out.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import re
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from tempfile import TemporaryDirectory
+from threading import Condition, Thread
+from types import ModuleType
+from typing import Any
+
+from rescorer.errors import ConfigError, InputError, ModelError, RescorerError, ScoringError
+from rescorer.jobs.files import FileSummary
+from rescorer.jobs.plan import read_plan
+from rescorer.jobs.processes import exit_when_closed, open_rescorer, spare_existing_objects
+from rescorer.jobs.shards import (
+    MAX_DEATHS,
+    DueShards,
+    Finished,
+    Job,
+    OnBatch,
+    ShardRunner,
+    is_local,
+    load_planned,
+    run_shard,
+)
+from rescorer.jobs.store import Record, Store
+from rescorer.runtime import count_cpus, keep_sigterm
+
+END_S = 10
+"""Seconds for which workers that have nothing left to do may take to end."""
+
+
+@dataclass(slots=True)
+class _WorkerProcess:
+    process: BaseProcess
+    connection: Connection
+    shard: int | None = None
+    """The shard that it runs."""
+    reported: FileSummary = field(default_factory=FileSummary)
+
+
+def run_shards(
+    store: Store, shards: Iterable[int], job: Job, workers: int, threads: int, on_batch: OnBatch
+) -> Iterator[Finished]:
+    """Run shards of the plan of a store; yield each when it is committed or has failed.
+
+    A shard that fails does not stop the others, unless it would happen to all.
+
+    Args:
+        workers: number of processes; 1: this one.
+        threads: CPU threads of each process; 0: divide the cores among them.
+        on_batch: called after each batch, with its number of items and the summary of its shard so far.
+
+    Raises:
+        ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
+    """
+    if workers == 1:
+        yield from _run_here(store, shards, job, threads, on_batch)
+        return
+    pool = _ProcessPool(store, job, threads or max(1, count_cpus() // workers), on_batch)
+    try:
+        yield from pool.run(DueShards(shards), workers)
+    finally:
+        pool.end()
+
+
+def _run_here(
+    store: Store, shards: Iterable[int], job: Job, threads: int, on_batch: OnBatch
+) -> Iterator[Finished]:
+    plan, fingerprint = read_plan(store)
+    with open_rescorer(lambda: load_planned(plan, job.load), 1, threads, 0) as rescorer:
+        for index in shards:
+            try:
+                record, _ = run_shard(store, plan, fingerprint, index, job, rescorer, on_batch)
+                yield Finished(index, record)
+            except InputError as error:
+                if not is_local(error):
+                    raise
+                yield Finished(index, error)
+
+
+class _ProcessPool:
+    """The workers, and the shards that they run."""
+
+    def __init__(self, store: Store, job: Job, threads: int, on_batch: OnBatch) -> None:
+        self._context = get_context("spawn")  # torch's threads do not survive a fork
+        self._lifeline, self._own_lifeline = self._context.Pipe(duplex=False)
+        self._arguments = store, job, threads, self._lifeline
+        self._on_batch = on_batch
+        self._workers: dict[Connection, _WorkerProcess] = {}
+
+    def run(self, shards: DueShards, count: int) -> Iterator[Finished]:
+        """Keep up to ``count`` workers busy until all shards are done."""
+        while shards or any(worker.shard is not None for worker in self._workers.values()):
+            while shards and len(self._workers) < count:
+                self._start()
+            for worker in self._workers.values():
+                if worker.shard is None and shards:
+                    self._give(worker, shards)
+            for connection in wait(list(self._workers)):
+                assert isinstance(connection, Connection)
+                worker = self._workers[connection]
+                try:
+                    message = connection.recv()
+                except (EOFError, OSError):
+                    yield from self._bury(worker, shards)
+                else:
+                    yield from self._handle(worker, message)
+
+    def _start(self) -> None:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_serve, args=(theirs, *self._arguments), daemon=True)
+        try:
+            process.start()
+        except OSError as error:
+            raise ScoringError(f"cannot start another worker: {error.strerror or error}") from None
+        theirs.close()
+        self._workers[ours] = _WorkerProcess(process, ours)
+
+    def _give(self, worker: _WorkerProcess, shards: DueShards) -> None:
+        worker.shard, worker.reported = shards.take(), FileSummary()
+        with suppress(OSError):  # it was killed, which `run` finds next
+            worker.connection.send(worker.shard)
+
+    def _handle(self, worker: _WorkerProcess, message: Any) -> Iterator[Finished]:
+        if isinstance(message, tuple):
+            self._on_batch(*message)
+            return
+        if isinstance(message, RescorerError) and not is_local(message):
+            raise message
+        assert worker.shard is not None
+        shard, worker.shard = worker.shard, None
+        yield Finished(shard, message)
+
+    def _bury(self, worker: _WorkerProcess, shards: DueShards) -> Iterator[Finished]:
+        """Put the shard of a worker that was killed back to the others, or give it up."""
+        del self._workers[worker.connection]
+        worker.connection.close()
+        worker.process.join()
+        if worker.shard is not None and (given_up := shards.put_back(worker.shard)) is not None:
+            yield given_up
+
+    def end(self) -> None:
+        """End all workers."""
+        for worker in self._workers.values():
+            if worker.shard is not None:
+                worker.process.terminate()
+            worker.connection.close()
+        for worker in self._workers.values():
+            worker.process.join(END_S)
+            worker.process.kill()
+            worker.process.join()
+        self._own_lifeline.close()
+
+
+def _serve(connection: Connection, store: Store, job: Job, threads: int, lifeline: Connection) -> None:
+    """Run the shards whose numbers arrive, until the connection is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
+    Thread(target=exit_when_closed, args=(lifeline,), daemon=True).start()
+
+    def report(n_items: int, summary: FileSummary) -> None:
+        connection.send((n_items, summary))
+
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        try:
+            runner = ShardRunner.load(store, job, threads)
+        except (ConfigError, ModelError) as error:
+            connection.send(error)
+            return
+        with spare_existing_objects():
+            while True:
+                connection.send(runner.run(connection.recv(), report))
+
+
+ADDRESS = re.compile(r"auto|(ray://)?(?P<host>[^\s:/@]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
+CONNECT_S = 5.0
+"""Seconds for which a cluster may take to accept a connection."""
+OBJECT_STORE_BYTES = 80 << 20
+"""Memory for objects of a Ray started here, near the smallest that Ray accepts: only numbers travel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Ray cluster, and what each worker asks of it.
+
+    Args:
+        address: ``auto``, ``HOST:PORT`` or ``ray://HOST:PORT``; empty: start Ray on this machine.
+        workers: number of workers; 0: as many as fit.
+        cpus: CPUs of each worker, also its number of threads.
+        gpus: share of a GPU of each worker.
+        wait_s: seconds to wait until the cluster has the resources of a worker.
+    """
+
+    address: str = ""
+    workers: int = 0
+    cpus: int = 1
+    gpus: float = 0.0
+    wait_s: float = 60.0
+
+    @property
+    def request(self) -> str:
+        """What a worker asks for, in words."""
+        return f"{self.cpus} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
+
+    def count_fitting(self, nodes: list[dict[str, Any]]) -> int:
+        """Number of workers that fit into the nodes of a cluster, if nothing else runs there."""
+        alive = [node["Resources"] for node in nodes if node["Alive"]]
+        counts = [int(resources.get("CPU", 0)) // self.cpus for resources in alive]
+        if self.gpus:
+            per_gpu = int(1 / self.gpus + 1e-6)
+            counts = [
+                min(count, int(resources.get("GPU", 0)) * per_gpu)
+                for count, resources in zip(counts, alive, strict=True)
+            ]
+        return sum(counts)
+
+
+def import_ray() -> ModuleType:
+    """Import Ray, which is an extra; raises ConfigError if it is not installed."""
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    os.environ["RAY_DISABLE_FAILURE_SIGNAL_HANDLER"] = "1"  # SIGTERM ends the command, without a stack trace
+    try:
+        import ray
+    except ModuleNotFoundError:
+        raise _missing_ray() from None
+    return ray
+
+
+def _missing_ray() -> ConfigError:
+    return ConfigError("--engine ray needs Ray, which is not installed: pip install 'rescorer[ray]'")
+
+
+def check_address(address: str) -> None:
+    """Raise ConfigError if an address does not have the form of one."""
+    if address and not ADDRESS.fullmatch(address):
+        raise ConfigError(f"--address {address}: expected auto, HOST:PORT or ray://HOST:PORT")
+
+
+def check_reachable(address: str) -> None:
+    """Check what can be known of a cluster without joining it: Ray itself would try for a minute.
+
+    Raises:
+        ConfigError: Ray is not installed, or nothing accepts connections at ``HOST:PORT``.
+    """
+    if find_spec("ray") is None:
+        raise _missing_ray()
+    address = _resolve(address)
+    if not ((match := ADDRESS.fullmatch(address)) and match["host"]):
+        return
+    try:
+        socket.create_connection((match["host"].strip("[]"), int(match["port"])), CONNECT_S).close()
+    except (OSError, OverflowError) as error:
+        reason = getattr(error, "strerror", None) or error
+        message = "no Ray cluster answers there; is its head running, and the port that of `ray start`?"
+        raise ConfigError(f"--address {address}: {reason}: {message}") from None
+
+
+def _resolve(address: str) -> str:
+    """The address that ``auto`` stands for, if the environment has one."""
+    return os.environ.get("RAY_ADDRESS", address) if address == "auto" else address
+
+
+@contextmanager
+def connect(cluster: Cluster) -> Iterator[ModuleType]:
+    """Connect to the cluster, or start one here, which ends with the block.
+
+    Yields:
+        The module ``ray``.
+
+    Raises:
+        ConfigError: Ray is not installed, nothing answers at the address, or this machine lacks the
+            resources of a worker.
+        ScoringError: Ray cannot be started, or refuses the connection.
+    """
+    with _join(cluster.address) if cluster.address else _start(cluster) as ray:
+        try:
+            if not cluster.address and not cluster.count_fitting(ray.nodes()):
+                raise ConfigError(describe_shortage(ray, cluster))
+            yield ray
+        finally:
+            ray.shutdown()
+
+
+@contextmanager
+def _join(address: str) -> Iterator[ModuleType]:
+    check_reachable(address)
+    address = _resolve(address)
+    os.environ.setdefault("RAY_NUM_REDIS_GET_RETRIES", "1")  # to reach the head, of 40 s each; 20 otherwise
+    ray = import_ray()
+    try:
+        with keep_sigterm():
+            ray.init(address, log_to_driver=False, logging_level="ERROR")
+    except ConnectionError as error:
+        message = "is its port that of `ray start`, and do RAY_AUTH_MODE and RAY_AUTH_TOKEN hold here, too?"
+        raise ConfigError(
+            f"--address {address}: no Ray cluster that lets us in: {error}; {message}"
+        ) from None
+    except Exception as error:  # Ray raises many kinds, also plain ones
+        reason = " ".join(str(error).split())  # of different versions, on several lines
+        raise ScoringError(f"--address {address}: cannot join the Ray cluster: {reason}") from error
+    yield ray
+
+
+@contextmanager
+def _start(cluster: Cluster) -> Iterator[ModuleType]:
+    os.environ.setdefault("RAY_AUTH_MODE", "token")  # its ports are open to the network
+    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
+    ray = import_ray()
+    workers = cluster.workers or max(1, count_cpus() // cluster.cpus)
+    with TemporaryDirectory(prefix="rescorer-ray-", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        try:
+            with keep_sigterm():
+                ray.init(
+                    "local",
+                    num_cpus=workers * cluster.cpus,
+                    include_dashboard=False,
+                    log_to_driver=False,
+                    logging_level="ERROR",
+                    object_store_memory=OBJECT_STORE_BYTES,
+                    _temp_dir=folder,
+                )
+        except Exception as error:  # Ray raises many kinds, also plain ones
+            message = "if this machine is very busy, repeat the command, or leave --engine ray out"
+            raise ScoringError(f"Ray cannot be started here: {error}; {message}") from error
+        yield ray
+
+
+def describe_shortage(ray: ModuleType, cluster: Cluster) -> str:
+    """Say what a worker asks for, and what the cluster has."""
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    largest: dict[str, float] = max(
+        nodes, key=lambda node: (node.get("GPU", 0), node.get("CPU", 0)), default={}
+    )
+    free = ray.available_resources()
+    return (
+        f"no worker can start: each asks for {cluster.request}; the cluster has {len(nodes):,} "
+        f"{'node' if len(nodes) == 1 else 'nodes'}, the largest with {_describe(largest)}, and "
+        f"{_describe(free)} are free now"
+    )
+
+
+def _describe(resources: dict[str, float]) -> str:
+    return f"{resources.get('CPU', 0):g} CPU and {resources.get('GPU', 0):g} GPU"
+
+
+Progress = tuple[int, FileSummary]
+"""Number of items since the last report, and the summary of the shard so far."""
+
+
+class ShardActor:
+    """What a cluster runs in a process: ``report`` may be called while another method runs.
+
+    Args:
+        folder: working folder of the command, to which names of files may be relative.
+        threads: CPU threads of the process.
+    """
+
+    def __init__(self, folder: str, store: Store, job: Job, threads: int) -> None:
+        self._folder = folder
+        self._arguments = store, job, threads
+        self._runner: ShardRunner | None = None
+        self._changed = Condition()
+        self._n_items, self._summary = 0, FileSummary()
+        self._is_running = False
+
+    def find_node(self) -> str:
+        """Name of the node; the answer shows that the actor has its resources."""
+        return socket.gethostname()
+
+    def load(self) -> RescorerError | None:
+        """Load the models; return an error if this is impossible."""
+        with suppress(OSError):  # needed for relative names only, whose errors say what is missing
+            os.chdir(self._folder)
+        try:
+            self._runner = ShardRunner.load(*self._arguments)
+        except (ConfigError, ModelError) as error:
+            return error
+        gc.freeze()  # as spare_existing_objects does, until the process ends
+        return None
+
+    def run(self, index: int) -> tuple[Record | RescorerError, Progress]:
+        """Run a shard; return its record or error, and the progress that was not reported yet."""
+        assert self._runner is not None
+        with self._changed:
+            self._n_items, self._summary, self._is_running = 0, FileSummary(), True
+        result = self._runner.run(index, self._note)
+        with self._changed:
+            self._is_running = False
+            self._changed.notify_all()
+        return result, self._take()
+
+    def report(self, wait_s: float) -> Progress:
+        """Return the progress since the last report when some time has passed, or when the shard is done."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._is_running, wait_s)
+        return self._take()
+
+    def _note(self, n_items: int, summary: FileSummary) -> None:
+        with self._changed:
+            self._n_items, self._summary = self._n_items + n_items, summary
+
+    def _take(self) -> Progress:
+        with self._changed:
+            n_items, self._n_items = self._n_items, 0
+            return n_items, self._summary
+
+
+REPORT_S = 1.0
+"""Seconds between the reports of an actor, of up to MAX_REPORT_RATE actors."""
+MAX_REPORT_RATE = 100
+"""Largest number of reports per second, of all actors together."""
+
+
+def run_on_cluster(
+    store: Store, shards: Iterable[int], job: Job, cluster: Cluster, on_batch: OnBatch
+) -> Iterator[Finished]:
+    """Run shards of the plan of a store; yield each when it is committed or has failed.
+
+    The counterpart of ``rescorer.jobs.pools.run_shards``. Store, job, models and inputs must mean the same
+    on all nodes. The actors end with this process.
+
+    Args:
+        on_batch: called for each report of an actor, with the number of items since the one before and the
+            summary of its shard so far.
+
+    Raises:
+        ConfigError: there is no such cluster, it lacks the resources of a worker, or the models cannot be
+            loaded or are not those of the plan.
+        ModelError: the same for models.
+        ScoringError: workers end before they have loaded the models, or the cluster fails.
+    """
+    due = DueShards(shards)
+    if not due:
+        return
+    cluster = replace(
+        cluster, workers=min(cluster.workers, len(due))
+    )  # a Ray started here makes room for all
+    with connect(cluster) as ray:
+        pool = _ActorPool(ray, store, job, cluster, on_batch)
+        try:
+            yield from pool.run(due)
+        except ray.exceptions.RayError as error:
+            message = f"Ray reports: {error}; --resume goes on with what is committed"
+            raise ScoringError(message) from error
+        finally:
+            pool.end()
+
+
+@dataclass(slots=True, eq=False)
+class _ActorWorker:
+    actor: Any
+    node: str = ""
+    """Name of its node; empty as long as it waits for resources."""
+    is_ready: bool = False
+    """Whether it has loaded the models."""
+    shard: int | None = None
+    """The shard that it runs."""
+    is_asked: bool = False
+    """Whether a report is awaited."""
+
+
+class _ActorPool:
+    """The actors, and the calls whose results are awaited."""
+
+    def __init__(self, ray: ModuleType, store: Store, job: Job, cluster: Cluster, on_batch: OnBatch) -> None:
+        self._ray, self._cluster, self._on_batch = ray, cluster, on_batch
+        self._arguments = os.getcwd(), store, job, cluster.cpus
+        self._actor_class = ray.remote(ShardActor).options(
+            num_cpus=cluster.cpus,
+            num_gpus=cluster.gpus,
+            max_concurrency=2,  # it reports while it runs a shard
+            max_restarts=0,
+            scheduling_strategy="SPREAD",
+        )
+        self._count = cluster.workers or max(1, cluster.count_fitting(ray.nodes()))
+        self._report_s = max(REPORT_S, self._count / MAX_REPORT_RATE)
+        self._workers: set[_ActorWorker] = set()
+        self._calls: dict[Any, tuple[_ActorWorker, str]] = {}
+        self._failed_starts = 0
+        self._placed_at = time.monotonic()
+
+    def run(self, due: DueShards) -> Iterator[Finished]:
+        """Keep the actors busy until all shards are done; each has one shard at a time."""
+        while due or any(worker.shard is not None for worker in self._workers):
+            n_busy = sum(worker.shard is not None for worker in self._workers)
+            while len(self._workers) < min(self._count, n_busy + len(due)):
+                self._start()
+            for worker in self._workers:
+                if due and worker.is_ready and worker.shard is None:
+                    worker.shard = due.take()
+                    self._call(worker, "run", worker.shard)
+                if worker.shard is not None and not worker.is_asked:
+                    worker.is_asked = True
+                    self._call(worker, "report", self._report_s)
+            for reference in self._wait():
+                if reference in self._calls:  # not of an actor that is known to be dead
+                    yield from self._receive(reference, due)
+            self._check_resources()
+
+    def _start(self) -> None:
+        worker = _ActorWorker(self._actor_class.remote(*self._arguments))
+        self._workers.add(worker)
+        self._call(worker, "find_node")
+        self._call(worker, "load")
+
+    def _call(self, worker: _ActorWorker, method: str, *arguments: Any) -> None:
+        self._calls[getattr(worker.actor, method).remote(*arguments)] = worker, method
+
+    def _wait(self) -> list[Any]:
+        """Wait a second for results; return the calls that have one, reports before the ends of shards."""
+        references = list(self._calls)
+        if not self._ray.wait(references, timeout=1.0)[0]:
+            return []
+        ready = self._ray.wait(references, num_returns=len(references), timeout=0)[0]
+        return sorted(ready, key=lambda reference: self._calls[reference][1] != "report")
+
+    def _receive(self, reference: Any, due: DueShards) -> Iterator[Finished]:
+        worker, method = self._calls.pop(reference)
+        try:
+            answer = self._ray.get(reference)
+        except self._ray.exceptions.RayActorError as error:
+            yield from self._bury(worker, due, error)
+            return
+        if method == "find_node":
+            worker.node = answer
+        elif method == "load":
+            self._note_loaded(worker, answer)
+        elif method == "report":
+            worker.is_asked = False
+            self._on_batch(*answer)
+        else:
+            yield self._finish(worker, *answer)
+
+    def _note_loaded(self, worker: _ActorWorker, error: RescorerError | None) -> None:
+        if error is not None:
+            paths = "inputs, models and output must be at the same paths on all nodes"
+            message = f"worker on node {worker.node}: {error} ({paths})"
+            raise ModelError(message) if isinstance(error, ModelError) else ConfigError(message)
+        worker.is_ready, self._failed_starts = True, 0
+
+    def _finish(self, worker: _ActorWorker, result: Record | RescorerError, progress: Progress) -> Finished:
+        self._on_batch(*progress)
+        if isinstance(result, RescorerError) and not is_local(result):
+            raise result
+        assert worker.shard is not None
+        shard, worker.shard = worker.shard, None
+        return Finished(shard, result)
+
+    def _bury(self, worker: _ActorWorker, due: DueShards, error: Exception) -> Iterator[Finished]:
+        """Forget an actor that died; put its shard back to the others, or give it up."""
+        self._workers.remove(worker)
+        self._calls = {call: value for call, value in self._calls.items() if value[0] is not worker}
+        self._ray.kill(worker.actor)  # it may live and only be out of reach
+        if worker.shard is not None:
+            if (given_up := due.put_back(worker.shard)) is not None:
+                yield given_up
+        elif not worker.is_ready:
+            self._failed_starts += 1
+            if self._failed_starts == MAX_DEATHS:
+                message = f"{MAX_DEATHS} workers ended before they had loaded the models: {error}"
+                raise ScoringError(message)
+
+    def _check_resources(self) -> None:
+        """Raise ConfigError if no actor has had its resources for too long."""
+        if any(worker.node for worker in self._workers):
+            self._placed_at = time.monotonic()
+        elif time.monotonic() - self._placed_at > self._cluster.wait_s:
+            shortage = describe_shortage(self._ray, self._cluster)
+            raise ConfigError(f"{shortage}; after {self._cluster.wait_s:g} s (--wait-s)")
+
+    def end(self) -> None:
+        """End all actors."""
+        for worker in self._workers:
+            self._ray.kill(worker.actor)

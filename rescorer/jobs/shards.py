@@ -1,0 +1,586 @@
+"""Run shards and commit each exactly once; look at what is committed, verify it and join it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import socket
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rescorer.errors import BundleError, ConfigError, FormatError, InputError, RescorerError, ScoringError
+from rescorer.formats.io.text_io import WRITE_ERRORS, open_binary_output, remove_file
+from rescorer.formats.rescored import rescored_writer
+from rescorer.jobs.files import BatchRescorer, FileSummary, LocalRescorer, RejectsFile, rescore_lists
+from rescorer.jobs.plan import BLOCK_BYTES, ListSource, Plan, hash_part, open_part, read_plan
+from rescorer.jobs.store import (
+    ATTEMPT_NAME,
+    ATTEMPTS,
+    NAME_DIGITS,
+    RECORDS,
+    DataFile,
+    OutputError,
+    Record,
+    Store,
+    StoredFile,
+    output_error,
+    read_record,
+    record_name,
+    shard_of_record,
+)
+from rescorer.models.bundle import Bundle
+from rescorer.runtime import keep_freed_memory, use_threads
+
+READERS = 16
+"""Number of records that are read at a time: an object storage takes long to answer, but answers many."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the records of some shards say."""
+
+    records: dict[int, Record]
+    """Records of the committed shards."""
+    damaged: dict[int, FormatError]
+    """What is wrong with the other records. Such a shard is not committed, nor can it be while it has this
+    record, which nothing replaces: the files that it names may be the only ones that are intact."""
+
+
+def read_committed(store: Store, fingerprint: str, shards: Sequence[int]) -> Committed:
+    """Read the records of shards; those without a record are neither committed nor damaged.
+
+    Files are compared by their sizes; ``verify`` and ``merge`` read them, and compare their hashes.
+
+    Args:
+        fingerprint: that of the plan, from ``read_plan``.
+
+    Raises:
+        FormatError: the storage cannot be asked.
+    """
+
+    def read(shard: int) -> Record | FormatError | None:
+        try:
+            return read_record(store, shard, fingerprint)
+        except FormatError as error:
+            return error
+
+    with ThreadPoolExecutor(READERS) as readers:
+        found = dict(zip(shards, readers.map(read, shards), strict=True))
+    records = {shard: record for shard, record in found.items() if isinstance(record, Record)}
+    damaged = {shard: error for shard, error in found.items() if isinstance(error, FormatError)}
+    sizes = {file.name: file.n_bytes for file in store.list_files(ATTEMPTS)} if records else {}
+    for shard, record in list(records.items()):
+        if (error := _compare_sizes(store, record, sizes)) is not None:
+            damaged[shard] = error
+            del records[shard]
+    return Committed(records, damaged)
+
+
+def _compare_sizes(store: Store, record: Record, sizes: dict[str, int]) -> FormatError | None:
+    """The error of a file that is missing, or has another size than its record says."""
+    for file in filter(None, (record.data, record.rejects)):
+        if sizes.get(file.name) == file.n_bytes:
+            continue
+        try:
+            with store.open(file.name) as stream:  # the list of files may be older than the record
+                n_bytes = stream.seek(0, os.SEEK_END)
+        except FileNotFoundError:
+            wrong = "is missing"
+        except FormatError as error:
+            return error
+        else:
+            wrong = f"has {n_bytes:,} bytes, its record {file.n_bytes:,}" if n_bytes != file.n_bytes else ""
+        if wrong:
+            message = f"{wrong}; {how_to_mend(store, record.shard)}"
+            return FormatError(message, file=f"{store.place}/{file.name}")
+    return None
+
+
+def how_to_mend(store: Store, shard: int) -> str:
+    """What to do if a file of a committed shard is not what its record says."""
+    return f"restore it, or remove {store.place}/{record_name(shard)} and --resume"
+
+
+MAX_DEATHS = 3
+"""Number of times that a worker may be killed at one shard before the shard is given up."""
+
+
+class Finished(NamedTuple):
+    """A shard that was committed, by this call or another one, or that failed."""
+
+    shard: int
+    result: Record | RescorerError
+
+
+def is_local(error: RescorerError) -> bool:
+    """Whether an error is one of a single shard, so that others may succeed."""
+    return isinstance(error, InputError) and not isinstance(error, OutputError)
+
+
+class DueShards:
+    """Shards that no worker has, in the order in which they will be given out."""
+
+    def __init__(self, shards: Iterable[int]) -> None:
+        self._shards = deque(shards)
+        self._deaths: Counter[int] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._shards)
+
+    def take(self) -> int:
+        """Take the next shard."""
+        return self._shards.popleft()
+
+    def put_back(self, shard: int) -> Finished | None:
+        """Put the shard of a worker that was killed in front of the others, or give it up."""
+        self._deaths[shard] += 1
+        if self._deaths[shard] < MAX_DEATHS:
+            self._shards.appendleft(shard)
+            return None
+        message = (
+            f"shard {shard}: its worker ended unexpectedly {MAX_DEATHS} times, perhaps for want of memory; "
+            "each worker has its own copy of the models, so try fewer"
+        )
+        return Finished(shard, ScoringError(message))
+
+
+OnBatch = Callable[[int, FileSummary], object]
+
+
+def keep(rescorer: BatchRescorer) -> BatchRescorer:
+    """Return the rescorer itself."""
+    return rescorer
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What a process needs besides the plan in order to run shards; it can be pickled.
+
+    Args:
+        load: loads the models; called once in each process.
+        source: reads the lists.
+        to: format of the output.
+        arrange: decides the order in which the lists of a file are rescored; called for each part.
+    """
+
+    load: Callable[[], LocalRescorer]
+    source: ListSource
+    to: str
+    arrange: Callable[[BatchRescorer], BatchRescorer] = keep
+
+
+def describe_bundle(bundle: Bundle) -> dict[str, Any]:
+    """The label of a bundle, and the hashes of its files except weights, which are compared apart."""
+    files = bundle.manifest["files"]
+    return {
+        "label": bundle.label,
+        "files": {name: digest for name, digest in files.items() if not name.startswith("weights/")},
+    }
+
+
+def load_planned(plan: Plan, load: Callable[[], LocalRescorer]) -> LocalRescorer:
+    """Load the models; raise BundleError if they are not those of the plan."""
+    local = load()
+    if describe_bundle(local.rescorer.bundle) != plan.answers["bundle"]:
+        bundle = local.rescorer.bundle
+        raise BundleError(f"{bundle.folder}: changed since the plan; restore it, or plan into another folder")
+    return local
+
+
+def run_shard(
+    store: Store,
+    plan: Plan,
+    fingerprint: str,
+    index: int,
+    job: Job,
+    rescorer: BatchRescorer,
+    on_batch: OnBatch = lambda n_items, summary: None,
+) -> tuple[Record, bool]:
+    """Rescore a shard and commit it, unless it is committed; any number of processes may try.
+
+    Args:
+        fingerprint: that of the plan, from ``read_plan``.
+        rescorer: has the models of the plan; see ``load_planned``.
+        on_batch: called after each batch with its number of items and the summary of the shard so far.
+
+    Returns:
+        The shard's record, and whether this call committed it.
+
+    Raises:
+        InputError: the input has changed since the plan. Nothing is committed, and what was written is
+            deleted.
+        OutputError: the same for output that cannot be written.
+    """
+    if (record := read_record(store, index, fingerprint)) is not None:
+        return record, False
+    begin, attempt = time.monotonic(), secrets.token_hex(6)
+    data = f"{ATTEMPTS}/{index:0{NAME_DIGITS}}.{attempt}.{job.to.partition(':')[0]}"
+    rejects = f"{data}.rejects"
+    try:
+        summary = _write_output(store, plan, index, job, rescorer, (data, rejects), on_batch)
+        files = [describe_file(store.scratch(name), name) for name in (data, rejects)]
+        for file in filter(None, files):
+            store.save(file.name)
+    except BaseException as error:
+        _discard(store, data, rejects)
+        _raise_output_error(error, store.place)
+        raise
+    assert files[0] is not None  # a writer creates its file even if it writes no list
+    seconds = round(time.monotonic() - begin, 3)
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    record = Record(index, fingerprint, attempt, files[0], files[1], summary, seconds, worker)
+    if store.create(record_name(index), record.encode()):
+        return record, True
+    _discard(store, data, rejects)
+    committed = read_record(store, index, fingerprint)
+    assert committed is not None  # the name was taken
+    return committed, False
+
+
+def _write_output(
+    store: Store,
+    plan: Plan,
+    index: int,
+    job: Job,
+    rescorer: BatchRescorer,
+    names: tuple[str, str],
+    on_batch: OnBatch,
+) -> FileSummary:
+    data, rejects = map(store.scratch, names)
+    total = FileSummary()
+
+    def report(n_items: int, summary: FileSummary) -> None:
+        on_batch(n_items, add_summaries(total, summary))
+
+    with rescored_writer(job.to, data) as write, RejectsFile(rejects) as rejects_file:
+        for part in plan.shards[index]:
+            with open_part(plan.files[part.file], part, job.source) as lists:
+                summary = rescore_lists(job.arrange(rescorer), lists, write, rejects_file, on_batch=report)
+            total = add_summaries(total, summary)
+    return total
+
+
+def add_summaries(first: FileSummary, second: FileSummary) -> FileSummary:
+    """Add the counts of two summaries."""
+    both = first.to_dict(), second.to_dict()
+    return replace(first, **{name: both[0][name] + both[1][name] for name in both[0]})
+
+
+def describe_file(path: Path, name: str) -> DataFile | None:
+    """Size and hash of a written file; None if there is none."""
+    try:
+        with open(path, "rb") as stream:
+            return DataFile(name, *hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b"")))
+    except FileNotFoundError:
+        return None
+
+
+def hash_blocks(blocks: Iterable[bytes]) -> tuple[int, str]:
+    """The total length of blocks, and the SHA-256 of all of them together."""
+    digest, n_bytes = hashlib.sha256(), 0
+    for block in blocks:
+        digest.update(block)
+        n_bytes += len(block)
+    return n_bytes, digest.hexdigest()
+
+
+def _raise_output_error(error: BaseException, place: str) -> None:
+    """Raise OutputError if a file could not be written for want of room."""
+    cause = error.__context__ if isinstance(error, FormatError) else error
+    if isinstance(cause, OSError) and cause.errno in WRITE_ERRORS:
+        raise output_error(place, cause) from None
+
+
+def _discard(store: Store, *names: str) -> None:
+    """Delete the files of an attempt, which gives their space back."""
+    for name in names:
+        with suppress(OSError):
+            store.delete(name)
+
+
+@dataclass(frozen=True, slots=True)
+class ShardRunner:
+    """Runs shards of the plan of a store."""
+
+    store: Store
+    plan: Plan
+    fingerprint: str
+    job: Job
+    rescorer: BatchRescorer
+
+    @classmethod
+    def load(cls, store: Store, job: Job, threads: int) -> ShardRunner:
+        """Read the plan and load the models, in a process that was started for this.
+
+        Args:
+            threads: CPU threads of the process.
+
+        Raises:
+            ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
+        """
+        try:
+            plan, fingerprint = read_plan(store)
+            keep_freed_memory()
+            use_threads(threads)
+            return cls(store, plan, fingerprint, job, load_planned(plan, job.load))
+        except InputError as error:
+            raise ConfigError(str(error)) from None
+
+    def run(self, index: int, on_batch: OnBatch) -> Record | RescorerError:
+        """Run a shard as ``run_shard`` does; return its record, or the error by which it failed."""
+        try:
+            return run_shard(
+                self.store, self.plan, self.fingerprint, index, self.job, self.rescorer, on_batch
+            )[0]
+        except RescorerError as error:
+            return error
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """How far a plan is."""
+
+    plan: Plan
+    records: dict[int, Record]
+    """Records of the committed shards."""
+    damaged: tuple[str, ...]
+    """Why records cannot be read, or what is wrong with the files that they name."""
+    leftovers: tuple[StoredFile, ...]
+    """Files of attempts that no record names: of running processes, or left by killed ones, or those of
+    damaged records."""
+
+    @property
+    def missing(self) -> list[int]:
+        """Shards that are not committed."""
+        return [index for index in range(len(self.plan.shards)) if index not in self.records]
+
+    @property
+    def summary(self) -> FileSummary:
+        """Counts of all committed shards."""
+        total = FileSummary()
+        for record in self.records.values():
+            total = add_summaries(total, record.summary)
+        return total
+
+    @property
+    def seconds(self) -> float:
+        """Time that committed shards took, one after another."""
+        return sum(record.seconds for record in self.records.values())
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of the committed output, without rejects."""
+        return sum(record.data.n_bytes for record in self.records.values())
+
+
+def read_status(store: Store) -> Status:
+    """Read the plan and all records.
+
+    Raises:
+        ConfigError: there is no plan.
+        FormatError: the plan cannot be read.
+    """
+    plan, fingerprint = read_plan(store)
+    attempts = store.list_files(ATTEMPTS)  # before the records, so that a commit in between is no leftover
+    shards, damaged = [], []
+    for file in store.list_files(RECORDS):
+        shard = shard_of_record(file.name)
+        if shard is None or shard >= len(plan.shards):
+            damaged.append(f"{store.place}/{file.name}: is not the record of a planned shard; remove it")
+        else:
+            shards.append(shard)
+    found = read_committed(store, fingerprint, shards)
+    damaged += [f"shard {shard}: {error}" for shard, error in sorted(found.damaged.items())]
+    named = {file.name for record in found.records.values() for file in (record.data, record.rejects) if file}
+    leftovers = tuple(
+        file for file in attempts if file.name not in named and ATTEMPT_NAME.fullmatch(file.name)
+    )
+    return Status(plan, found.records, tuple(damaged), leftovers)
+
+
+def verify(
+    store: Store, *, inputs: bool = False, on_shard: Callable[[], object] = lambda: None
+) -> Iterator[str]:
+    """Read all output again, and yield what is wrong or missing.
+
+    Args:
+        inputs: hash the input again too.
+        on_shard: called after each shard.
+
+    Raises:
+        ConfigError, FormatError: as for ``read_status``.
+    """
+    status = read_status(store)
+    yield from status.damaged
+    for index in range(len(status.plan.shards)):
+        record = status.records.get(index)
+        if record is not None:
+            yield from _verify_record(store, record, status.plan.count_lists(index))
+        elif not store.exists(record_name(index)):
+            yield f"shard {index}: not committed"
+        if inputs:
+            yield from _verify_inputs(status.plan, index)
+        on_shard()
+
+
+def _verify_record(store: Store, record: Record, n_planned: int | None) -> Iterator[str]:
+    found = record.summary.lists + record.summary.rejected
+    if n_planned is not None and found != n_planned:
+        yield f"shard {record.shard}: the plan has {n_planned:,} lists, its record {found:,}"
+    for file in filter(None, (record.data, record.rejects)):
+        try:
+            wrong = _compare(store, file)
+        except OSError as error:
+            wrong = error.strerror or str(error)
+        if wrong:
+            mend = how_to_mend(store, record.shard)
+            yield f"shard {record.shard}: {store.place}/{file.name}: {wrong}; {mend}"
+
+
+def _compare(store: Store, file: DataFile) -> str:
+    """What differs between a file and its record; empty if nothing does."""
+    with store.open(file.name) as stream:
+        _, sha256 = hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b""))
+    return "" if sha256 == file.sha256 else "was changed: its hash differs from its record's"
+
+
+def _verify_inputs(plan: Plan, index: int) -> Iterator[str]:
+    for part in plan.shards[index]:
+        file = plan.files[part.file]
+        place = f"shard {index}: {file.name}, bytes {part.start:,} to {part.end:,}"
+        try:
+            if hash_part(file, part) != part.sha256:
+                yield f"{place}: changed since the plan"
+        except (InputError, OSError) as error:
+            yield f"{place}: {error}"
+
+
+def clean(store: Store, min_age_s: float) -> list[StoredFile]:
+    """Delete files of attempts that no record names and that nobody has written to lately.
+
+    Args:
+        min_age_s: seconds since the last write; a process that still runs writes after each batch.
+
+    Returns:
+        The deleted files.
+
+    Raises:
+        ConfigError, FormatError: as for ``read_status``; or a record cannot be read, so that its files are
+            not known; or a file cannot be deleted.
+    """
+    status = read_status(store)
+    if status.damaged:
+        raise FormatError(f"nothing is deleted, since a record names files to keep: {status.damaged[0]}")
+    deleted = [file for file in status.leftovers if file.age_s >= min_age_s]
+    for file in deleted:
+        try:
+            store.delete(file.name)
+        except OSError as error:
+            place = f"{store.place}/{file.name}"
+            raise FormatError(f"cannot be deleted: {error.strerror}", file=place) from None
+    return deleted
+
+
+MAX_NAMED = 5
+"""Largest number of missing shards that an error names."""
+
+
+def merge(
+    store: Store, output: str, rejects: Path | None, on_shard: Callable[[], object] = lambda: None
+) -> FileSummary:
+    """Write the output of all shards to one file, and all rejected lists to another.
+
+    The output replaces an earlier file only when it is complete.
+
+    Args:
+        output: file, compressed if its name ends with ``.gz``; ``-`` is standard output.
+        rejects: file of rejected lists, removed if there are none; None: they are left out.
+        on_shard: called after each shard.
+
+    Raises:
+        ConfigError: shards are missing.
+        FormatError: a record or a file was changed, or the output cannot be written.
+    """
+    status = read_status(store)
+    _check_complete(status)
+    with open_binary_output(output) as stream:
+        for index in range(len(status.plan.shards)):
+            for block in _read_verified(store, index, status.records[index].data):
+                stream.write(block)
+            on_shard()
+    if rejects is not None:
+        _merge_rejects(store, status, rejects)
+    return status.summary
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """The output of all shards."""
+
+    format: str
+    """Name of its format."""
+    names: tuple[str, ...]
+    """Names of the files, in the order of the input."""
+    summary: FileSummary
+
+
+def find_outputs(store: Store) -> Outputs:
+    """Find the output of all shards, to read it without a merge.
+
+    Raises:
+        ConfigError: shards are missing.
+        FormatError: a record or a file was changed.
+    """
+    status = read_status(store)
+    _check_complete(status)
+    records = [status.records[index] for index in range(len(status.plan.shards))]
+    names = tuple(f"{store.place}/{record.data.name}" for record in records)
+    format_ = str(status.plan.answers["options"]["to"]).partition(":")[0]
+    return Outputs(format_, names, status.summary)
+
+
+def _merge_rejects(store: Store, status: Status, target: Path) -> None:
+    if not any(record.rejects for record in status.records.values()):
+        remove_file(target)  # left by an earlier run
+        return
+    with open_binary_output(target) as stream:
+        for index in range(len(status.plan.shards)):
+            if file := status.records[index].rejects:
+                for block in _read_verified(store, index, file):
+                    stream.write(block)
+
+
+def _check_complete(status: Status) -> None:
+    if status.damaged:
+        raise FormatError(status.damaged[0])
+    if missing := status.missing:
+        names = ", ".join(map(str, missing[:MAX_NAMED])) + (", …" if len(missing) > MAX_NAMED else "")
+        raise ConfigError(
+            f"{len(missing):,} of {len(status.plan.shards):,} shards are not committed: {names}; run them "
+            "first, with `rescorer rescore … --resume`"
+        )
+
+
+def _read_verified(store: Store, index: int, file: DataFile) -> Iterator[bytes]:
+    """Yield the blocks of a file; raise FormatError at its end if it is not what its record says."""
+    place = f"{store.place}/{file.name}"
+    try:
+        stream = store.open(file.name)
+    except FileNotFoundError:
+        raise FormatError(f"is missing; {how_to_mend(store, index)}", file=place) from None
+    digest, n_bytes = hashlib.sha256(), 0
+    with stream:
+        while block := stream.read(BLOCK_BYTES):
+            digest.update(block)
+            n_bytes += len(block)
+            yield block
+    if (n_bytes, digest.hexdigest()) != (file.n_bytes, file.sha256):
+        message = f"was changed since shard {index} was committed"
+        raise FormatError(f"{message}; {how_to_mend(store, index)}", file=place)

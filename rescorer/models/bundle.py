@@ -1,0 +1,696 @@
+"""Read, verify and publish model bundles; needs neither torch nor KenLM.
+
+Read, verify and publish model bundles; needs neither torch nor KenLM.
+
+A bundle is a folder:
+
+manifest.json          schema, name, version, sha256 of every other file, how the models were trained
+text.json              normaliser settings
+ngram/model.arpa.gz    or an n-gram table, or a KenLM binary
+neural/                config.json, model.safetensors, vocabulary.txt
+weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprints of the tuning lists
+reranker/NAME/         config.json, parameters.safetensors; optional
+phrases/NAME.txt       names and phrases that requests can ask for, one per line; optional
+
+``Bundle`` describes a bundle without its language models; ``model_loading`` loads the models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+import re
+import secrets
+import shutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rescorer.errors import BundleError, ConfigError, FormatError, LimitExceeded, did_you_mean, quote
+from rescorer.formats.io.text_io import make_folder
+from rescorer.models.language_model import check_mixture
+from rescorer.models.network_files import CONFIG_FILE, NETWORK_FILES, read_config
+from rescorer.phrases import MAX_PHRASE_FILE_BYTES, PhraseSet, compile_phrases, parse_phrase_file
+from rescorer.reranking.networks import WordEncoder
+from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, Reranker, read_reranker
+from rescorer.safe_input import (
+    MAX_FILES,
+    MAX_JSON_BYTES,
+    Folder,
+    SealedFolder,
+    check_name,
+    check_regular,
+    check_size,
+    sha256,
+)
+from rescorer.scoring.combination import (
+    CACHE,
+    EMPTY,
+    MIXTURE,
+    NEURAL_CACHE,
+    OOV,
+    RERANKER,
+    WORDS,
+    check_cache_share,
+    check_flatness,
+    parse_weights,
+)
+from rescorer.text import Normaliser, NormaliserSettings
+from rescorer.types import Weights
+
+SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA = 1, 2, 3
+"""Schemas of bundles without and with backward models, and of those whose text has the second rules. Older
+versions would take backward models for forward ones, and refuse the second rules with an unclear error."""
+MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phrases"
+ModelKind = Literal["ngram", "neural"]
+
+MAX_MODELS = 16
+MAX_SLOTS = 10_000
+"""Largest number of slots of an n-gram."""
+MAX_NAME_CHARACTERS = 100
+"""Longest name of a bundle or of one of its models."""
+SEAL_HINT = "`rescorer seal {folder}` lists and hashes new files"
+
+
+def newest_version(folder: Path) -> Path:
+    """Return the newest bundle in a folder of numbered versions; return any other folder unchanged."""
+    if (folder / MANIFEST).exists() or not folder.is_dir():
+        return folder
+    versions = [path for path in folder.iterdir() if path.name.isdecimal() and (path / MANIFEST).exists()]
+    return max(versions, key=lambda path: int(path.name), default=folder)
+
+
+def read_manifest(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a bundle.
+
+    Raises:
+        BundleError: the manifest is missing or invalid, or has an unsupported schema.
+    """
+    if not (folder / MANIFEST).exists():
+        raise BundleError(f"{folder}: {_explain_missing(folder)}")
+    manifest = SealedFolder(folder).read_json(MANIFEST)
+    place = str(folder / MANIFEST)
+    schema = manifest.get("schema")
+    if schema not in (SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA):
+        known = f"{SCHEMA}, {BACKWARD_SCHEMA} or {TEXT_RULES_SCHEMA}"
+        raise BundleError(f"{folder}: bundle schema {str(schema)[:100]!r}; expected {known}")
+    for key, kind in (("name", str), ("version", int), ("files", dict), ("models", dict)):
+        if not isinstance(manifest.get(key), kind):
+            raise BundleError(f"{place}: {key!r} is missing or not of type {kind.__name__}")
+    if isinstance(manifest["version"], bool) or manifest["version"] < 0:
+        raise BundleError(f"{place}: 'version' is {manifest['version']}; expected a number, at least 0")
+    check_label(place, "the name of the bundle", manifest["name"])
+    _check_files(place, manifest["files"])
+    _check_model_entries(place, manifest)
+    if schema < required_schema(manifest):
+        raise BundleError(f"{place}: schema is {schema}, but backward models need {BACKWARD_SCHEMA}")
+    return manifest
+
+
+def required_schema(manifest: Mapping[str, Any], text_rules: int = 1) -> int:
+    """The schema of a bundle with these models and rules of its normaliser."""
+    if text_rules > 1:
+        return TEXT_RULES_SCHEMA
+    return BACKWARD_SCHEMA if find_backward(manifest) else SCHEMA
+
+
+def first_ngram(kinds: Mapping[str, ModelKind]) -> str:
+    """Name of the model whose vocabulary decides what counts as an unknown word.
+
+    Args:
+        kinds: kind of each model of a bundle, by its name.
+    """
+    return next((name for name, kind in kinds.items() if kind == "ngram"), next(iter(kinds)))
+
+
+def find_backward(manifest: Mapping[str, Any]) -> frozenset[str]:
+    """Names of the models that read sentences from their last words to their first ones."""
+    models = manifest.get("models", {}).items()
+    return frozenset(name for name, entry in models if entry.get("backward", False))
+
+
+def find_slots(manifest: Mapping[str, Any]) -> dict[str, frozenset[str]]:
+    """Words that stood for phrases in the text of n-grams, by the name of the n-gram."""
+    models = manifest["models"].items()
+    return {name: frozenset(entry["slots"]) for name, entry in models if entry.get("slots")}
+
+
+def list_model_files(entry: Mapping[str, Any]) -> list[str]:
+    """Return the names of all files of a model."""
+    path = entry["path"].rstrip("/")
+    if entry["kind"] == "neural":
+        return [f"{path}/{name}" for name in NETWORK_FILES]
+    return [path, *([entry["words"]] if "words" in entry else [])]
+
+
+def list_weights_files(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the file of each weights set, by the name of the set."""
+    names = (re.fullmatch(rf"{WEIGHTS}/([^/]+)\.json", name) for name in sorted(manifest["files"]))
+    return {match[1]: match[0] for match in names if match}
+
+
+def list_phrase_files(manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Return the file of each named list of phrases, by its name."""
+    names = (re.fullmatch(rf"{PHRASES}/([^/]+)\.txt", name) for name in sorted(manifest["files"]))
+    return {match[1]: match[0] for match in names if match}
+
+
+def check_listing(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise BundleError if a file on disk is not in the manifest, or is too large to be worth hashing."""
+    for name, status in SealedFolder(folder).list_files():
+        if name.endswith(".json"):
+            check_size(folder / name, status.st_size, MAX_JSON_BYTES)
+        if name == MANIFEST or name in manifest["files"]:
+            continue
+        check_regular(folder / name, status)
+        hint = SEAL_HINT.format(folder=folder)
+        raise BundleError(f"{folder / name}: not part of the bundle; the manifest does not list it ({hint})")
+
+
+def _check_files(place: str, files: Mapping[str, Any]) -> None:
+    if len(files) > MAX_FILES:
+        raise BundleError(f"{place}: lists {len(files):,} files; expected at most {MAX_FILES}")
+    for name, digest in files.items():
+        check_name(name, place)
+        if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise BundleError(f"{place}: files: {name}: the hash is not a SHA-256 in hexadecimal digits")
+
+
+def _check_model_entries(place: str, manifest: Mapping[str, Any]) -> None:
+    """Check the entries of the models, and that each file that they name is listed."""
+    models = manifest["models"]
+    if not 1 <= len(models) <= MAX_MODELS:
+        found = f"{len(models):,} models" if models else "no models"
+        raise BundleError(f"{place}: the manifest names {found}; expected 1 to {MAX_MODELS}")
+    for name, entry in models.items():
+        check_label(place, "the name of a model", name)
+        if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in ("kind", "path")):
+            raise BundleError(f"{place}: model {name!r}: 'kind' or 'path' is missing or not a string")
+        role = f"model {name!r}"
+        if entry["kind"] not in get_args(ModelKind):
+            found, known = entry["kind"][:MAX_NAME_CHARACTERS], ", ".join(get_args(ModelKind))
+            raise BundleError(f"{place}: {role} has the unknown kind {found!r}; expected one of: {known}")
+        if not isinstance(entry.get("words", ""), str):
+            raise BundleError(f"{place}: {role}: 'words' is not a string; expected the name of a file")
+        if not isinstance(entry.get("backward", False), bool):
+            raise BundleError(f"{place}: {role}: 'backward' is not a boolean; expected true or false")
+        _check_slots(f"{place}: {role}", entry)
+        for file in list_model_files(entry):
+            check_name(file, f"{place}: {role}")
+            if file not in manifest["files"]:
+                raise BundleError(f"{place}: {role}: {file}: the manifest does not list it in 'files'")
+
+
+def _check_slots(place: str, entry: Mapping[str, Any]) -> None:
+    """Check the slots of a model, which only forward n-grams have."""
+    slots = entry.get("slots", [])
+    if not isinstance(slots, list) or not all(isinstance(slot, str) for slot in slots):
+        raise BundleError(f"{place}: 'slots' is not a list of strings; expected words of the model")
+    if len(slots) > MAX_SLOTS:
+        raise BundleError(f"{place}: {len(slots):,} slots; expected at most {MAX_SLOTS:,}")
+    if slots and (entry["kind"] != "ngram" or entry.get("backward")):
+        raise BundleError(f"{place}: has slots; expected them only of forward n-grams")
+
+
+def check_label(place: str, role: str, name: str) -> None:
+    """Raise BundleError unless a name is printable, not empty and not too long."""
+    if not 0 < len(name) <= MAX_NAME_CHARACTERS or not name.isprintable() or "/" in name:
+        raise BundleError(
+            f"{place}: {role} is {name[:MAX_NAME_CHARACTERS]!a}; expected 1 to {MAX_NAME_CHARACTERS} "
+            "printable characters without '/'"
+        )
+
+
+def _explain_missing(folder: Path) -> str:
+    """Explain why a path is not a bundle, and suggest one that is."""
+    if not folder.exists():
+        return "no such bundle folder"
+    if not folder.is_dir():
+        return f"no such bundle folder: this is a file; expected the folder that contains {MANIFEST}"
+    bundles = sorted(path.parent for path in folder.glob(f"*/*/{MANIFEST}"))
+    hint = f"; {bundles[-1]} is one, and `rescorer serve --repository {folder}` serves all" if bundles else ""
+    return f"not a bundle: it does not contain {MANIFEST}{hint}"
+
+
+MAX_MESSAGE_CHARACTERS = 1000
+"""Longest message about the content of a bundle's JSON files."""
+
+
+def read_weights(
+    folder: Folder,
+    names: Mapping[str, str],
+    models: list[str],
+    rerankers: Mapping[str, Reranker],
+    backward: Collection[str] = (),
+    remembers: Collection[str] | None = None,
+) -> dict[str, Weights]:
+    """Read all weights sets of a bundle, by name, and check them against the bundle's models.
+
+    Args:
+        names: the file of each set in the folder, by the name of the set.
+        backward: names of the backward models.
+        remembers: names of the models that can have a neural cache; None: all can.
+
+    Raises:
+        BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
+    """
+    weights_by_name: dict[str, Weights] = {}
+    for name, file in names.items():
+        try:
+            weights = parse_weights({"name": name, **folder.read_json(file)})
+            check_weights(weights, models, rerankers, backward, remembers)
+        except ConfigError as error:
+            raise BundleError(f"{folder.path / file}: {shorten_message(error)}") from None
+        weights_by_name[name] = weights
+    if "default" not in weights_by_name:
+        raise BundleError(f"{folder.path / WEIGHTS}: default.json is missing")
+    if not weights_by_name["default"].mixture:
+        path = folder.path / WEIGHTS / "default.json"
+        raise BundleError(f"{path}: no mixture weights; expected at least one")
+    return weights_by_name
+
+
+def check_weights(
+    weights: Weights,
+    models: list[str],
+    rerankers: Mapping[str, Reranker],
+    backward: Collection[str] = (),
+    remembers: Collection[str] | None = None,
+) -> None:
+    """Check that weights fit the models and rerankers of a bundle.
+
+    Args:
+        backward: names of the backward models.
+        remembers: names of the models that can have a neural cache; None: all can.
+
+    Raises:
+        ConfigError: the weights name unknown models or rerankers, the λ of the mixture do not sum to 1 or
+            belong to models of both directions, the λ of a cache is out of range or belongs to a mixture that
+            cannot have it, or a reranker was trained on scores under other λ.
+    """
+    unknown = sorted(set(weights.lm) - {*models, MIXTURE})
+    if unknown:
+        known = [*models, MIXTURE]
+        raise ConfigError(
+            f"weights.lm names {unknown}; the bundle has {known}{did_you_mean(unknown[0], known)}"
+        )
+    if weights.mixture:
+        check_mixture(weights.mixture, models, backward)
+    if check_cache_share(weights.cache) and not set(weights.mixture).isdisjoint(backward):
+        raise ConfigError(
+            f"weights.cache is {weights.cache:g}, but the mixture is one of backward models, which do not "
+            "read what was said before; expected 0, or a mixture of forward models"
+        )
+    _check_neural_cache(weights, remembers)
+    for name, weight in weights.rerankers.items():
+        if name not in rerankers:
+            known = list(rerankers)
+            raise ConfigError(
+                f"weights.rerankers names {quote(name)}; the bundle has {', '.join(known) or 'no rerankers'}"
+                f"{did_you_mean(name, known)}"
+            )
+        if weight and weights.mixture:
+            _check_shares(weights, rerankers[name])
+
+
+def _check_neural_cache(weights: Weights, remembers: Collection[str] | None) -> None:
+    """Raise ConfigError if a neural cache has a wrong λ or θ, or no model of the mixture can have one."""
+    check_flatness(weights.flatness)
+    share = check_cache_share(weights.neural_cache, NEURAL_CACHE)
+    if not share or not weights.mixture or remembers is None:
+        return
+    if not any(weights.mixture.get(name) for name in remembers):
+        able = ", ".join(sorted(remembers)) or "none"
+        raise ConfigError(
+            f"weights.neural_cache is {share:g}, but no model of the mixture has states to compare; expected "
+            f"0, or a mixture with a forward network without topics (the bundle has: {able})"
+        )
+
+
+def _check_shares(weights: Weights, reranker: Reranker) -> None:
+    """Raise ConfigError if the λ of weights are not those of the scores that a reranker was trained on."""
+    if MIXTURE not in reranker.needs:
+        return
+    for name in (CACHE, NEURAL_CACHE, *(["flatness"] if weights.neural_cache else [])):
+        own, base = getattr(weights, name), getattr(reranker.base, name)
+        if not math.isclose(own, base, abs_tol=1e-9):
+            raise ConfigError(
+                f"weights {quote(weights.name)} have the {name} {own:.4g}, but reranker "
+                f"{quote(reranker.name)} was trained with {base:.4g}, which weights.{name} must be"
+            )
+    trained = reranker.base.mixture
+    names = {*weights.mixture, *trained}
+    if any(not math.isclose(weights.mixture.get(n, 0.0), trained.get(n, 0.0), abs_tol=1e-9) for n in names):
+        raise ConfigError(
+            f"weights {quote(weights.name)} have the λ {_format_shares(weights.mixture)}, but reranker "
+            f"{quote(reranker.name)} was trained with {_format_shares(trained)}; leave out weights.mixture, "
+            "or train a reranker with these λ"
+        )
+
+
+def _format_shares(mixture: Mapping[str, float]) -> str:
+    """Write λ for messages, such as ``ngram 0.4, neural 0.6``."""
+    return ", ".join(f"{name} {share:.4g}" for name, share in mixture.items()) or "none"
+
+
+def shorten_message(error: Exception) -> str:
+    """The message of an error, shortened to ``MAX_MESSAGE_CHARACTERS``."""
+    text = str(error)
+    return text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:MAX_MESSAGE_CHARACTERS]}…"
+
+
+RERANKERS = "reranker"
+"""The folder of a bundle whose subfolders are its rerankers."""
+
+
+def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str, Reranker]:
+    """Read all rerankers of a bundle, by name.
+
+    Raises:
+        BundleError: a reranker cannot be read, or was trained with models that the bundle does not have.
+    """
+    matches = (re.match(rf"{RERANKERS}/([^/]+)/", name) for name in manifest["files"])
+    names = sorted({match[1] for match in matches if match})
+    if len(names) > MAX_MODELS:
+        raise BundleError(f"{files.path}: {len(names):,} rerankers; expected at most {MAX_MODELS}")
+    rerankers = {}
+    for name in names:
+        check_label(str(files.path / RERANKERS), "the name of a reranker", name)
+        reranker = read_reranker(files.subfolder(f"{RERANKERS}/{name}"), name)
+        place = str(files.path / RERANKERS / name / RERANKER_CONFIG_FILE)
+        _check_base(place, reranker, list(manifest["models"]))
+        _check_trained_with(place, reranker, manifest)
+        if reranker.encoder is not None:
+            _check_encoder(place, reranker.encoder, files, manifest["models"])
+        rerankers[name] = reranker
+    return rerankers
+
+
+def hash_used_models(reranker: Reranker, manifest: Mapping[str, Any]) -> dict[str, str]:
+    """Hash the models of a bundle on whose scores or vocabularies a reranker depends, by name.
+
+    ``Reranker.models`` is this of the bundle that the reranker was trained with.
+
+    Args:
+        manifest: manifest of the bundle.
+    """
+    models = manifest["models"]
+    used = set(reranker.needs)
+    if MIXTURE in used:
+        used |= {name for name, share in reranker.base.mixture.items() if share}
+    if reranker.counts_unknown_words:
+        used.add(first_ngram({name: entry["kind"] for name, entry in models.items()}))
+    return {name: hash_model(manifest, name) for name in models if name in used}
+
+
+def hash_model(manifest: Mapping[str, Any], name: str) -> str:
+    """SHA-256 of the hashes of a model's files, in hexadecimal digits; independent of their place."""
+    hashes = [manifest["files"][file] for file in list_model_files(manifest["models"][name])]
+    return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def _check_base(place: str, reranker: Reranker, models: list[str]) -> None:
+    """Check the weights of the totals that the features of a reranker need."""
+    try:
+        check_weights(reranker.base, models, {})
+    except ConfigError as error:
+        raise BundleError(f"{place}: base: {shorten_message(error)}") from None
+    for name in reranker.needs:
+        if name in (WORDS, OOV, EMPTY) or name.startswith(RERANKER):
+            raise BundleError(
+                f"{place}: a score is named {quote(name)}, which can be neither a stream nor a model"
+            )
+    if MIXTURE in reranker.needs and not reranker.base.mixture:
+        raise BundleError(f"{place}: the base weights have no λ, but the reranker uses the mixture")
+
+
+def _check_trained_with(place: str, reranker: Reranker, manifest: Mapping[str, Any]) -> None:
+    """Compare the models that a reranker was trained with, with those of the bundle."""
+    models = list(manifest["models"])
+    for name, digest in reranker.models.items():
+        if name not in models:
+            raise BundleError(
+                f"{place}: trained with the model {quote(name)}, but the bundle has {', '.join(models)}"
+                f"{did_you_mean(name, models)}"
+            )
+        if digest != hash_model(manifest, name):
+            raise BundleError(
+                f"{place}: trained with another model {quote(name)} than this bundle has: its files have "
+                "other hashes; train the reranker with this bundle"
+            )
+    for name in hash_used_models(reranker, manifest):
+        if name not in reranker.models:
+            raise BundleError(f"{place}: 'models' does not have {quote(name)}, whose scores it uses")
+
+
+def _check_encoder(
+    place: str, encoder: WordEncoder, files: SealedFolder, models: Mapping[str, Mapping[str, Any]]
+) -> None:
+    """Check that the model by which words are encoded is a network with vectors of the projected length."""
+    networks = {name: entry["path"] for name, entry in models.items() if entry["kind"] == "neural"}
+    if encoder.model not in networks:
+        raise BundleError(
+            f"{place}: encodes words by {quote(encoder.model)}; expected a network of the bundle: "
+            f"{', '.join(networks) or 'it has none'}"
+        )
+    size = read_config(files.subfolder(networks[encoder.model].rstrip("/"))).embedding_size
+    if len(encoder.projection) != size:
+        raise BundleError(
+            f"{place}: projects context vectors of length {len(encoder.projection)}, but those of the model "
+            f"{quote(encoder.model)} have the length {size}"
+        )
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A verified bundle without its language models: names, normaliser, weights and rerankers."""
+
+    files: Folder
+    """The bundle's folder, which verifies the files that are opened in it."""
+    name: str
+    version: int
+    manifest: Mapping[str, Any]
+    normaliser: Normaliser
+    model_kinds: Mapping[str, ModelKind]
+    """The kind of each language model, by its name."""
+    weights: Mapping[str, Weights]
+    """Sets of weights by name; always includes ``default``."""
+    reads_previous: frozenset[str] = frozenset()
+    """Names of the networks that read the utterances before that of a list: those that carry their state
+    across sentence boundaries, and those with topics."""
+    remembers: frozenset[str] = frozenset()
+    """Names of the networks that can have a neural cache: forward ones without topics."""
+    rerankers: Mapping[str, Reranker] = field(default_factory=dict)
+    """Models of the hypotheses of a list by name, whose scores weights can name."""
+    phrases: Mapping[str, PhraseSet] = field(default_factory=dict)
+    """Lists of names and phrases, by the name under which requests ask for them."""
+
+    @property
+    def folder(self) -> Path:
+        return self.files.path
+
+    @cached_property
+    def text_normaliser(self) -> Normaliser:
+        """The normaliser by whose words texts are compared, counted and written, unless another is given: the
+        default one, in the language of the bundle's text."""
+        return Normaliser(NormaliserSettings(language=self.normaliser.settings.language))
+
+    @cached_property
+    def label(self) -> str:
+        """Name and version, ``name/version``."""
+        return f"{self.name}/{self.version}"
+
+    @cached_property
+    def backward(self) -> frozenset[str]:
+        """Names of the backward models, which read sentences from their last words to their first ones."""
+        return find_backward(self.manifest)
+
+    @cached_property
+    def slots(self) -> Mapping[str, frozenset[str]]:
+        """Words that stand for phrases in n-grams, by the name of the n-gram; see ``phrases.slots``."""
+        return find_slots(self.manifest)
+
+    @cached_property
+    def slot_words(self) -> frozenset[str]:
+        """The slots of all n-grams."""
+        return frozenset().union(*self.slots.values())
+
+    @cached_property
+    def ngram(self) -> str:
+        """Name of the model whose vocabulary decides what counts as an unknown word."""
+        return first_ngram(self.model_kinds)
+
+
+def read_bundle(folder: Path | str) -> Bundle:
+    """Read a bundle without its models, and verify all its files.
+
+    Args:
+        folder: a bundle, or a folder of versions, of which the newest is read.
+
+    Raises:
+        BundleError: a file is missing, was changed after publishing, is not a regular file inside the bundle,
+            or is inconsistent with the others.
+    """
+    folder = newest_version(Path(folder))
+    manifest = read_manifest(folder)
+    try:
+        check_listing(folder, manifest)
+    except OSError as error:
+        raise BundleError(f"{folder}: cannot be read: {error.strerror}") from None
+    files = SealedFolder(folder, manifest["files"])
+    files.verify()
+    kinds = {name: entry["kind"] for name, entry in manifest["models"].items()}
+    rerankers = read_rerankers(files, manifest)
+    weights_files, backward = list_weights_files(manifest), find_backward(manifest)
+    normaliser = _read_normaliser(files, TEXT)
+    if manifest["schema"] < required_schema(manifest, normaliser.settings.rules):
+        schema = manifest["schema"]
+        raise BundleError(
+            f"{folder / TEXT}: rules {normaliser.settings.rules} need schema {TEXT_RULES_SCHEMA} in "
+            f"{MANIFEST}, which has {schema}"
+        )
+    readers, remembers = _find_readers(files, manifest)
+    slots = frozenset().union(*find_slots(manifest).values())
+    return Bundle(
+        files=files,
+        name=manifest["name"],
+        version=manifest["version"],
+        manifest=manifest,
+        normaliser=normaliser,
+        model_kinds=kinds,
+        weights=read_weights(files, weights_files, list(kinds), rerankers, backward, remembers),
+        reads_previous=readers,
+        remembers=remembers,
+        rerankers=rerankers,
+        phrases={
+            name: _read_phrases(files, file, normaliser, slots)
+            for name, file in list_phrase_files(manifest).items()
+        },
+    )
+
+
+def _read_phrases(files: Folder, name: str, normaliser: Normaliser, slots: frozenset[str]) -> PhraseSet:
+    """Read a list of phrases; raises BundleError if a phrase is invalid, or there are too many."""
+    place = str(files.path / name)
+    try:
+        phrases = parse_phrase_file(files.read_bytes(name, MAX_PHRASE_FILE_BYTES), place)
+        return compile_phrases(phrases, normaliser.normalise, slots)
+    except FormatError as error:
+        raise BundleError(str(error)) from None
+    except LimitExceeded as error:
+        raise BundleError(f"{place}: {error}") from None
+
+
+def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset[str], frozenset[str]]:
+    """``Bundle.reads_previous`` and ``Bundle.remembers``, as the configurations of networks say."""
+    paths = {n: entry["path"] for n, entry in manifest["models"].items() if entry["kind"] == "neural"}
+    configs = {name: f"{path.rstrip('/')}/{CONFIG_FILE}" for name, path in paths.items()}
+    settings = {name: files.read_json(file) for name, file in configs.items()}
+    readers = (name for name, of in settings.items() if of.get("carried") is True or of.get("topics"))
+    remembers = (name for name, of in settings.items() if not (of.get("backward") or of.get("topics")))
+    return frozenset(readers), frozenset(remembers)
+
+
+def read_normaliser(path: Path) -> Normaliser:
+    """Create the normaliser that a settings file (``text.json``) describes.
+
+    Raises:
+        BundleError: the file is not a JSON object, or a setting is unknown or invalid.
+    """
+    return _read_normaliser(Folder(path.parent), path.name)
+
+
+def _read_normaliser(folder: Folder, name: str) -> Normaliser:
+    try:
+        return Normaliser(NormaliserSettings.from_dict(folder.read_json(name)))
+    except ConfigError as error:
+        raise BundleError(f"{folder.path / name}: {shorten_message(error)}") from None
+
+
+def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
+    """Write a bundle atomically: fill a temporary folder next to it, then rename that folder.
+
+    Several processes may write the same bundle at once: one of them publishes it, the others fail. What a
+    killed process leaves is hidden, has no version as its name, and is in nobody's way.
+
+    Args:
+        fill: writes every file into the given folder and returns the manifest without the key ``files``.
+
+    Raises:
+        ConfigError: the folder exists, perhaps only since another process has published it.
+    """
+    if os.path.lexists(folder):
+        raise ConfigError(f"{folder} exists, and bundles are immutable; choose another version")
+    make_folder(folder.parent)
+    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(8)}.partial")
+    partial.mkdir()
+    try:
+        manifest = fill(partial)
+        rules = SealedFolder(partial).read_json(TEXT).get("rules", 1) if (partial / TEXT).exists() else 1
+        schema = required_schema(manifest, rules)
+        _write_manifest(partial, {"schema": schema, **manifest, "files": hash_files(partial)})
+        _rename_to_new(partial, folder)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _rename_to_new(partial: Path, folder: Path) -> None:
+    """Rename a folder; raises ConfigError if another process has published a bundle there meanwhile."""
+    try:
+        os.replace(partial, folder)  # never replaces a folder that has files
+    except OSError:
+        if not folder.exists():
+            raise
+        raise ConfigError(
+            f"{folder} was written by another process meanwhile, and bundles are immutable; choose another "
+            "version"
+        ) from None
+
+
+def seal(folder: Path) -> list[str]:
+    """List and hash new files of a bundle, and its weights and phrases that have changed or are gone.
+
+    Returns:
+        The names of the files whose entries were added, changed or removed.
+
+    Raises:
+        BundleError: the manifest cannot be read, a file is not a regular file inside the bundle, or a file
+            other than weights and phrases is missing or has changed.
+    """
+    manifest = SealedFolder(folder).read_json(MANIFEST)
+    listed = manifest.setdefault("files", {})
+    if not isinstance(listed, dict):
+        raise BundleError(f"{folder / MANIFEST}: 'files' is not an object; expected hashes by name")
+    found = hash_files(folder)
+    for name in listed:
+        if not name.startswith((f"{WEIGHTS}/", f"{PHRASES}/")) and found.get(name) != listed[name]:
+            problem = "has changed" if name in found else "is missing"
+            raise BundleError(
+                f"{folder / name}: {problem} since the bundle was published; publish it as a new version"
+            )
+    changed = sorted(name for name in {*listed, *found} if listed.get(name) != found.get(name))
+    if changed:
+        _write_manifest(folder, {**manifest, "files": found})
+    return changed
+
+
+def hash_files(folder: Path) -> dict[str, str]:
+    """Hash every file below a folder except the manifest; raises BundleError for other than regular files."""
+    files = SealedFolder(folder)
+    names = (name for name, _ in files.list_files() if name != MANIFEST)
+    hashes = {}
+    for name in names:
+        with files.open(name) as stream:
+            hashes[name] = sha256(stream)
+    return dict(sorted(hashes.items()))
+
+
+def _write_manifest(folder: Path, manifest: Mapping[str, Any]) -> None:
+    text = json.dumps(manifest, indent=2, ensure_ascii=False)
+    partial = folder / f".{MANIFEST}.partial"
+    partial.write_text(text + "\n", encoding="utf-8")
+    os.replace(partial, folder / MANIFEST)

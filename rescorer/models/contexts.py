@@ -1,0 +1,624 @@
+"""What networks know of the words before an edge.
+
+Cached contexts, n-grams, past words, topics and parts of speech.
+
+What networks keep of the words before an edge, and read again.
+
+Contexts come in; cached states and vectors, distinct n-gram contexts and counts of what was recalled go out.
+
+Caches of sessions: language models of what was said before a list, with which a mixture is interpolated.
+
+Earlier words, or a network's vectors of them, come in; probabilities of each edge go out.
+
+Count the context words that recurrent networks needed, and those they recalled from their caches.
+
+Imports no torch, because the server reports these counts even when no network is loaded.
+
+Find the n-gram context (the preceding n - 1 words) of every node of a trie, and the set of distinct
+contexts.
+
+Cache what networks have computed of contexts.
+
+A context that is sent again is not read again; if a context has grown, only its new words are read. Of
+recurrent networks, the vectors and states after whole contexts are cached; of transformers, the keys and
+values of each word after the words before it. Networks with a fixed window need no cache, because they read
+only the last few words.
+
+Read again what was said before the roots of a trie: the vectors from which a network predicts each word.
+
+A network whose state is reset at the end of a sentence reads each sentence by itself, so that equal sentences
+are read once; one that carries its state reads the past as one path. Vectors are cached by the words before
+them: of a past that has grown, only the new words are read.
+
+What networks read beside words: topics of the text before, and parts of speech of the words so far.
+
+Contexts and prefixes of words come in; one vector of features for each goes out, which networks read.
+
+Induced parts of speech of the words so far: the filter of a hidden Markov model.
+
+A network reads, after each word, f = P(tag | words of the sentence so far) - 1/K as features beside the word.
+They depend on no later word, so that the network stays a left-to-right model. ``docs/decisions/
+feature-inputs.md`` says where they go.
+
+Infer what the words before a sentence are about: mixtures of topics (Blei, Ng & Jordan 2003).
+
+A network reads topics as features, f = θ - 1/K: zeros if nothing is known.
+``docs/decisions/feature-inputs.md`` says where they go.
+
+Neural cache of a session: a word is likely again where a network's state is like that before it was said.
+
+Grave, Joulin & Usunier (2016), "Improving Neural Language Models with a Continuous Cache". Of each word w_t
+that was said before a root, the network has the context vector h_t from which it predicts it. For an edge
+whose word is predicted from h,
+
+    P_cache(w | h) = Σ_{t: w_t = w} c_t exp(θ h · h_t) / Σ_t c_t exp(θ h · h_t),
+
+where c_t is the confidence of the utterance. Words are compared as texts, so that Σ_w P_cache(w | h) = 1 over
+the words of the session and ``</s>``, those included that the network does not know.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from rescorer.models.language_model import spread_confidences
+from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
+
+
+@dataclass(slots=True)
+class ContextWords:
+    """Words of the distinct contexts of a batch, counted once per network."""
+
+    needed: int = 0
+    recalled: int = 0
+    """Needed words that the network did not read, because their state was cached."""
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Add the counts of networks that the current thread runs inside the ``with`` block."""
+        token = _counts.set(self)
+        try:
+            yield
+        finally:
+            _counts.reset(token)
+
+
+_counts: ContextVar[ContextWords | None] = ContextVar("context_words", default=None)
+
+
+def count_context_words(needed: int, recalled: int) -> None:
+    """Report what a network needed and recalled to the active ``ContextWords``, if any."""
+    counts = _counts.get()
+    if counts is not None:
+        counts.needed += needed
+        counts.recalled += recalled
+
+
+MAX_KEY = np.iinfo(np.int64).max
+
+
+def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray:
+    """The last ``size`` words on the path to each node, oldest first, as indices into the trie's words.
+
+    Args:
+        start_word: index that fills the positions before the start of a sentence.
+
+    Returns:
+        (N, size) int64.
+    """
+    windows = np.full((trie.n_nodes, size), start_word, dtype=np.int64)
+    for window, context in zip(windows, trie.contexts, strict=False):
+        known = context[-size:]
+        window[size - len(known) :] = known
+    for level in trie.levels():
+        windows[level, :-1] = windows[trie.parent[level], 1:]
+        windows[level, -1] = trie.node_word[level]
+    return windows
+
+
+def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarray]:
+    """Find the distinct rows of a matrix.
+
+    Each row is packed into one integer, because integers sort many times faster than rows. Whenever the next
+    column would overflow the integers, they are replaced by their ranks.
+
+    Args:
+        rows: (N, size) values from 0 to ``n_values`` - 1.
+
+    Returns:
+        (U, size) distinct rows, and for each row of the input its index among them, (N,).
+    """
+    keys, bound = np.zeros(len(rows), dtype=np.int64), 1
+    for values in rows.T:
+        if bound > MAX_KEY // n_values:
+            distinct, keys = np.unique(keys, return_inverse=True)
+            bound = len(distinct)
+        keys = keys * n_values + values
+        bound *= n_values
+    _, first, position = np.unique(keys, return_index=True, return_inverse=True)
+    return rows[first], position
+
+
+Rows = tuple[Tensor, ...]
+"""Vectors and states after contexts, one context per row: (R, D), (R, H), …"""
+
+BOOKKEEPING_BYTES = 1024
+"""Worst-case size of the Python objects that index one context, besides its row in the table."""
+
+
+class RowCache:
+    """Rows of a table by key, in bounded memory; the least recently used row is evicted first.
+
+    Args:
+        max_bytes: limit for all rows and their index; 0 disables the cache.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self._slots: OrderedDict[Hashable, int] = OrderedDict()  # row in the table, most recently used last
+        self._table: Tensor | None = None  # (slots, width), allocated when the width is known
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._slots)
+
+    def recall_rows(self, keys: Sequence[Hashable]) -> tuple[np.ndarray, Tensor]:
+        """Look up rows.
+
+        Returns:
+            (n,) bool, True for each key that is cached, and the rows of these, (cached, width).
+        """
+        with self._lock:
+            is_cached = np.array([key in self._slots for key in keys], dtype=bool)
+            found = [key for key, cached in zip(keys, is_cached, strict=True) if cached]
+            for key in found:
+                self._slots.move_to_end(key)
+            if self._table is None:
+                return is_cached, torch.empty(0, 0)
+            return is_cached, self._table[[self._slots[key] for key in found]]
+
+    def store_rows(self, keys: Sequence[Hashable], rows: Tensor) -> None:
+        """Copy rows into the cache, (n, width), except those whose keys are already cached.
+
+        If there are more than the cache has room for, the last ones are stored. If one is not finite, none
+        is.
+        """
+        with self._lock:
+            table = self._allocate_table(rows)
+            new = {key: position for position, key in enumerate(keys) if key not in self._slots}
+            items = list(new.items())[max(0, len(new) - len(table)) :]
+            if items and rows.isfinite().all():  # values that are not finite must not outlive their batch
+                values = rows[[position for _, position in items]]
+                table[[self._allocate(key) for key, _ in items]] = values
+
+    def _allocate_table(self, rows: Tensor) -> Tensor:
+        if self._table is None:
+            width = rows.shape[1]
+            n_slots = self.max_bytes // (width * rows.element_size() + BOOKKEEPING_BYTES)
+            self._table = rows.new_empty(n_slots, width)
+        return self._table
+
+    def _allocate(self, key: Hashable) -> int:
+        """Assign a slot to a new key, evicting the least recently used one if the table is full."""
+        slot = len(self._slots)
+        if self._table is not None and slot == len(self._table):
+            evicted, slot = self._slots.popitem(last=False)
+            self._forget(evicted)
+        self._slots[key] = slot
+        return slot
+
+    def _forget(self, key: Any) -> None:
+        """Called when a key is evicted."""
+
+
+class _Key(NamedTuple):
+    """Identifies a context by a digest, so that the cache keeps no texts."""
+
+    first_word: int
+    n_words: int
+    digest: bytes
+
+
+class ContextCache(RowCache):
+    """Vectors and states of recurrent networks by context."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(max_bytes)
+        self._lengths: dict[int, Counter[int]] = {}  # lengths of the cached contexts, by first word
+        self._widths: tuple[int, ...] = ()  # of the vectors and states in a row
+
+    def recall(self, contexts: Sequence[np.ndarray], start: Callable[[], Rows]) -> tuple[list[int], Rows]:
+        """Look up the longest cached prefix of each context.
+
+        Args:
+            contexts: (R,) arrays of the model's word ids.
+            start: returns the rows after the start word, which contexts without a cached prefix get; called
+                if there are any.
+
+        Returns:
+            For each context, the length of its longest cached prefix in words, and the rows after it.
+        """
+        n_known, found = [0] * len(contexts), dict[int, int]()
+        with self._lock:
+            for position, context in enumerate(contexts):
+                if (key := self._longest_prefix(context)) is not None:
+                    self._slots.move_to_end(key)
+                    n_known[position], found[position] = key.n_words, self._slots[key]
+            if self._table is None or not found:
+                return n_known, start()
+            cached = self._table[list(found.values())].split(self._widths, dim=1)
+        if len(found) == len(contexts):
+            return n_known, cached
+        rows = start()
+        positions = torch.tensor(list(found), device=rows[0].device)
+        return n_known, tuple(
+            part.index_copy(0, positions, new) for part, new in zip(rows, cached, strict=True)
+        )
+
+    def store(self, contexts: Sequence[np.ndarray], rows: Rows) -> None:
+        """Copy the rows after these contexts into the cache, except those that are already cached."""
+        positions = [position for position, context in enumerate(contexts) if len(context)]
+        keys = [_key(contexts[position], len(contexts[position])) for position in positions]
+        self._widths = tuple(part.shape[1] for part in rows)
+        self.store_rows(keys, torch.cat([part[positions] for part in rows], dim=1))
+
+    def _longest_prefix(self, context: np.ndarray) -> _Key | None:
+        """Key of the longest cached prefix of a context."""
+        if not len(context):
+            return None
+        lengths = self._lengths.get(int(context[0]), ())
+        for n_words in sorted((length for length in lengths if length <= len(context)), reverse=True):
+            if (key := _key(context, n_words)) in self._slots:
+                return key
+        return None
+
+    def _allocate(self, key: Any) -> int:
+        slot = super()._allocate(key)
+        self._lengths.setdefault(key.first_word, Counter())[key.n_words] += 1
+        return slot
+
+    def _forget(self, key: Any) -> None:
+        lengths = self._lengths[key.first_word]
+        lengths[key.n_words] -= 1
+        if not lengths[key.n_words]:
+            del lengths[key.n_words]
+        if not lengths:
+            del self._lengths[key.first_word]
+
+
+def _key(context: np.ndarray, n_words: int) -> _Key:
+    return _Key(int(context[0]), n_words, blake2b(context[:n_words].tobytes(), digest_size=16).digest())
+
+
+class _Path(NamedTuple):
+    """Words that a network reads from its first state on."""
+
+    words: Words
+    names: tuple[bytes, ...]
+    """A digest of the words before each word, so that the cache keeps no texts."""
+
+
+def read_past(
+    trie: HypothesisTrie,
+    carried: bool,
+    cache: RowCache,
+    read: Callable[[HypothesisTrie], tuple[Tensor, np.ndarray]],
+) -> list[Tensor | None]:
+    """Compute the vectors from which the words before the roots of a trie are predicted.
+
+    Args:
+        trie: a trie with all that was said before.
+        carried: whether the network carries its state across the ends of sentences.
+        cache: vectors by the words before them.
+        read: returns the distinct context vectors of a trie, and the row of each node, for a trie whose paths
+            may have ``SENTENCE_END`` as a word.
+
+    Returns:
+        (T, D) float32 for each root that has a neural cache and something before it; None for the others.
+    """
+    words = (*trie.words, SENTENCE_END)
+    paths: dict[Words, _Path] = {}
+    by_root: list[list[_Path]] = []
+    for context, flatness in zip(trie.contexts, trie.flatness, strict=True):
+        parts = _cut(context, len(trie.words), carried) if flatness else []
+        texts = [tuple(words[i] for i in part) for part in parts]
+        by_root.append([paths.setdefault(text, _Path(text, _name_words(text))) for text in texts])
+    if not paths:
+        return [None] * trie.n_roots
+    vectors, row_of = _find_vectors(list(paths.values()), cache, read)
+    found: list[Tensor | None] = []
+    for of_root in by_root:
+        rows = torch.tensor([row_of[name] for path in of_root for name in path.names], dtype=torch.int64)
+        found.append(vectors[rows.to(vectors.device)] if of_root else None)
+    return found
+
+
+def _cut(context: np.ndarray, end: int, carried: bool) -> list[np.ndarray]:
+    """The paths of a past: its sentences, with their ends, or all of it."""
+    if carried:
+        return [context] if len(context) else []
+    parts = np.split(context, np.flatnonzero(context == end) + 1)
+    return [part for part in parts if len(part)]
+
+
+def _name_words(words: Words) -> tuple[bytes, ...]:
+    """A digest of the words before each of these."""
+    digest, names = blake2b(digest_size=16), []
+    for word in words:
+        names.append(digest.digest())
+        digest.update(f"{word} ".encode("utf-8", "surrogatepass"))
+    return tuple(names)
+
+
+def _find_vectors(
+    paths: Sequence[_Path], cache: RowCache, read: Callable[[HypothesisTrie], tuple[Tensor, np.ndarray]]
+) -> tuple[Tensor, dict[bytes, int]]:
+    """The vectors of all words of some paths, (U, D), and their rows by name; reads what is not cached."""
+    names = list(dict.fromkeys(name for path in paths for name in path.names))
+    is_cached, cached = cache.recall_rows(names)
+    row_of = {name: row for row, name in enumerate(np.array(names, dtype=object)[is_cached].tolist())}
+    missing = [next((k for k, name in enumerate(path.names) if name not in row_of), -1) for path in paths]
+    unread = [(path, first) for path, first in zip(paths, missing, strict=True) if first >= 0]
+    if not unread:
+        return cached, row_of
+    past = build_trie(
+        [path.words[first:-1] for path, first in unread], [path.words[:first] for path, first in unread]
+    )
+    vectors, row_of_node = read(past)
+    new: dict[bytes, int] = {}
+    for index, (path, first) in enumerate(unread):
+        nodes = past.edge_parent[past.path_edges(index)]
+        new |= dict(zip(path.names[first:], row_of_node[nodes].tolist(), strict=True))
+    new = {name: row for name, row in new.items() if name not in row_of}
+    rows = vectors.float()[torch.tensor(list(new.values()), device=vectors.device)]
+    cache.store_rows(list(new), rows)
+    row_of |= {name: len(row_of) + place for place, name in enumerate(new)}
+    return torch.cat([cached, rows]) if len(cached) else rows, row_of
+
+
+class TagFilter(nn.Module):
+    """A hidden Markov model of K tags, and what it knows of the tag of the last word.
+
+    The parameters are those of a trained model, and not trained with a network. A word without tags, whose
+    row in ``words`` is zero, has features of zero and begins a new sentence: ``<s>`` and ``</s>`` are such.
+    So does a word that the model holds impossible after the words before it.
+    """
+
+    start: Tensor
+    """(K,) P(tag of the first word)."""
+    transitions: Tensor
+    """(K, K) P(next tag | tag), one row per tag."""
+    words: Tensor
+    """(V, K) P(tag | word) under even tags, which is proportional to P(word | tag)."""
+
+    def __init__(self, n_tags: int, vocabulary_size: int) -> None:
+        super().__init__()
+        self.n_tags = n_tags
+        self.register_buffer("start", torch.zeros(n_tags))
+        self.register_buffer("transitions", torch.zeros(n_tags, n_tags))
+        self.register_buffer("words", torch.zeros(vocabulary_size, n_tags))
+
+    def initial(self, n: int) -> Tensor:
+        """What is expected of the first tag of n sentences, (n, K)."""
+        return self.start.expand(n, -1)
+
+    def read(self, expected: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
+        """Read one word of each of N texts.
+
+        Args:
+            expected: (N, K) distribution of its tag before it is read.
+            words: (N,) ids.
+
+        Returns:
+            (N, K) features, and what is expected of the next tag, (N, K).
+        """
+        joint = expected * self.words[words]
+        total = joint.sum(dim=1, keepdim=True)
+        is_tagged = total > torch.finfo(joint.dtype).tiny
+        posterior = joint / torch.where(is_tagged, total, torch.ones_like(total))
+        features = torch.where(is_tagged, posterior - 1 / self.n_tags, torch.zeros_like(joint))
+        return features, torch.where(is_tagged, posterior @ self.transitions, self.start)
+
+    def read_texts(self, words: Tensor, expected: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Features after each word, (B, T) → (B, T, K), and what is expected after the last one, (B, K)."""
+        expected = self.initial(len(words)) if expected is None else expected
+        features = expected.new_zeros(*words.shape, self.n_tags)
+        for position, column in enumerate(words.t()):
+            features[:, position], expected = self.read(expected, column)
+        return features, expected
+
+    def read_trie(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, list[Tensor]]:
+        """Features after the word of each node, (N, K), and after each word of the context of each root.
+
+        Those of a root are the features after its context; those after no words are zero.
+
+        Args:
+            ids: ids of the words of the trie.
+        """
+        device = self.start.device
+        features = torch.zeros(trie.n_nodes, self.n_tags, device=device)
+        expected = torch.empty_like(features)
+        in_contexts = []
+        for root, context in enumerate(trie.contexts):
+            words = torch.from_numpy(ids[context]).to(device)
+            read, expected[root : root + 1] = self.read_texts(words[None])
+            in_contexts.append(read[0])
+            features[root] = read[0, -1] if len(context) else 0.0
+        parent = torch.from_numpy(trie.parent).to(device)
+        words = torch.from_numpy(ids[trie.node_word]).to(device)
+        for level in trie.levels():
+            features[level], expected[level] = self.read(expected[parent[level]], words[level])
+        return features, in_contexts
+
+
+UPDATES = 20
+"""Number of updates of a mixture; a fixed number, so that a mixture does not depend on others."""
+MIN_WEIGHT = 0.05
+"""Words whose decayed weight is smaller are not read."""
+CONTEXT_BLOCK = 32
+"""Number of words of a context that are read with the same topics, those of the words before the block."""
+MAX_VALUES = 1 << 19
+"""Number of P(topic | word) that are read together (2 MB), so that they stay in a processor's cache."""
+CACHE_BYTES = 1 << 24
+"""Size of the cache of mixtures."""
+
+
+def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
+    """Infer the mixture of topics of each text by variational Bayes, with a Dirichlet prior of 1/K.
+
+    The update is γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp ψ(γ_k) is the posterior of the word's
+    topic. The mixture θ is γ / Σ_k γ_k.
+
+    Args:
+        word_topics: (N, L, K) P(topic | word) under even topics, or zeros, for the words of each text.
+        counts: (N, L) how often each word counts; need not be integers.
+
+    Returns:
+        (N, K) θ; a text without topical words has even topics.
+    """
+    n_topics = word_topics.shape[2]
+    gamma = torch.ones_like(word_topics[:, 0])
+    tiny = torch.finfo(gamma.dtype).tiny
+    for _ in range(UPDATES):
+        expected = torch.digamma(gamma)  # E[ln θ] up to a constant, (N, K)
+        weights = (expected - expected.amax(dim=1, keepdim=True)).exp()
+        total = (word_topics @ weights.unsqueeze(2)).squeeze(2)  # (N, L)
+        shares = counts / total.clamp(min=tiny)
+        shares = torch.where(total > 0, shares, torch.zeros_like(shares))
+        gamma = 1 / n_topics + weights * (shares.unsqueeze(1) @ word_topics).squeeze(1)
+    return gamma / gamma.sum(dim=1, keepdim=True)
+
+
+class TopicReader:
+    """Compute the topic features of texts, and cache them by their last words.
+
+    Args:
+        word_topics: (V, K) P(topic | word) under even topics; zeros for words that are not topical.
+        decay: the n-th topical word from the end counts decay^n.
+    """
+
+    def __init__(self, word_topics: Tensor, decay: float) -> None:
+        self._word_topics = word_topics.detach().cpu().float()
+        self._is_topical = (self._word_topics > 0).any(dim=1).numpy()
+        self.n_read = math.ceil(math.log(MIN_WEIGHT) / math.log(decay))
+        """Number of topical words that are read."""
+        self._weights = (decay ** torch.arange(self.n_read, dtype=torch.float64)).float()
+        self._cache = RowCache(CACHE_BYTES)
+
+    @property
+    def n_topics(self) -> int:
+        return self._word_topics.shape[1]
+
+    def topical(self, words: np.ndarray) -> np.ndarray:
+        """Whether each word, an id of the network, is topical: (n,) bool."""
+        return self._is_topical[words]
+
+    def features(self, texts: Sequence[np.ndarray]) -> Tensor:
+        """Features of some texts, (N,) arrays of the network's word ids → (N, K) float32."""
+        texts = [text[self.topical(text)][-self.n_read :] for text in texts]
+        keys = [blake2b(np.ascontiguousarray(text).tobytes(), digest_size=16).digest() for text in texts]
+        features = torch.zeros(len(texts), self.n_topics)
+        is_cached, cached = self._cache.recall_rows(keys)
+        if is_cached.any():
+            features[torch.from_numpy(is_cached)] = cached
+        unread = [i for i, text in enumerate(texts) if len(text) and not is_cached[i]]
+        if unread:
+            last = np.zeros((len(unread), self.n_read), dtype=np.int64)  # the last word first
+            for row, i in zip(last, unread, strict=True):
+                row[: len(texts[i])] = texts[i][::-1]
+            lengths = np.array([len(texts[i]) for i in unread])
+            features[unread] = self.read_last(last, lengths)
+            self._cache.store_rows([keys[i] for i in unread], features[unread])
+        return features
+
+    def read_last(self, words: np.ndarray, lengths: np.ndarray) -> Tensor:
+        """Features of texts of topical words, (N, K) float32.
+
+        Args:
+            words: (N, n_read) ids of the last words of each text, the last one first.
+            lengths: (N,) number of words of each text that exist.
+        """
+        exists = torch.arange(self.n_read) < torch.from_numpy(lengths)[:, None]
+        counts = torch.where(exists, self._weights, torch.zeros_like(self._weights))
+        rows = max(1, MAX_VALUES // (self.n_read * self.n_topics))
+        parts = zip(torch.from_numpy(words).split(rows), counts.split(rows), strict=True)
+        mixtures = torch.cat([infer_mixtures(self._word_topics[ids], part) for ids, part in parts])
+        return mixtures - 1 / self.n_topics
+
+    def block_features(self, contexts: Sequence[np.ndarray]) -> list[Tensor]:
+        """Features with which the words of each context are read, one row per block of words.
+
+        Those of a word are the topics of the words before its block. They do not depend on later words, so
+        what a network has computed of a context can be used again when the context has grown.
+        """
+        starts = [range(0, len(context), CONTEXT_BLOCK) for context in contexts]
+        before = [context[:start] for context, row in zip(contexts, starts, strict=True) for start in row]
+        return list(self.features(before).split([len(row) for row in starts]))
+
+
+CHUNK_VALUES = 1 << 20
+"""Largest number of products of vectors that are held at once, 8 MB."""
+
+
+def predict_from_past(
+    trie: HypothesisTrie, vectors: Tensor, row_of_node: np.ndarray, past: Sequence[Tensor | None]
+) -> np.ndarray:
+    """P_cache of the word on each edge, (E,) float64; 0 for words that were not said before the root.
+
+    Args:
+        trie: a trie with all that was said before.
+        vectors: (U, D) distinct context vectors.
+        row_of_node: (N,) row of the vector of each node.
+        past: for each root, the vectors from which the words before it are predicted, (T, D); or None.
+    """
+    probs = np.zeros(trie.n_edges)
+    root_of_edge = trie.root_of_node[trie.edge_parent]
+    order = np.argsort(root_of_edge, kind="stable")
+    ends = np.cumsum(np.bincount(root_of_edge, minlength=trie.n_roots))
+    for root, (edges, before) in enumerate(zip(np.split(order, ends[:-1]), past, strict=True)):
+        if before is None:
+            continue
+        said, place = np.unique(trie.contexts[root], return_inverse=True)
+        sure = spread_confidences(trie.contexts[root], trie.confidences[root], len(trie.words))
+        edges = edges[np.isin(trie.edge_word[edges], said)]
+        if not len(edges) or not sure.any():
+            continue
+        rows, row_of_edge = np.unique(row_of_node[trie.edge_parent[edges]], return_inverse=True)
+        states = vectors.index_select(0, torch.from_numpy(rows).to(vectors.device))
+        by_word = _sum_by_word(states.float(), before, trie.flatness[root], sure, place, len(said))
+        probs[edges] = by_word[row_of_edge, np.searchsorted(said, trie.edge_word[edges])]
+    return probs
+
+
+def _sum_by_word(
+    states: Tensor, before: Tensor, flatness: float, sure: np.ndarray, place: np.ndarray, n_words: int
+) -> np.ndarray:
+    """P_cache of each distinct word of a past after some states, (U, W) float64.
+
+    Args:
+        states: (U, D) vectors after which a word is predicted.
+        before: (T, D) vectors from which the words of the past are predicted.
+        flatness: θ.
+        sure: (T,) how much each word of the past counts.
+        place: (T,) index of each word of the past among the W distinct ones.
+    """
+    device, parts = states.device, []
+    with np.errstate(divide="ignore"):
+        log_sure = torch.from_numpy(np.log(sure)).to(device)
+    index = torch.from_numpy(place).to(device)
+    for chunk in states.split(max(1, CHUNK_VALUES // len(before))):
+        alike = (chunk @ before.t()).double().mul_(flatness).add_(log_sure).softmax(dim=1)  # (n, T)
+        parts.append(alike.new_zeros(len(chunk), n_words).index_add_(1, index, alike))
+    return torch.cat(parts).cpu().numpy()

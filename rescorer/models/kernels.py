@@ -1,0 +1,345 @@
+"""Fast matrix products: the best kernel of this machine, int8 and bfloat16, and quantised weights.
+
+Pad inputs of oneDNN with rows of zeros, so that only a few distinct row counts occur.
+
+oneDNN compiles and keeps a kernel for each number of rows and each size of a matrix; compiling takes as long
+as a small product. The levels of tries vary in size: without padding, scoring lists one by one takes 50 %
+longer and half a gigabyte more memory.
+
+Multiply int8 matrices on CPUs with VNNI, three times as fast as float32.
+
+Each row of the weights and of the input is rounded to 127 steps on either side of zero, scaled to the row's
+largest magnitude; the product is exact in int32. The result of a row therefore does not depend on the other
+rows of the input. Its error is about 0.8 % of the length of the float32 result.
+
+Multiply matrices for scoring with the fastest kernel of the machine.
+
+On CPUs torch multiplies float32 matrices with MKL, which reaches only half the peak speed of an AMD
+processor; oneDNN, which torch includes for other types, reaches full speed. Both accumulate in float32.
+
+Choose the torch device of neural models.
+
+    python -m rescorer.models.kernels NAME
+
+prints why the device is not available, or nothing if it is available. Processes that do not import torch use
+this command.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping, MutableMapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.weak import WeakIdKeyDictionary
+
+from rescorer.errors import ConfigError
+from rescorer.models.network_files import SCALE_SUFFIX
+
+MAX_LEVEL = 127
+
+
+def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Round every matrix to int8, each row relative to its largest magnitude; vectors stay unchanged."""
+    quantised: dict[str, Tensor] = {}
+    for name, value in tensors.items():
+        if value.dim() < 2 or not value.is_floating_point():
+            quantised[name] = value
+            continue
+        scale = value.float().abs().flatten(1).amax(dim=1) / MAX_LEVEL  # (rows,)
+        scale = torch.where(scale > 0, scale, torch.ones_like(scale))
+        rows = (-1, *(1,) * (value.dim() - 1))
+        quantised[name] = torch.round(value.float() / scale.view(rows)).to(torch.int8)
+        quantised[name + SCALE_SUFFIX] = scale
+    return quantised
+
+
+def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Convert the matrices of ``quantise_tensors`` back to float32; other tensors stay unchanged."""
+    restored = {name: value for name, value in tensors.items() if not name.endswith(SCALE_SUFFIX)}
+    for name, scale in tensors.items():
+        if name.endswith(SCALE_SUFFIX):
+            matrix = name.removesuffix(SCALE_SUFFIX)
+            rows = (-1, *(1,) * (restored[matrix].dim() - 1))
+            restored[matrix] = restored[matrix].float() * scale.view(rows)
+    return restored
+
+
+MIN_ROWS = 32
+"""Smallest number of rows after padding."""
+FINE_STEPS, COARSE_STEPS = 8, 2
+"""Number of distinct row counts between successive powers of two: for the few matrices of a network, and for
+the many classes of an output layer."""
+
+
+def pad_rows(x: Tensor, steps_per_octave: int) -> Tensor:
+    """Append rows of zeros to (N, K) on a CPU; tensors on other devices are returned unchanged."""
+    missing = padded_row_count(len(x), steps_per_octave) - len(x) if x.device.type == "cpu" else 0
+    return functional.pad(x, (0, 0, 0, missing)) if missing else x
+
+
+def padded_row_count(rows: int, steps_per_octave: int) -> int:
+    """Round a row count up to one of ``steps_per_octave`` values between successive powers of two.
+
+    The result is at least ``MIN_ROWS``.
+
+    >>> [padded_row_count(rows, 2) for rows in (0, 1, 32, 33, 100, 1000)]
+    [32, 32, 32, 48, 128, 1024]
+    """
+    step = max(MIN_ROWS, 1 << rows.bit_length() >> 1) // steps_per_octave
+    return max(MIN_ROWS, -(-rows // step) * step)
+
+
+STEPS = 127
+ZERO_POINT = 128
+"""Zero point of the input, which oneDNN takes as unsigned integers."""
+MIN_ROW_MAXIMUM = 1e-20
+"""Lower limit of a row's largest magnitude, so that rows of zeros can be divided by it."""
+EXPECTED_ROWS = 64
+"""Number of input rows for which oneDNN packs the weights; the packed weights can be used with any number of
+rows."""
+MAX_RELATIVE_ERROR = 0.02
+"""Largest accepted error of a product, relative to the length of the exact result. If sums overflow, the
+error is many times larger."""
+
+
+@dataclass(frozen=True, slots=True)
+class Int8Matrix:
+    """A weight matrix in the form that oneDNN multiplies."""
+
+    packed: Tensor
+    scale: Tensor
+    """(M,) float32 scale of each row."""
+    zero_point: Tensor
+    """(M,) int32 zeros."""
+
+
+_matrices: MutableMapping[Tensor, Int8Matrix] = WeakIdKeyDictionary()
+
+
+def multiply_in_int8(weights: Iterable[Tensor]) -> None:
+    """Make ``linear`` multiply these matrices in int8; later changes to them have no effect.
+
+    Raises:
+        ConfigError: If the processor or the installed torch does not support int8 products.
+    """
+    if not is_int8_exact():
+        raise ConfigError(
+            "dtype int8 needs a CPU with 8-bit dot products (VNNI) and a torch with oneDNN; use float32 or "
+            "bfloat16"
+        )
+    for weight in weights:
+        _matrices[weight] = quantise_matrix(weight.detach())
+
+
+def int8_matrix_of(weight: Tensor) -> Int8Matrix | None:
+    """The int8 matrix that replaces ``weight``, if ``multiply_in_int8`` was called for it."""
+    return _matrices.get(weight)
+
+
+def quantise_matrix(weight: Tensor) -> Int8Matrix:
+    """Round each row of a float32 CPU matrix, (M, K), to int8 and pack the result for oneDNN."""
+    scale = weight.abs().amax(dim=1).clamp_min_(MIN_ROW_MAXIMUM) / STEPS  # (M,)
+    rounded = torch.round(weight / scale.unsqueeze(1)).to(torch.int8)
+    packed = torch.ops.onednn.qlinear_prepack(rounded, [EXPECTED_ROWS, weight.shape[1]])
+    return Int8Matrix(packed, scale, torch.zeros(len(weight), dtype=torch.int32))
+
+
+def int8_linear(x: Tensor, matrix: Int8Matrix, bias: Tensor | None = None) -> Tensor:
+    """Compute x·Wᵀ + b, (N, K) → (N, M) float32."""
+    largest = x.abs().amax(dim=1, keepdim=True).clamp_min_(MIN_ROW_MAXIMUM)  # (N, 1)
+    # Conversion to uint8 truncates; adding a half makes it round.
+    rounded = (x * (STEPS / largest)).add_(ZERO_POINT + 0.5).to(torch.uint8)
+    rounded = pad_rows(rounded, FINE_STEPS)
+    product = torch.ops.onednn.qlinear_pointwise(
+        rounded, 1 / STEPS, ZERO_POINT, matrix.packed, matrix.scale, matrix.zero_point,
+        None, 1.0, 0, torch.float32, "none", [], "",
+    )[: len(x)]  # fmt: skip
+    return product.mul_(largest) if bias is None else torch.addcmul(bias, product, largest)
+
+
+@cache
+def is_int8_exact() -> bool:
+    """Whether oneDNN's int8 operators exist and do not overflow, tested with sums close to the largest
+    possible."""
+    random = torch.Generator().manual_seed(1)
+    x, weight = (torch.rand(EXPECTED_ROWS, 256, generator=random) / 4 + 0.75 for _ in range(2))
+    try:
+        product = int8_linear(x, quantise_matrix(weight))
+    except (AttributeError, RuntimeError):  # this torch lacks the operators
+        return False
+    exact = functional.linear(x, weight)
+    return bool((product - exact).norm() < MAX_RELATIVE_ERROR * exact.norm())
+
+
+MIN_MULTIPLICATIONS = 1 << 19
+"""Smallest product, in multiplications, for which calling oneDNN pays off, assuming that the weights are
+already in its memory order."""
+MIN_SLICE_ROWS = 192
+"""Smallest number of rows for which oneDNN multiplies a slice of a parameter, such as the weights of one
+class. oneDNN compiles kernels for each of the hundreds of slice sizes and keeps them (300 MB), which does not
+pay off for fewer rows."""
+"""Number of input rows for which oneDNN reorders the weights; the result can be used with any number of
+rows."""
+MAX_ERROR = 1e-5
+"""Largest accepted error of a product of random unit vectors. Errors are below 1e-6 in float32 and far above
+1e-3 in bfloat16."""
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Compute x·Wᵀ + b like ``functional.linear``, (..., K), (M, K) → (..., M).
+
+    Uses oneDNN only if no gradients are required, because its products are not differentiable. Weights in
+    bfloat16 or int8 are multiplied in their own type; the result is float32 in either case.
+    """
+    if x.dim() > 2:
+        return linear(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
+    if not torch.is_grad_enabled() and (matrix := int8_matrix_of(weight)) is not None:
+        return int8_linear(x, matrix, bias)
+    if weight.dtype == torch.bfloat16 and not torch.is_grad_enabled():
+        is_slice = not isinstance(weight, nn.Parameter)
+        if is_slice and x.device.type == "cpu" and len(x) < MIN_SLICE_ROWS:
+            return functional.linear(x.float(), weight.float(), bias)
+        padded = pad_rows(x.to(torch.bfloat16), COARSE_STEPS if is_slice else FINE_STEPS)
+        product = functional.linear(padded, weight)[: len(x)].float()
+        return product if bias is None else product.add_(bias)
+    is_cpu_float32 = x.device.type == "cpu" and x.dtype == weight.dtype == torch.float32
+    if is_cpu_float32 and not torch.is_grad_enabled() and is_onednn_exact():
+        if isinstance(weight, nn.Parameter):
+            if not weight.requires_grad and len(x) * weight.numel() >= MIN_MULTIPLICATIONS:
+                return _onednn_linear(x, reorder_weight(weight), bias, FINE_STEPS)
+        elif len(x) >= MIN_SLICE_ROWS:
+            return _onednn_linear(x, weight, bias)
+    return functional.linear(x, weight, bias)
+
+
+_reordered: MutableMapping[Tensor, tuple[int, Tensor]] = WeakIdKeyDictionary()
+
+
+def reorder_weight(weight: nn.Parameter) -> Tensor:
+    """Copy a parameter into oneDNN's memory order, once per version of the parameter.
+
+    Reordering the weights for every product would be most of the work if there are few rows. Use this only
+    for parameters that require no gradients: fused optimisers change other parameters without changing their
+    version.
+    """
+    version, copy = _reordered.get(weight, (-1, weight))
+    if version != weight._version:
+        copy = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), EXPECTED_ROWS)
+        _reordered[weight] = weight._version, copy
+    return copy
+
+
+def cast_matrices_to_bfloat16(parameters: Iterable[nn.Parameter]) -> None:
+    """Cast every matrix to bfloat16, for ``linear``.
+
+    Biases keep their type: in bfloat16, ln P of a rare word would be accurate to only one decimal place.
+    """
+    for parameter in parameters:
+        if parameter.dim() >= 2:
+            parameter.data = parameter.data.to(torch.bfloat16)
+
+
+@cache
+def is_onednn_exact() -> bool:
+    """Whether oneDNN exists and accumulates in float32; it can be configured or built to use a lower
+    precision."""
+    random = torch.Generator().manual_seed(1)
+    x, weight = (functional.normalize(torch.randn(MIN_ROWS, 256, generator=random), dim=1) for _ in range(2))
+    try:
+        product = _onednn_linear(x, weight, None)
+    except (AttributeError, RuntimeError):  # this torch has no oneDNN
+        return False
+    return bool((product.double() - x.double() @ weight.double().t()).abs().max() < MAX_ERROR)
+
+
+def _onednn_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None, steps_per_octave: int = COARSE_STEPS
+) -> Tensor:
+    padded = pad_rows(x, steps_per_octave)
+    return torch.ops.mkldnn._linear_pointwise(padded, weight, bias, "none", [], "")[: len(x)]
+
+
+def torch_device(name: str) -> torch.device:
+    """Look up an available device by name, such as ``cpu`` or ``cuda:1``.
+
+    Raises:
+        ConfigError: If the device is not available; the message lists those that are.
+    """
+    n_cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    with suppress(RuntimeError):  # torch does not know the name
+        device = torch.device(name)
+        if device.type == "cpu" or (device.type == "cuda" and (device.index or 0) < n_cuda):
+            return device
+    available = ", ".join(["cpu", *(f"cuda:{index}" for index in range(n_cuda))])
+    raise ConfigError(f"device {name!r} is not available; torch has: {available}")
+
+
+def to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    """Copy to a device without waiting for the transfer, which needs pinned memory for a GPU."""
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor
+
+
+def memory_bytes(name: str) -> dict[str, int]:
+    """Memory of a CUDA device in bytes; empty for other devices.
+
+    Returns:
+        Memory ``allocated`` by this process's tensors, ``reserved`` by torch in this process, ``used`` by all
+        processes, and the device's ``total``.
+    """
+    device = torch.device(name)
+    if device.type != "cuda":
+        return {}
+    free, total = torch.cuda.mem_get_info(device)
+    return {
+        "allocated": torch.cuda.memory_allocated(device),
+        "reserved": torch.cuda.memory_reserved(device),
+        "used": total - free,
+        "total": total,
+    }
+
+
+if __name__ == "__main__":
+    try:
+        torch_device(sys.argv[1])
+    except ConfigError as error:
+        print(error)
+
+
+class TorchArrays:
+    """``ArrayLibrary`` of torch on one device."""
+
+    def __init__(self, device: str | torch.device = "cpu") -> None:
+        self.device = torch.device(device)
+
+    def asarray(self, values: np.ndarray) -> Tensor:
+        if values.dtype == np.uint16:  # torch has few operations on unsigned integers
+            values = values.astype(np.int32)
+        return torch.tensor(values, device=self.device)
+
+    def numpy(self, array: Tensor) -> np.ndarray:
+        return array.cpu().numpy()
+
+    def take(self, array: Tensor, rows: Tensor) -> Tensor:
+        return array.index_select(0, rows)
+
+    def true_places(self, mask: Tensor) -> Tensor:
+        return mask.nonzero().squeeze(1)
+
+    def int64(self, array: Tensor) -> Tensor:
+        return array.long()
+
+    def float32_view(self, array: Tensor) -> Tensor:
+        return array.view(torch.float32)
+
+    def full(self, size: int, value: float, like: Tensor) -> Tensor:
+        return torch.full((size,), value, dtype=like.dtype, device=self.device)

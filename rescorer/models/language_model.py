@@ -1,0 +1,300 @@
+"""Language models: a trie in, one log-probability per edge out, from one model or several mixed word by word.
+
+Mix language models word by word, P(w|h) = Σ_m λ_m · P_m(w|h); needs neither torch nor KenLM.
+
+Models with different vocabularies are aligned first, see ``vocabulary_alignment``.
+
+Cache of a session: n-grams of the words that were said before a list, decayed by their age.
+
+The cache predicts a word from the words before the root of a hypothesis: its previous utterances, with their
+ends, and the context of its sentence. The counts of n-grams are interpolated with those of shorter ones,
+
+    P_k(w | h) = (c(h, w) + PRIOR · P_{k-1}(w | h')) / (c(h) + PRIOR),    P_1(w) = c(w) / c,
+
+where a word counts the confidence of its utterance times its decay. Σ_w P(w | h) = 1 over the words of the
+session and ``</s>``. The mixture is interpolated with it word by word,
+
+    P(w | h) = (1 - λ) P_mixture(w | h) + λ P_cache(w | h),    λ = share · c / (c + HALF_COUNT),
+
+so that little is expected of a session of a few words. ``docs/how-to/conversations.md`` says what it gains.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
+from rescorer.trie import HypothesisTrie
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeScores:
+    """One model's scores for every edge of the trie that it read, in its direction."""
+
+    log_probs: np.ndarray
+    """(E,) float64, ln P(word | path from the root)."""
+    unknown: np.ndarray
+    """(E,) bool, True if the word of the edge is not in the model's vocabulary."""
+    encodings: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """(H, K) float64, encodings of the words of each hypothesis, by the name of the projection; see
+    ``VectorModel``."""
+    backward: bool = False
+    """Whether the edges are those of the reversed trie."""
+    cached: np.ndarray | None = None
+    """(E,) float64, P(word) in the neural cache of this model; None if it was not computed."""
+
+    def sum_paths(self, trie: HypothesisTrie, partial: np.ndarray | None = None) -> np.ndarray:
+        """ln P of each hypothesis, (H,) float64.
+
+        Args:
+            trie: the trie of the hypotheses, in reading order.
+            partial: (H,) bool, hypotheses whose end is not scored; None: no hypothesis is partial. A backward
+                model predicts no end, and takes the last word of a partial hypothesis for that of a sentence.
+        """
+        return trie.in_direction(self.backward).sum_paths(self.log_probs, None if self.backward else partial)
+
+    def count_unknown(self, trie: HypothesisTrie) -> np.ndarray:
+        """Number of unknown words of each hypothesis, (H,) float64; every model knows ``</s>``."""
+        return trie.in_direction(self.backward).sum_paths(self.unknown)
+
+    def path_edges(self, trie: HypothesisTrie, hypothesis: int) -> np.ndarray:
+        """The edge of each word of a hypothesis in reading order, then that of ``</s>``: (n_words + 1,).
+
+        The ``</s>`` of a backward model is the start of the sentence, predicted after its first word.
+        """
+        edges = trie.in_direction(self.backward).path_edges(hypothesis)
+        return np.append(edges[-2::-1], edges[-1:]) if self.backward else edges
+
+
+class LanguageModel(Protocol):
+    """A model that scores tries; it encodes words in its own way."""
+
+    name: str
+
+    @property
+    def backward(self) -> bool:
+        """Whether the model reads sentences from their last words to their first ones."""
+
+    def score(self, trie: HypothesisTrie) -> EdgeScores:
+        """Score every edge of a trie, or of its reversed one if the model is a backward one.
+
+        Not thread-safe: call it from one thread at a time.
+        """
+
+    def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
+        """Divide the probability of ``<unk>`` among the words that this model does not know.
+
+        Args:
+            log_shares: ln of the share of each such word that is in another model's vocabulary.
+            default: ln of the share of each remaining unknown word.
+        """
+
+    def log_share(self, word: str) -> float:
+        """Logarithm of the word's share of P(``<unk>``); 0 for words in the vocabulary."""
+
+    def vocabulary(self) -> AbstractSet[str]:
+        """Words that the model knows, without ``<s>``, ``</s>`` and ``<unk>``."""
+
+
+@runtime_checkable
+class VectorModel(LanguageModel, Protocol):
+    """A language model that predicts words from context vectors, by which it can encode hypotheses."""
+
+    vector_size: int
+    """D, length of a context vector."""
+
+    def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
+        """Score every edge, and encode the words of every hypothesis.
+
+        An encoding is the mean of the vectors from which the words of the hypothesis and ``</s>`` are
+        predicted, times a projection.
+
+        Args:
+            projections: (D, K) float64 by name.
+        """
+
+
+def mix(log_probs: Sequence[np.ndarray], weights: Sequence[float]) -> np.ndarray:
+    """Compute ln Σ_m λ_m · exp(log_probs[m]), (E,) float64; models of weight 0 are skipped."""
+    weighted = [part + math.log(w) for part, w in zip(log_probs, weights, strict=True) if w > 0]
+    return reduce(np.logaddexp, weighted)
+
+
+def check_mixture(weights: Mapping[str, float], known: Sequence[str], backward: Collection[str] = ()) -> None:
+    """Check the interpolation weights λ of a mixture.
+
+    Args:
+        known: names of the models.
+        backward: names of those that are backward models.
+
+    Raises:
+        ConfigError: If a weight names a model that is not in ``known`` or is not between 0 and 1, the weights
+            do not sum to 1, or forward and backward models are named together.
+    """
+    unknown = sorted(set(weights) - set(known))
+    if unknown:
+        meant = did_you_mean(unknown[0], known)
+        names = shorten(str(unknown), MAX_QUOTED_CHARS)
+        raise ConfigError(f"mixture names the models {names}; the bundle has {sorted(known)}{meant}")
+    if any(not 0 <= weight <= 1 for weight in weights.values()) or abs(sum(weights.values()) - 1) > 1e-6:
+        given = shorten(str(dict(weights)), MAX_QUOTED_CHARS)
+        raise ConfigError(f"mixture weights are {given}; expected numbers between 0 and 1 that sum to 1")
+    forward_names = [name for name in weights if name not in backward]
+    if forward_names and len(forward_names) < len(weights):
+        backward_name = next(name for name in weights if name in backward)
+        raise ConfigError(
+            f"mixture names the forward model {quote(forward_names[0])} and the backward model "
+            f"{quote(backward_name)}, which predict a word from different words; leave one direction out of "
+            "the mixture, and give its models weights of their own"
+        )
+
+
+def mix_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -> EdgeScores:
+    """Compute the mixture's ln P of every edge; its unknown words are those of the first model.
+
+    Args:
+        weights: λ of models of one direction, see ``check_mixture``.
+    """
+    log_probs = mix([scores[name].log_probs for name in weights], list(weights.values()))
+    return replace(scores[next(iter(weights))], log_probs=log_probs, encodings={}, cached=None)
+
+
+# The lowest perplexities on held-out conversations; twice or half of each changes them by less than 1 %.
+ORDER = 3
+"""Length of the longest n-grams."""
+HALF_LIFE_WORDS = 150.0
+"""A word counts half as much as one that was said so many words later."""
+PRIOR = 1.0
+"""Count of the shorter history beside that of a longer one."""
+HALF_COUNT = 50.0
+"""Count c of a session at which λ is half of what it would be for an endless one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionCache:
+    """What the sessions of a trie's roots predict for its edges."""
+
+    probs: np.ndarray
+    """(E,) float64 P_cache; 0 for a word that its session does not have."""
+    shares: np.ndarray
+    """(E,) float64 λ of the edge's session; 0: nothing was said before."""
+
+    def add_to(self, mixture: EdgeScores) -> EdgeScores:
+        """Interpolate a mixture of forward models with the cache."""
+        return replace(mixture, log_probs=self.interpolate(mixture.log_probs))
+
+    def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
+        """Interpolate scores of some edges, (n,); edges without a session keep their scores bit by bit."""
+        shares = self.shares[edges]
+        with np.errstate(divide="ignore"):  # the cache may not know a word
+            mixed = np.logaddexp(np.log1p(-shares) + log_probs, np.log(shares * self.probs[edges]))
+        return np.where(shares > 0, mixed, log_probs)
+
+
+def read_sessions(trie: HypothesisTrie, share: float) -> SessionCache | None:
+    """Predict the word on each edge of a trie from what was said before its root.
+
+    Each order is one pass over all words said and all edges: the n-grams of an order are the histories of the
+    next one.
+
+    Args:
+        share: λ for an endless session, at most ``MAX_CACHE_SHARE``; 0 for no cache.
+    """
+    if not share:
+        return None
+    words, root, weights = _list_said(trie)
+    lengths = np.bincount(root, minlength=trie.n_roots)
+    last = np.cumsum(lengths) - 1  # of each root
+    n_words, n_inner = len(trie.words) + 1, trie.n_nodes - trie.n_roots
+    said_after, node_history, n_histories = root, trie.root_of_node, trie.n_roots  # the empty histories
+    probs, counts = np.zeros(trie.n_edges), np.zeros(trie.n_edges)
+    for order in range(1, ORDER + 1):
+        is_known = said_after >= 0
+        keys, ngram = np.unique(np.where(is_known, said_after * n_words + words, -1), return_inverse=True)
+        ngram_counts = np.bincount(ngram, weights, minlength=len(keys))
+        history_counts = np.bincount(said_after[is_known], weights[is_known], minlength=n_histories)
+        history = node_history[trie.edge_parent]
+        total = np.where(history >= 0, history_counts[history], 0.0)
+        found = _look_up(keys, np.where(history >= 0, history * n_words + trie.edge_word, -1))
+        count = np.where(found >= 0, ngram_counts[found], 0.0)
+        if order == 1:
+            counts = total
+            probs = np.divide(count, total, out=probs, where=total > 0)
+        else:
+            probs = (count + PRIOR * probs) / (total + PRIOR)
+        ngram[~is_known] = -1
+        node_history, n_histories = np.append(ngram[last], found[:n_inner]), len(keys)
+        said_after = np.append(-1, ngram[:-1])
+        said_after[last - lengths + 1] = -1  # a session has nothing before its first word
+    return SessionCache(probs, share * counts / (counts + HALF_COUNT))
+
+
+def mix_neural_caches(
+    trie: HypothesisTrie, scores: Mapping[str, EdgeScores], mixture: Mapping[str, float], share: float
+) -> SessionCache | None:
+    """The neural caches of a mixture's networks, each in proportion to the λ of its network.
+
+    As with the cache of words, λ = ``share`` · c / (c + ``HALF_COUNT``) in a session whose words count c.
+
+    Args:
+        mixture: λ of the models.
+        share: λ for an endless session; 0 for no cache.
+    """
+    cached = {name: scores[name].cached for name, weight in mixture.items() if weight}
+    networks = {name: values for name, values in cached.items() if values is not None}
+    if not share or not networks:
+        return None
+    total = sum(mixture[name] for name in networks)
+    probs = sum((mixture[name] / total * values for name, values in networks.items()), np.zeros(trie.n_edges))
+    histories = zip(trie.contexts, trie.confidences, trie.flatness, strict=True)
+    counts = np.array(
+        [
+            spread_confidences(context, confidences, len(trie.words)).sum() if flatness else 0.0
+            for context, confidences, flatness in histories
+        ]
+    )
+    return SessionCache(probs, share * (counts / (counts + HALF_COUNT))[trie.root_of_node[trie.edge_parent]])
+
+
+def _list_said(trie: HypothesisTrie) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """List what was said before all roots, with an ``</s>`` that does not count before each session.
+
+    Returns:
+        (T,) int64 words and roots, and (T,) float64 how much each word counts.
+    """
+    end = len(trie.words)
+    words, weights = [], []
+    for context, confidences in zip(trie.contexts, trie.confidences, strict=True):
+        counted = 0.5 ** (np.arange(len(context))[::-1] / HALF_LIFE_WORDS)
+        counted *= spread_confidences(context, confidences, end)
+        words.append(np.append(end, context))
+        weights.append(np.append(0.0, counted))
+    root = np.repeat(np.arange(trie.n_roots), list(map(len, words)))
+    return np.concatenate(words), root, np.concatenate(weights)
+
+
+def spread_confidences(context: np.ndarray, confidences: Sequence[float], end: int) -> np.ndarray:
+    """How sure each word that was said before a root is, (T,) float64.
+
+    Args:
+        context: (T,) words; ``end`` ends an utterance.
+        confidences: that of each utterance; empty: all are certain.
+    """
+    if not confidences:
+        return np.ones(len(context))
+    is_end = context == end
+    utterance = np.cumsum(is_end) - is_end
+    return np.append(confidences, 1.0)[utterance]  # the context of the sentence is certain
+
+
+def _look_up(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Index of each wanted key among sorted ones; -1 for a key that is not there or negative."""
+    index = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where((keys[index] == wanted) & (wanted >= 0), index, -1)

@@ -1,0 +1,678 @@
+"""Neural language models.
+
+Networks with an output layer, their files, and their scores of tries, level by level.
+
+Save and load a neural model as ``config.json``, ``model.safetensors`` and ``vocabulary.txt``.
+
+No pickles: loading a model never runs code from it.
+
+Share the probability of ``<unk>`` among the words that one model lacks and another one knows.
+
+In the model that lacks such a word, ``<unk>`` stands for it. The word's share of the probability of ``<unk>``
+is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's unigram distribution over
+the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which stands for all words that
+no model knows, is one more symbol of q_m. Every model then spreads exactly probability 1 over the union of
+the vocabularies and ``<unk>``, and so does their mixture.
+
+A share that depends on the context, P_kn(w|h) / Σ_{v∉list} P_kn(v|h), would follow the n-gram more closely
+but needs a sum over all missing words for every context; q_m needs one sum at load time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from rescorer.errors import BundleError, ConfigError
+from rescorer.models import CONTEXT_CACHE_BYTES
+from rescorer.models.contexts import (
+    CONTEXT_BLOCK,
+    ContextCache,
+    RowCache,
+    Rows,
+    TagFilter,
+    TopicReader,
+    count_context_words,
+    distinct_rows,
+    node_windows,
+    predict_from_past,
+    read_past,
+)
+from rescorer.models.kernels import (
+    cast_matrices_to_bfloat16,
+    dequantise_tensors,
+    multiply_in_int8,
+    quantise_tensors,
+    to_device,
+)
+from rescorer.models.language_model import EdgeScores, LanguageModel
+from rescorer.models.network_files import (
+    CONFIG_FILE,
+    KINDS,
+    SPECIAL_TOKENS,
+    UNKNOWN,
+    VOCABULARY_FILE,
+    WEIGHTS_FILE,
+    WINDOWED_KINDS,
+    NetworkConfig,
+    Vocabulary,
+    read_config,
+    read_vocabulary,
+)
+from rescorer.models.networks import ContextNetwork, RecurrentNetwork, State, WindowedNetwork
+from rescorer.models.ngrams import NgramModel
+from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax, MixtureOfSoftmaxes, OutputLayer
+from rescorer.models.transformer import TransformerNetwork, build_prefix_tree, tree_vectors
+from rescorer.models.tree_softmax import TreeSoftmax
+from rescorer.runtime import Phase, phase
+from rescorer.safe_input import Folder, descriptor_path
+from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, sort_by_length
+
+NETWORKS: dict[str, Callable[[NetworkConfig], ContextNetwork]] = {
+    **dict.fromkeys(KINDS, RecurrentNetwork),
+    **dict.fromkeys(WINDOWED_KINDS, WindowedNetwork),
+    "transformer": TransformerNetwork,
+}
+
+
+def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | None) -> OutputLayer:
+    """Build the configured output layer for context vectors of ``size``.
+
+    Args:
+        tied_weight: the input embedding, if the output layer shares it.
+
+    """
+    if config.output == "full":
+        return FullSoftmax(size, config.n_words, tied_weight)
+    if config.output == "tree":
+        return TreeSoftmax(size, config.n_words, config.leaves, tied_weight)
+    if config.softmaxes > 1:
+        return MixtureOfSoftmaxes(size, config.class_sizes, config.softmaxes, tied_weight)
+    return ClassFactoredSoftmax(size, config.class_sizes, tied_weight)
+
+
+class SequenceConfig(Protocol):
+    """Configuration of a sequence model, as far as training and saving it depend on it."""
+
+    @property
+    def carried(self) -> bool:
+        """Whether the state is carried across sentences."""
+
+    @property
+    def tied(self) -> bool:
+        """Whether the output layer shares the weights of the embedding."""
+
+    @property
+    def dropout(self) -> float: ...
+
+    @property
+    def locked_dropout(self) -> bool: ...
+
+    @property
+    def tied_copy(self) -> str | None:
+        """Name of the parameter that is the embedding itself, so that it is not stored; None without one."""
+
+    def to_dict(self) -> dict[str, Any]: ...
+
+
+class SequenceModel(nn.Module):
+    """A network over words and an output layer, which the training loop can train.
+
+    Only its subclass ``NeuralModel`` is a language model: others predict something else than the next word,
+    and may read words that come later.
+    """
+
+    config: SequenceConfig
+    network: ContextNetwork
+    output: OutputLayer
+    is_causal = False
+    """Whether vectors depend only on the words so far, so that a long text can be read in parts."""
+
+    def context_vectors(
+        self,
+        inputs: Tensor,
+        state: State | None = None,
+        topics: Tensor | None = None,
+        *,
+        bfloat16: bool = False,
+    ) -> tuple[Tensor, State]:
+        """Vectors in float32 from which ``output`` predicts, (B, T) → (B, P, D), and the state after them.
+
+        Args:
+            topics: (B, T, K) or (B, 1, K) topic features beside the inputs, if the model reads them.
+            bfloat16: multiply the matrices of the network in bfloat16 precision.
+        """
+        raise NotImplementedError
+
+
+class NeuralModel(SequenceModel):
+    """A language model: a context network and its output layer, which predicts the next word."""
+
+    config: NetworkConfig
+    is_causal = True
+
+    def __init__(self, config: NetworkConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.network = NETWORKS[config.kind](config)
+        tied_weight = self.network.embedding.weight if config.tied else None
+        self.output = build_output_layer(config, self.network.output_size, tied_weight)
+        if config.topics:
+            # P(topic | word) under even topics, (V, K); see ``rescorer.models.contexts``
+            self.topic_words: Tensor
+            self.register_buffer("topic_words", torch.zeros(config.vocabulary_size, config.topics))
+        self.tags = TagFilter(config.pos_tags, config.vocabulary_size) if config.pos_tags else None
+        if config.n_features:
+            self.topic_output = nn.Linear(config.n_features, self.network.output_size, bias=False)
+            nn.init.zeros_(self.topic_output.weight)
+
+    def context_vectors(
+        self,
+        inputs: Tensor,
+        state: State | None = None,
+        topics: Tensor | None = None,
+        *,
+        bfloat16: bool = False,
+    ) -> tuple[Tensor, State]:
+        """Vectors after each input in float32, (B, T) → (B, T, D), and the state after the last one.
+
+        The state of a model that reads tags has one tensor more than that of its network, the last one: what
+        is expected of the next tag.
+
+        Args:
+            topics: (B, T, K) or (B, 1, K) topic features beside the inputs; None: zeros.
+            bfloat16: multiply the matrices of the network in bfloat16 precision.
+        """
+        expected: State = ()
+        if self.tags is not None:
+            state, last = (state[:-1], state[-1]) if state else (None, None)
+            topics, after = self.tags.read_texts(inputs, last)
+            expected = (after,)
+        with torch.autocast(inputs.device.type, torch.bfloat16, enabled=bfloat16):
+            hidden, state = self.network(inputs, state, topics)
+        hidden = hidden.float()
+        if topics is not None:
+            hidden = hidden + self.topic_output(topics)
+        state = (*state, *expected)
+        return hidden, tuple(part.float() if part.is_floating_point() else part for part in state)
+
+    def loss(
+        self, inputs: Tensor, targets: Tensor, bfloat16: bool = False, topics: Tensor | None = None
+    ) -> Tensor:
+        """Compute Σ −ln P over the targets. Inputs and targets: (B, T); negative targets are padding."""
+        hidden, _ = self.context_vectors(inputs, None, topics, bfloat16=bfloat16)
+        is_word = targets >= 0
+        return self.output.loss(hidden[is_word], targets[is_word])
+
+
+PROBABILITIES = ("topic_words", "tags.start", "tags.transitions", "tags.words")
+MAX_PROBABILITY = 1.001
+"""Largest stored probability: rounding to fewer bits may exceed 1."""
+
+
+def deduplicated_state(model: SequenceModel) -> dict[str, torch.Tensor]:
+    """State dict in which a tied matrix appears once, as the network's embedding."""
+    state = model.state_dict()
+    if model.config.tied_copy:
+        del state[model.config.tied_copy]
+    return state
+
+
+def save_model(
+    model: SequenceModel, vocabulary: Vocabulary, folder: Path, dtype: torch.dtype = torch.float32
+) -> None:
+    """Write the three files into ``folder``.
+
+    Args:
+        dtype: type of the stored weights; int8 matrices are stored with one scale per row.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    state = {name: value.detach().contiguous() for name, value in deduplicated_state(model).items()}
+    tensors = quantise_tensors(state) if dtype == torch.int8 else _cast_floats(dtype, state)
+    save_file(tensors, folder / WEIGHTS_FILE)
+    (folder / WEIGHTS_FILE).chmod(0o644)  # safetensors makes it private; a server may run as another user
+    (folder / CONFIG_FILE).write_text(json.dumps(model.config.to_dict()) + "\n", encoding="utf-8")
+    vocabulary.save(folder / VOCABULARY_FILE)
+
+
+def _cast_floats(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Cast weights to ``dtype``; integer tensors, such as a tree's, keep their type."""
+    return {
+        name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()
+    }
+
+
+def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
+    """Load a model in float32 and evaluation mode.
+
+    The sizes of all three files are compared before anything is built.
+
+    Raises:
+        BundleError: If a file is missing or damaged, or weights, config and vocabulary do not fit together.
+    """
+    files = folder if isinstance(folder, Folder) else Folder(folder)
+    config = read_config(files)
+    vocabulary = read_vocabulary(files, config)
+    model = NeuralModel(config)
+    load_weights(model, files)
+    for name, value in model.named_buffers():
+        if name in PROBABILITIES and not 0 <= value.min() <= value.max() <= MAX_PROBABILITY:
+            raise BundleError(f"{files.path}: {name} has values outside 0 … 1; expected probabilities")
+    return model, vocabulary
+
+
+def load_weights(model: SequenceModel, files: Folder) -> None:
+    """Load the weights of a new model, in float32, and set it to evaluation mode.
+
+    Raises:
+        BundleError: the file is missing or damaged, does not fit the model, or has values that are not
+            finite.
+    """
+    config = model.config
+    with files.open(WEIGHTS_FILE) as stream:
+        try:
+            tensors = dequantise_tensors(load_file(descriptor_path(stream)))
+        except (OSError, ValueError, SafetensorError):
+            raise BundleError(f"{stream.name}: cannot be read as a safetensors file") from None
+        if config.tied_copy and "network.embedding.weight" in tensors:
+            tensors[config.tied_copy] = tensors["network.embedding.weight"]
+        try:
+            model.load_state_dict(_cast_floats(torch.float32, tensors))
+        except RuntimeError as error:
+            raise BundleError(f"{stream.name}: the weights do not fit the network: {error}") from None
+    for name, value in model.state_dict().items():
+        if not torch.isfinite(value).all():
+            raise BundleError(f"{files.path}: {name} has values that are not finite")
+    model.eval()
+
+
+AddInputs = Callable[[Tensor, int, list[int]], None]
+"""Adds to the inputs of the words at a position of some sequences, in place."""
+
+
+def read_sequences(
+    network: ContextNetwork,
+    inputs: Tensor,
+    sequences: Sequence[np.ndarray],
+    before: Rows,
+    add_inputs: AddInputs,
+) -> Rows:
+    """Return the vectors and states after some sequences; those of an empty one are those before it.
+
+    Args:
+        inputs: (W, I) inputs of distinct words.
+        sequences: indices of the words of each sequence among these.
+        before: vectors and states before the sequences.
+        add_inputs: called for each position.
+    """
+    lengths = np.array(list(map(len, sequences)))
+    order, n_reaching = sort_by_length(lengths)  # sequences that have ended are the last rows
+    position = np.concatenate([np.arange(lengths[row]) for row in order])
+    words = np.concatenate([sequences[row] for row in order])[np.argsort(position, kind="stable")]
+    by_position = torch.from_numpy(words).to(inputs.device).split(n_reaching.tolist())
+    rows, is_sorted = order.tolist(), bool((order == np.arange(len(order))).all())
+    index = None if is_sorted else torch.from_numpy(order).to(inputs.device)
+    after = before if index is None else tuple(part.index_select(0, index) for part in before)
+    for position_now, found in enumerate(by_position):
+        n = len(found)
+        gates = inputs.index_select(0, found)  # many times as fast as inputs[...]
+        add_inputs(gates, position_now, rows[:n])
+        vectors, state = network.step(gates, tuple(part[:n] for part in after[1:]))
+        ended = (part[n:] for part in after)
+        new = (vectors, *state)
+        after = new if n == len(rows) else tuple(map(torch.cat, zip(new, ended, strict=True)))
+    return after if index is None else tuple(part.index_copy(0, index, part) for part in after)
+
+
+def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Find the words of a trie that a network has to read, which few of those of long contexts are.
+
+    Args:
+        unread: words of the context of each root that are not in the cache.
+
+    Returns:
+        Their indices, and for each word of the trie, and ``</s>``, its place among them.
+    """
+    is_read = np.zeros(len(trie.words) + 1, dtype=bool)
+    is_read[-1] = True
+    is_read[trie.node_word[trie.n_roots :]] = True
+    for words in unread:
+        is_read[words] = True
+    return np.flatnonzero(is_read), np.cumsum(is_read) - 1
+
+
+def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = frozenset()) -> None:
+    """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives.
+
+    Args:
+        words: further words over which probability is to be spread, such as those of models to compare with.
+    """
+    union = words.union(*(model.vocabulary() for model in models))
+    ngram = next((model for model in models if isinstance(model, NgramModel)), None)
+    for model in models:
+        missing = sorted(union.difference(model.vocabulary()))
+        if not missing:
+            continue
+        if ngram is None or model is ngram:
+            model.share_unknown({}, -math.log(len(missing) + 1))
+            continue
+        log_probs = ngram.unigram_log_probs([UNKNOWN, *missing])
+        log_probs -= np.logaddexp.reduce(log_probs)
+        model.share_unknown(dict(zip(missing, log_probs[1:].tolist(), strict=True)), float(log_probs[0]))
+
+
+def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
+    """Convert the matrices of a model in place; see ``NeuralLanguageModel`` for the names of precisions.
+
+    Raises:
+        ConfigError: the dtype is unknown, or not supported on this device.
+    """
+    network, output = map(model.get_submodule, ("network", "output"))
+    if dtype not in ("float32", "bfloat16", "int8"):
+        raise ConfigError(f"dtype is {dtype!r}; expected float32, bfloat16 or int8")
+    if dtype == "float32":
+        return
+    if dtype == "int8" and device.type != "cpu":
+        raise ConfigError(f"dtype int8 is only supported on CPUs; use bfloat16 on {device}")
+    if isinstance(network, (RecurrentNetwork, TransformerNetwork)):
+        if dtype == "int8":
+            multiply_in_int8(network.step_matrices())
+        cast_matrices_to_bfloat16(network.parameters())
+    if not isinstance(output, TreeSoftmax):
+        cast_matrices_to_bfloat16(output.parameters())
+
+
+PROJECTED_ROWS = 8192
+"""Number of context vectors that are converted to float64 at a time."""
+
+
+class NeuralLanguageModel:
+    """A trained network as a language model.
+
+    Args:
+        dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network or transformer and
+            its output layer, and is twice as fast on processors that support it; the given model is converted
+            in place. ``int8`` applies to the products that such a network computes for every word, and
+            ``bfloat16`` to all others; this is three times as fast and is only supported on CPUs.
+        context_cache_bytes: size of the cache for what a recurrent network or transformer has computed of
+            contexts; 0 disables the cache. The parameters of the model must not change afterwards. Neural
+            caches keep vectors of at most the same size.
+
+    Raises:
+        ConfigError: If the dtype is unknown, or not supported on this device.
+    """
+
+    def __init__(
+        self,
+        model: NeuralModel,
+        words: Vocabulary,
+        name: str = "neural",
+        device: str | torch.device = "cpu",
+        dtype: str = "float32",
+        context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+    ) -> None:
+        self.name = name
+        self.device = torch.device(device)
+        self.model = model.to(self.device).eval().requires_grad_(False)
+        set_precision(self.model, dtype, self.device)
+        self.words = words
+        is_transformer = isinstance(self.model.network, TransformerNetwork)
+        cache = RowCache if is_transformer else ContextCache
+        config = self.model.config
+        if config.topics and not config.carried:
+            context_cache_bytes = 0  # what it computes of a context depends on the topics of the text before
+        self.context_cache: RowCache = cache(context_cache_bytes)
+        self._past_cache = RowCache(context_cache_bytes)  # no memory is allocated without a neural cache
+        self.topics = TopicReader(self.model.topic_words, config.topic_decay) if config.topics else None
+        self._log_shares: Mapping[str, float] = {}
+        self._default_log_share = 0.0
+
+    @property
+    def start_word(self) -> int:
+        """Id of the word that precedes the first word of a sentence, as in training."""
+        return self.words.end if self.model.config.carried else self.words.start
+
+    @property
+    def backward(self) -> bool:
+        """See ``LanguageModel``."""
+        return self.model.config.backward
+
+    def vocabulary(self) -> frozenset[str]:
+        """See ``LanguageModel``."""
+        return frozenset(self.words.words) - SPECIAL_TOKENS
+
+    def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
+        """See ``LanguageModel``."""
+        self._log_shares, self._default_log_share = log_shares, default
+
+    def log_share(self, word: str) -> float:
+        """See ``LanguageModel``."""
+        if self.words.is_known(word):
+            return 0.0
+        return self._log_shares.get(word, self._default_log_share)
+
+    @property
+    def vector_size(self) -> int:
+        """See ``VectorModel``."""
+        return self.model.network.output_size
+
+    @torch.inference_mode()
+    def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
+        """See ``VectorModel``."""
+        with phase(Phase.TEXT):
+            trie = trie.in_direction(self.backward)
+            whole, histories = trie, trie.contexts  # what topics are inferred from
+            trie = trie if self.model.config.carried else trie.within_sentence
+            ids = np.append(self.words.encode(trie.words), self.words.end)
+            unknown = ids == self.words.unknown
+            log_shares = np.zeros(len(ids))
+            log_shares[unknown] = [self.log_share(trie.words[i]) for i in np.flatnonzero(unknown)]
+        with phase(Phase.NETWORK):
+            vectors, row_of_node = self._context_vectors(trie, ids, histories)  # (U, D), (N,)
+            cached = self._predict_from_past(whole, vectors, row_of_node)
+        with phase(Phase.OUTPUT):
+            rows, words = row_of_node[trie.edge_parent], ids[trie.edge_word]
+            log_probs = self.model.output.log_probs(vectors, self._to_device(rows), self._to_device(words))
+            values = log_probs.double().cpu().numpy() + log_shares[trie.edge_word]
+            encodings = {
+                name: trie.mean_paths(self._project(vectors, projection)[row_of_node])
+                for name, projection in (projections or {}).items()
+            }
+        return EdgeScores(values, unknown[trie.edge_word], encodings, self.backward, cached)
+
+    def _predict_from_past(
+        self, trie: HypothesisTrie, vectors: Tensor, row_of_node: np.ndarray
+    ) -> np.ndarray | None:
+        """P of each edge in the neural cache, (E,); None if no root of the trie has one, or the model."""
+        if not any(trie.flatness) or self.backward or self.topics is not None:
+            return None
+
+        def read(past: HypothesisTrie) -> tuple[Tensor, np.ndarray]:
+            ids = np.append(self._encode(past.words), self.words.end)
+            return self._context_vectors(past, ids, past.contexts)
+
+        past = read_past(trie, self.model.config.carried, self._past_cache, read)
+        return predict_from_past(trie, vectors, row_of_node, past)
+
+    def _encode(self, words: Words) -> np.ndarray:
+        """Ids of words of a history, which may end sentences."""
+        ids = self.words.encode(words)
+        ids[[i for i, word in enumerate(words) if word == SENTENCE_END]] = self.words.end
+        return ids
+
+    def _project(self, vectors: Tensor, projection: np.ndarray) -> np.ndarray:
+        """Multiply context vectors (U, D) by a projection in float64, some rows at a time: (U, K)."""
+        matrix = torch.from_numpy(projection).to(self.device)
+        parts = [part.double() @ matrix for part in vectors.split(PROJECTED_ROWS)]
+        return torch.cat(parts).cpu().numpy()
+
+    def _to_device(self, array: np.ndarray) -> Tensor:
+        return to_device(array, self.device)
+
+    def _context_vectors(
+        self, trie: HypothesisTrie, ids: np.ndarray, histories: Sequence[np.ndarray]
+    ) -> tuple[Tensor, np.ndarray]:
+        """Distinct context vectors, (U, D), and the row of each node's vector, (N,).
+
+        Args:
+            ids: the model's ids of the trie's words and of ``</s>``.
+            histories: all words before the hypotheses of each root, previous sentences included.
+        """
+        network = self.model.network
+        if isinstance(network, TransformerNetwork):
+            tree = build_prefix_tree(trie, ids, self._encode, self.start_word)
+            return tree_vectors(network, tree, self.context_cache)
+        if self.model.tags is not None:
+            return self._tagged_vectors(trie, ids, self.model.tags), np.arange(trie.n_nodes)
+        if self.topics is None:
+            return self._vectors_of_words(trie, ids, None)
+        topics = self.topics.features([ids[history] for history in histories]).to(self.device)  # (R, K)
+        vectors, row_of_node = self._vectors_of_words(trie, ids, network.topic_inputs(topics))
+        root = np.empty(len(vectors), dtype=np.int64)  # of each row
+        root[row_of_node] = trie.root_of_node
+        return vectors + self.model.topic_output(topics)[self._to_device(root)], row_of_node
+
+    def _tagged_vectors(self, trie: HypothesisTrie, ids: np.ndarray, tags: TagFilter) -> Tensor:
+        """Context vectors of a network that reads tags, (N, D); each node has a filter of its own."""
+        network = self.model.network
+        features, in_contexts = tags.read_trie(trie, ids)  # (N, K)
+        if isinstance(network, WindowedNetwork):
+            words = self._to_device(np.append(ids, self.start_word))
+            windows = self._to_device(node_windows(trie, network.window, start_word=len(ids)))
+            vectors = network.context_vectors(words, windows, network.topic_inputs(features))
+        else:
+            vectors = self._recurrent_vectors(trie, ids, tags=(features, in_contexts))
+        return vectors + self.model.topic_output(features)
+
+    def _vectors_of_words(
+        self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor | None
+    ) -> tuple[Tensor, np.ndarray]:
+        """Return what ``_context_vectors`` does, without what topics add to the vectors themselves.
+
+        Args:
+            added: (R, I) what the topics of each root add to the inputs of its nodes; None: nothing.
+        """
+        network = self.model.network
+        if not isinstance(network, WindowedNetwork):
+            return self._recurrent_vectors(trie, ids, added), np.arange(trie.n_nodes)
+        words = self._to_device(np.append(ids, self.start_word))
+        windows = node_windows(trie, network.window, start_word=len(ids))
+        if added is None:
+            distinct, row_of_node = distinct_rows(windows, len(words))
+            return network.context_vectors(words, self._to_device(distinct)), row_of_node
+        rows = np.append(windows, trie.root_of_node[:, None], axis=1)
+        distinct, row_of_node = distinct_rows(rows, max(len(words), trie.n_roots))
+        added = added[self._to_device(distinct[:, -1])]
+        return network.context_vectors(words, self._to_device(distinct[:, :-1]), added), row_of_node
+
+    def _recurrent_vectors(
+        self,
+        trie: HypothesisTrie,
+        ids: np.ndarray,
+        added: Tensor | None = None,
+        tags: tuple[Tensor, list[Tensor]] | None = None,
+    ) -> Tensor:
+        """Context vectors of all nodes, (N, D); each level is one step of the recurrent state.
+
+        Args:
+            added: (R, I) what is added to the inputs of the nodes of each root; None: nothing.
+            tags: features of each node and of each word of each context; None: the network reads none.
+        """
+        network: ContextNetwork = self.model.network
+        contexts = [ids[context] for context in trie.contexts]
+        n_known, after = self._recall(contexts, added)
+        unread = [context[n:] for context, n in zip(trie.contexts, n_known, strict=True)]
+        read, place = find_read(trie, unread)
+        inputs = network.inputs(self._to_device(ids[read]))  # (W, I): one projection per distinct word
+        if any(map(len, contexts)):
+            assert isinstance(self.context_cache, ContextCache)
+            in_contexts = tags and [network.topic_inputs(features) for features in tags[1]]
+            add_inputs = self._context_inputs(contexts, n_known, added, in_contexts)
+            after = read_sequences(network, inputs, [place[words] for words in unread], after, add_inputs)
+            self.context_cache.store(contexts, after)
+        vectors = torch.empty(trie.n_nodes, network.output_size, device=self.device)
+        vectors[: trie.n_roots], state = after[0], after[1:]
+        sizes = np.diff(trie.level_bounds).tolist()
+        rows_above = self._to_device(trie.parent_in_level).split(sizes)
+        words = self._to_device(place[trie.node_word]).split(sizes)
+        root = None if added is None else self._to_device(trie.root_of_node)
+        for rows, word, level in zip(rows_above[1:], words[1:], trie.levels(), strict=True):
+            gates = inputs.index_select(0, word)  # many times as fast as inputs[...]
+            if added is not None and root is not None:
+                gates += added.index_select(0, root[level])
+            if tags is not None:
+                gates += network.topic_inputs(tags[0][level])
+            vectors[level], state = network.step(gates, tuple(part.index_select(0, rows) for part in state))
+        return vectors
+
+    def _recall(self, contexts: Sequence[np.ndarray], added: Tensor | None) -> tuple[list[int], Rows]:
+        """What is known of each root: how many words of its context are, and vectors and states after these.
+
+        Args:
+            added: (R, I) what the topics of each root add to inputs; None: nothing.
+        """
+        if not any(map(len, contexts)):
+            return [0] * len(contexts), self._read_start(len(contexts), added)
+        assert isinstance(self.context_cache, ContextCache)
+        n_known, after = self.context_cache.recall(contexts, lambda: self._read_start(len(contexts), added))
+        count_context_words(sum(map(len, contexts)), sum(n_known))
+        return n_known, after
+
+    def _read_start(self, n_roots: int, added: Tensor | None) -> Rows:
+        """Vectors and states of the roots after the start word."""
+        network: ContextNetwork = self.model.network
+        start = network.inputs(torch.tensor([self.start_word], device=self.device)).expand(n_roots, -1)
+        if added is not None and not self.model.config.carried:  # else nothing comes before the start word
+            start = start + added
+        vectors, state = network.step(start, network.initial_state(n_roots))
+        return vectors, *state
+
+    def _context_inputs(
+        self,
+        contexts: list[np.ndarray],
+        n_known: Sequence[int],
+        added: Tensor | None,
+        in_contexts: list[Tensor] | None,
+    ) -> AddInputs:
+        """Return what adds topics and tags to the inputs of the words of contexts that are not yet read.
+
+        Args:
+            added: (R, I) what the topics of each root add to inputs; None: nothing.
+            in_contexts: what the tags of each word of each context add to its input; None: nothing.
+        """
+        blocks = None if added is None else self._block_inputs(contexts, added)
+
+        def add_inputs(gates: Tensor, position: int, roots: list[int]) -> None:
+            places = [(root, n_known[root] + position) for root in roots]
+            if blocks is not None:
+                gates += torch.stack([blocks[root][place // CONTEXT_BLOCK] for root, place in places])
+            if in_contexts is not None:
+                gates += torch.stack([in_contexts[root][place] for root, place in places])
+
+        return add_inputs
+
+    def _block_inputs(self, contexts: list[np.ndarray], added: Tensor) -> list[Tensor]:
+        """What topics add to the inputs of each block of words of each context, (blocks, I).
+
+        A network with carried state reads each block with the topics of the words before it; any other
+        network reads the beginning of its sentence with the topics of its root.
+
+        Args:
+            added: (R, I) what the topics of each root add to inputs.
+        """
+        if not self.model.config.carried:
+            counts = [-(-len(context) // CONTEXT_BLOCK) for context in contexts]
+            return [row.expand(count, -1) for row, count in zip(added, counts, strict=True)]
+        assert self.topics is not None
+        blocks = self.topics.block_features(contexts)
+        inputs = self.model.network.topic_inputs(torch.cat(blocks).to(self.device))
+        return list(inputs.split([len(rows) for rows in blocks]))

@@ -1,0 +1,651 @@
+"""Back-off n-gram models as flat arrays, in which the n-grams of a whole trie are looked up at once.
+
+The array operations that NumPy and torch spell differently, so that one code looks up n-grams with both.
+
+Everything else that the code needs (arithmetic, comparison, assignment by index) is written alike.
+
+A static hash table in which every key is found by exactly one probe: compress, hash and displace.
+
+Belazzougui, Botelho & Dietzfelbinger (2009), "Hash, displace, and compress": a key's hash chooses one of many
+small buckets; each bucket has a number, its pilot, that was chosen so that all keys fall into distinct slots.
+
+    h       = mix(key)                          64 bits
+    bucket  = highest bits of h
+    x       = the 32 bits of h below those
+    slot    = ((x · (PILOT_FACTOR · pilot[bucket] + PILOT_OFFSET) mod 2^32) · number of slots) / 2^32
+
+A slot is smaller than the number of slots whatever the pilots are, so that a damaged table can give wrong
+answers but cannot lead outside of itself. Integers are int64, whose products wrap in NumPy and torch alike.
+
+A back-off n-gram model as flat arrays, in which the n-grams of a whole trie are looked up at once.
+
+An n-gram w_1 … w_k, k > 1, lies in the hash table of its order under the key (place of w_1 … w_{k-1}, w_k),
+where the place of a unigram is the id of its word and that of a longer n-gram its slot. So the n-gram that
+ends at a node of a trie is found from the one that ends at its parent and is one word shorter: one round per
+order for all nodes, whatever their depth. Scores follow Katz (1987):
+
+    log10 P(w | h) = the stored value of h w, or else backoff(h) + log10 P(w | h without its first word)
+
+Sums are in float32 and in KenLM's order, so that they equal KenLM's to the last bit.
+
+What the n-grams of a model are sequences of: words, or classes of words.
+
+The table knows only units, by number. A ``Units`` maps each word to its unit, and says how probable the word
+is within it, so that
+
+    P(w | h) = P(unit of w | units of h) · P(w | unit of w)
+
+Models of pieces of words would map a word to several units, whose log-probabilities are summed: there the
+forest of ``table`` gets an entry per piece, and this interface the pieces of a word.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from rescorer.models.arpa import FIRST_WORDS
+from rescorer.models.language_model import EdgeScores
+from rescorer.models.network_files import END
+from rescorer.runtime import Phase, phase
+from rescorer.trie import HypothesisTrie, Words
+
+Array = Any
+"""A NumPy array or a torch tensor."""
+
+
+class ArrayLibrary(Protocol):
+    """Operations on arrays of one library and device."""
+
+    def asarray(self, values: np.ndarray) -> Array:
+        """Convert a NumPy array, to the library's device."""
+
+    def numpy(self, array: Array) -> np.ndarray:
+        """Convert back to a NumPy array."""
+
+    def take(self, array: Array, rows: Array) -> Array:
+        """Gather rows along the first axis."""
+
+    def true_places(self, mask: Array) -> Array:
+        """Return the indices at which a vector is true, int64."""
+
+    def int64(self, array: Array) -> Array:
+        """Convert integers to int64."""
+
+    def float32_view(self, array: Array) -> Array:
+        """Reinterpret a contiguous (N, M) int64 array as (N, 2 M) float32."""
+
+    def full(self, size: int, value: float, like: Array) -> Array:
+        """Make a vector of one value with the type of another array."""
+
+
+class NumpyArrays:
+    """``ArrayLibrary`` of NumPy."""
+
+    def asarray(self, values: np.ndarray) -> np.ndarray:
+        return values
+
+    def numpy(self, array: np.ndarray) -> np.ndarray:
+        return array
+
+    def take(self, array: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        return array.take(rows, axis=0)
+
+    def true_places(self, mask: np.ndarray) -> np.ndarray:
+        return np.flatnonzero(mask)
+
+    def int64(self, array: np.ndarray) -> np.ndarray:
+        return array.astype(np.int64)
+
+    def float32_view(self, array: np.ndarray) -> np.ndarray:
+        return array.view(np.float32)
+
+    def full(self, size: int, value: float, like: np.ndarray) -> np.ndarray:
+        return np.full(size, value, dtype=like.dtype)
+
+
+NUMPY = NumpyArrays()
+
+
+FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64), 0xD6E8FEB86659FD93 - (1 << 64)
+"""Odd multipliers whose bits look random: 2^64 over the golden ratio, and one of Pelle Evensen's."""
+PILOT_FACTOR, PILOT_OFFSET = 2 * 0x9E3779B1, 0x85EBCA6B
+LOW_32 = 0xFFFFFFFF
+MAX_PILOT = 0xFFFF
+MAX_SEED = 0xFF
+KEYS_PER_BUCKET = 4
+KEYS_PER_SLOT = 0.95
+
+
+class PerfectHash(NamedTuple):
+    """Places keys into slots; ``records`` of a table hold the keys themselves, for comparison."""
+
+    seed: int
+    pilots: Array
+    """(2^b,) uint16."""
+    n_slots: int
+
+    def slots(self, keys: Array, xp: ArrayLibrary = NUMPY) -> Array:
+        """The slot of each key, or of a key that is not in the table: (N,) int64 → (N,) int64."""
+        buckets, low = divide_hash(keys, self.seed, (len(self.pilots) - 1).bit_length())
+        return choose_slots(low, xp.int64(xp.take(self.pilots, buckets)), self.n_slots)
+
+
+class SlotsNotFound(Exception):
+    """With this seed, the keys of a bucket cannot be separated."""
+
+
+def divide_hash(keys: Array, seed: int, bucket_bits: int) -> tuple[Array, Array]:
+    """The bucket of each key, and the 32 bits that are left of its hash; (N,) int64 each."""
+    mixed = (keys + seed) * FIRST_FACTOR
+    mixed ^= (mixed >> 32) & LOW_32
+    mixed *= SECOND_FACTOR
+    return (mixed >> (64 - bucket_bits)) & ((1 << bucket_bits) - 1), (mixed >> (32 - bucket_bits)) & LOW_32
+
+
+def choose_slots(low: Array, pilots: Array, n_slots: int) -> Array:
+    """The slot of each key by the low bits of its hash and the pilot of its bucket."""
+    spread = pilots * PILOT_FACTOR
+    spread += PILOT_OFFSET
+    spread *= low
+    spread &= LOW_32
+    spread *= n_slots
+    spread >>= 32
+    return spread
+
+
+def count_bucket_bits(n_keys: int) -> int:
+    """Number of bits of a bucket's number in a table of ``n_keys``."""
+    return max(1, (n_keys // KEYS_PER_BUCKET).bit_length())
+
+
+def count_slots(n_keys: int) -> int:
+    """Number of slots of a table of ``n_keys``."""
+    return int(n_keys / KEYS_PER_SLOT) + 1
+
+
+def build_perfect_hash(keys: np.ndarray) -> tuple[PerfectHash, np.ndarray]:
+    """Find pilots that give every key a slot of its own; the result depends on the set of keys alone.
+
+    Args:
+        keys: (N,) int64.
+
+    Returns:
+        The hash function, and the slot of each key, (N,) int64.
+
+    Raises:
+        ValueError: a key occurs twice.
+    """
+    for seed in range(MAX_SEED + 1):
+        try:
+            pilots = _find_pilots(keys, seed)
+        except SlotsNotFound:  # of distinct keys, once in a thousand tables of millions
+            if len(np.unique(keys)) < len(keys):
+                raise ValueError("a key occurs twice") from None
+            continue
+        perfect = PerfectHash(seed, pilots, count_slots(len(keys)))
+        return perfect, perfect.slots(keys)
+    raise AssertionError("no seed separates the keys")
+
+
+def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
+    """Find a pilot for each bucket, the largest buckets first: (2^b,) uint16."""
+    bits, n_slots = count_bucket_bits(len(keys)), count_slots(len(keys))
+    buckets, low = divide_hash(keys, seed, bits)
+    by_bucket = np.sort((buckets << 32) | low)
+    if (by_bucket[1:] == by_bucket[:-1]).any():
+        raise SlotsNotFound
+    low = by_bucket & LOW_32
+    sizes = np.bincount(buckets, minlength=1 << bits)
+    first = np.cumsum(sizes) - sizes
+    pilots = np.zeros(1 << bits, dtype=np.uint16)
+    is_taken = np.zeros(n_slots, dtype=bool)
+    claims = np.empty(n_slots, dtype=np.int32)  # which pending bucket wants a slot, in the current round
+    for size in range(int(sizes.max()), 0, -1):
+        pending, pilot = np.flatnonzero(sizes == size), 0
+        keys_low = low.take(first.take(pending) + np.arange(size)[:, None])
+        while len(pending):
+            if pilot > MAX_PILOT:
+                raise SlotsNotFound
+            fitting, slots = _find_fitting(keys_low, np.int64(pilot), is_taken)
+            in_order = np.ascontiguousarray(slots.T)
+            claims[in_order] = fitting[:, None]  # of several buckets that want a slot, the last has it
+            won = (claims.take(slots) == fitting).all(axis=0)
+            placed = fitting[won]
+            pilots[pending[placed]] = pilot
+            is_taken[slots[:, won]] = True
+            is_pending = np.ones(len(pending), dtype=bool)
+            is_pending[placed] = False
+            pending, pilot = pending[is_pending], pilot + 1
+            keys_low = keys_low.compress(is_pending, axis=1)
+    return pilots
+
+
+def _find_fitting(
+    keys_low: np.ndarray, pilot: np.int64, is_taken: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find the buckets all of whose keys a pilot gives free and distinct slots.
+
+    Args:
+        keys_low: (K, B) the low bits of the keys of each bucket.
+
+    Returns:
+        (F,) the fitting buckets, and (K, F) the slots of their keys.
+    """
+    fitting, found = np.arange(keys_low.shape[1]), np.empty((0, keys_low.shape[1]), dtype=np.int64)
+    for low in keys_low:  # most buckets fail with their first key
+        slots = choose_slots(low.take(fitting), pilot, len(is_taken))
+        fits = ~is_taken.take(slots) & (slots != found).all(axis=0)
+        fitting, found = fitting[fits], np.vstack([found, slots]).compress(fits, axis=1)
+    return fitting, found
+
+
+LN_10 = math.log(10.0)
+"""Converts the base-10 logarithms of n-gram files to natural ones; no other scoring code uses base 10."""
+
+
+class NgramModel(ABC):
+    """A back-off model; see ``LanguageModel``.
+
+    Attributes:
+        name: name of the model in its bundle.
+        backward: see ``LanguageModel``; the files of n-grams do not say it.
+    """
+
+    backward = False
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._log_shares: Mapping[str, float] = {}
+        self._default_log_share = 0.0
+
+    @property
+    @abstractmethod
+    def order(self) -> int:
+        """Length of the longest n-grams."""
+
+    @abstractmethod
+    def vocabulary(self) -> AbstractSet[str]:
+        """See ``LanguageModel``."""
+
+    @abstractmethod
+    def unigram_log_probs(self, words: Sequence[str]) -> np.ndarray:
+        """ln P(word) without context, (n,) float64; unknown words get the probability of ``<unk>``."""
+
+    @abstractmethod
+    def next_log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
+        """ln P of each of several words, or of ``</s>``, after ``<s>`` and a context, (n,) float64.
+
+        Unknown words get the probability of ``<unk>``, not only a share of it.
+        """
+
+    @abstractmethod
+    def edge_log10_probs(self, trie: HypothesisTrie) -> np.ndarray:
+        """log10 P of every edge of a trie, (E,); unknown words get the probability of ``<unk>``."""
+
+    def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
+        """See ``LanguageModel``."""
+        self._log_shares, self._default_log_share = log_shares, default
+
+    def log_share(self, word: str) -> float:
+        """See ``LanguageModel``."""
+        if word in self.vocabulary():
+            return 0.0
+        return self._log_shares.get(word, self._default_log_share)
+
+    def score(self, trie: HypothesisTrie) -> EdgeScores:
+        """See ``LanguageModel``."""
+        with phase(Phase.NGRAM):
+            trie = trie.in_direction(self.backward)
+            vocabulary = self.vocabulary()
+            unknown = np.array([word not in vocabulary for word in trie.words] + [False])
+            log_probs = self.edge_log10_probs(trie).astype(np.float64) * LN_10
+            edge_unknown = unknown[trie.edge_word]
+            if unknown.any():
+                log_shares = np.zeros(len(unknown))
+                log_shares[unknown] = [self.log_share(trie.words[i]) for i in np.flatnonzero(unknown)]
+                log_probs += log_shares[trie.edge_word]
+            return EdgeScores(log_probs, edge_unknown, backward=self.backward)
+
+
+UNKNOWN_ID, START_ID, END_ID = range(3)
+"""Ids of ``<unk>``, ``<s>`` and ``</s>``; those of words follow."""
+NO_PLACE = -1
+NO_KEY = -1 << 63
+"""Key of an empty slot; those of n-grams are at least 0, and those of n-grams without a place above it."""
+
+
+class Matches(NamedTuple):
+    """The n-grams of one order that some pairs of context and word have."""
+
+    pairs: Array
+    """(M,) indices of the pairs whose n-gram is in the model."""
+    places: Array
+    """(M,) their slots."""
+    values: Array
+    """(M, 2) float32: log10 probability and log10 back-off weight."""
+
+
+class OrderTable(NamedTuple):
+    """The n-grams of one order above 1."""
+
+    hash: PerfectHash
+    records: Array
+    """(slots, 2) int64: key, and two float32 in one integer: log10 probability and back-off weight."""
+
+    def match(self, contexts: Array, words: Array, n_words: int, xp: ArrayLibrary = NUMPY) -> Matches:
+        """Look up n-grams.
+
+        Args:
+            contexts: (N,) int64, place of w_1 … w_{k-1}.
+            words: (N,) int64, id of w_k.
+        """
+        keys = contexts * n_words
+        keys += words
+        slots = self.hash.slots(keys, xp)
+        records = xp.take(self.records, slots)
+        pairs = xp.true_places(records[:, 0] == keys)
+        return Matches(pairs, xp.take(slots, pairs), xp.float32_view(xp.take(records, pairs))[:, 2:])
+
+
+class WordForest(NamedTuple):
+    """The words of a trie and of its contexts, each with the entry where the context that predicts it ends.
+
+    Entry 0 comes before every sentence. Then come the words of the contexts, from ``<s>``, as far as the
+    model looks back; the nodes of the trie; and its edges for ``</s>``. If words are predicted over a gap,
+    the nodes are only contexts, and all edges follow them.
+    """
+
+    words: np.ndarray
+    """(W,) int64 word ids."""
+    parents: np.ndarray
+    """(W,) int64 entry of the word before each, or of the last word before the gap."""
+    n_before: int
+    """Number of entries before the first edge of the trie."""
+
+
+@dataclass(frozen=True)
+class NgramTable:
+    """All orders of a model.
+
+    Attributes:
+        unigrams: (V, 2) float32, log10 probability and log10 back-off weight of each word.
+        orders: tables of orders 2 and up.
+        library: the library and device of the arrays.
+    """
+
+    unigrams: Array
+    orders: tuple[OrderTable, ...]
+    library: ArrayLibrary = NUMPY
+
+    @property
+    def order(self) -> int:
+        return 1 + len(self.orders)
+
+    @property
+    def n_words(self) -> int:
+        return len(self.unigrams)
+
+    @property
+    def n_bytes(self) -> int:
+        """Size of all arrays."""
+        orders = sum(table.hash.pilots.nbytes + table.records.nbytes for table in self.orders)
+        return int(self.unigrams.nbytes + orders)
+
+    def to(self, library: ArrayLibrary) -> NgramTable:
+        """Copy a table of NumPy arrays to another library or device."""
+        orders = [
+            OrderTable(
+                table.hash._replace(pilots=library.asarray(table.hash.pilots)), library.asarray(table.records)
+            )
+            for table in self.orders
+        ]
+        return NgramTable(library.asarray(self.unigrams), tuple(orders), library)
+
+    def look_up(self, ngram: Sequence[int]) -> tuple[float, float] | None:
+        """log10 probability and log10 back-off weight of one n-gram; None if the model does not have it."""
+        xp, place = self.library, ngram[0]
+        values = self.unigrams[place]
+        for order, word in zip(self.orders, ngram[1:], strict=False):
+            context, last = xp.asarray(np.array([place])), xp.asarray(np.array([word]))
+            matches = order.match(context, last, self.n_words, xp)
+            if not len(matches.pairs):
+                return None
+            place, values = int(matches.places[0]), matches.values[0]
+        return float(values[0]), float(values[1])
+
+    def score_trie(self, trie: HypothesisTrie, ids: np.ndarray, skip: int = 0) -> np.ndarray:
+        """log10 P of every edge of a trie, (E,) float32.
+
+        Args:
+            ids: (n,) int64 id of each of the trie's words.
+            skip: number of words between a context and the word that it predicts.
+        """
+        forest = plant_forest(trie, ids, self.order, skip)
+        asarray = self.library.asarray
+        log10_probs = self.score_forest(asarray(forest.words), asarray(forest.parents))
+        return self.library.numpy(log10_probs)[forest.n_before :]
+
+    def score_next(self, context: np.ndarray, words: np.ndarray, skip: int = 0) -> np.ndarray:
+        """log10 P of each of several words after ``<s>`` and a context, (n,) float32.
+
+        Args:
+            context: (m,) int64 word ids.
+            words: (n,) int64 word ids.
+            skip: as in ``score_trie``.
+        """
+        seen = context[-self.order - skip :]  # no n-gram sees all of it
+        before = np.concatenate([[UNKNOWN_ID], np.full(1 + skip, START_ID), seen])
+        parents = np.maximum(np.arange(-1, len(before) - 1), 0)
+        asarray = self.library.asarray
+        log10_probs = self.score_forest(
+            asarray(np.concatenate([before, words])),
+            asarray(np.concatenate([parents, np.full(len(words), len(before) - 1 - skip)])),
+        )
+        return self.library.numpy(log10_probs)[len(before) :]
+
+    def score_forest(self, words: Array, parents: Array) -> Array:
+        """log10 P of each word of a forest after those above it, (W,) float32; see ``WordForest``."""
+        xp = self.library
+        values = xp.take(self.unigrams, words)
+        log10_probs, backoffs, places = values[:, 0] + 0.0, values[:, 1], words + 0
+        places[0] = NO_PLACE
+        for table in self.orders:
+            contexts = xp.take(places, parents)
+            known = xp.true_places(contexts >= 0)  # those of which the model has the context
+            log10_known = xp.take(log10_probs, known) + xp.take(backoffs, xp.take(parents, known))
+            matches = table.match(xp.take(contexts, known), xp.take(words, known), self.n_words, xp)
+            log10_known[matches.pairs] = matches.values[:, 0]
+            log10_probs[known] = log10_known
+            matched = xp.take(known, matches.pairs)
+            places = xp.full(len(words), NO_PLACE, places)
+            places[matched] = matches.places
+            backoffs = xp.full(len(words), 0.0, backoffs)
+            backoffs[matched] = matches.values[:, 1]
+        return log10_probs
+
+
+def plant_forest(trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 0) -> WordForest:
+    """Lay out the words of a trie, with as much of its contexts as an n-gram of this order sees.
+
+    Args:
+        ids: (n,) int64 id of each of the trie's words.
+        skip: number of words between a context and the word that it predicts. So many more ``<s>`` precede
+            each sentence, that its first words have contexts too.
+    """
+    words, parents = [UNKNOWN_ID], [0]
+    last_words, last_parents = [], []  # of each context: these are the roots
+    for context in trie.contexts:
+        above = 0
+        seen = [START_ID] * (1 + skip) + ids[context[-order - skip :]].tolist()  # no n-gram sees more
+        for word in seen[:-1]:
+            words.append(word)
+            parents.append(above)
+            above = len(words) - 1
+        last_words.append(seen[-1])
+        last_parents.append(above)
+    shift, n_inner = len(words), trie.n_nodes - trie.n_roots
+    ends = np.full(len(trie.end_nodes), END_ID)
+    edge_words = np.concatenate([ids[trie.node_word[trie.n_roots :]], ends])
+    edge_parents = trie.edge_parent + shift
+    node_words = np.concatenate([words, last_words, edge_words[:n_inner]])
+    node_parents = np.concatenate([parents, last_parents, edge_parents[:n_inner]])
+    first = shift + trie.n_roots
+    if skip:
+        for _ in range(skip):
+            edge_parents = node_parents[edge_parents]
+        n_inner, first = 0, len(node_words)
+    return WordForest(
+        np.concatenate([node_words, edge_words[n_inner:]]),
+        np.concatenate([node_parents, edge_parents[n_inner:]]),
+        first,
+    )
+
+
+N_SPECIAL = len(FIRST_WORDS)
+"""The first units are ``<unk>``, ``<s>`` and ``</s>``, whatever the others are."""
+
+
+class Units(Protocol):
+    """Maps words to the units of a table."""
+
+    def vocabulary(self) -> AbstractSet[str]:
+        """Words that the model knows."""
+
+    def encode(self, words: Iterable[str]) -> np.ndarray:
+        """Return the unit of each word, (n,) int64; ``<s>`` and ``</s>`` inside a text are unknown words."""
+
+    def log10_within(self, words: Sequence[str]) -> np.ndarray | None:
+        """log10 P(word | its unit), (n,) float64; None if units are words."""
+
+
+class WordUnits:
+    """Every word is a unit of its own.
+
+    Args:
+        words: the word of each unit, ``<unk>``, ``<s>`` and ``</s>`` first.
+    """
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._ids = dict(zip(words[N_SPECIAL:], range(N_SPECIAL, len(words)), strict=True))
+
+    def vocabulary(self) -> AbstractSet[str]:
+        return self._ids.keys()
+
+    def encode(self, words: Iterable[str]) -> np.ndarray:
+        return np.fromiter(map(self._ids.get, words, repeat(UNKNOWN_ID)), dtype=np.int64)
+
+    def log10_within(self, words: Sequence[str]) -> None:
+        return None
+
+
+class ClassMembers(NamedTuple):
+    """The words of classes."""
+
+    words: tuple[str, ...]
+    classes: np.ndarray
+    """(n,) int32 unit of each word; none is ``<unk>``, ``<s>`` or ``</s>``."""
+    log10_probs: np.ndarray
+    """(n,) float32 log10 P(word | class)."""
+
+
+class ClassUnits:
+    """Units are classes of words (Brown et al. 1992); ``<unk>`` and ``</s>`` have classes of their own."""
+
+    def __init__(self, members: ClassMembers) -> None:
+        self.members = members
+        self._numbers = dict(zip(members.words, range(len(members.words)), strict=True))
+        # unknown words get the last row
+        self._classes = np.append(members.classes, UNKNOWN_ID).astype(np.int64)
+        self._log10_probs = np.append(members.log10_probs, 0.0).astype(np.float64)
+
+    def vocabulary(self) -> AbstractSet[str]:
+        return self._numbers.keys()
+
+    def encode(self, words: Iterable[str]) -> np.ndarray:
+        return self._classes[self._rows(words)]
+
+    def log10_within(self, words: Sequence[str]) -> np.ndarray:
+        return self._log10_probs[self._rows(words)]
+
+    def _rows(self, words: Iterable[str]) -> np.ndarray:
+        return np.fromiter(map(self._numbers.get, words, repeat(-1)), dtype=np.int64)
+
+
+MIN_DEVICE_EDGES = 16_384
+"""Smallest trie that is looked up on a device. Some hundred kernels are launched there whatever its size,
+which takes 3 ms; NumPy looks up so many edges in that time."""
+
+
+class TableContent(NamedTuple):
+    """Everything in a file of a table."""
+
+    unit_names: tuple[str, ...]
+    """The words, or names of the classes, of which the n-grams are; ``<unk>``, ``<s>`` and ``</s>`` first."""
+    table: NgramTable
+    skip: int = 0
+    """Number of words between a context and the word that it predicts."""
+    members: ClassMembers | None = None
+    """The words of the classes; None if units are words."""
+
+
+class TableNgram(NgramModel):
+    """A model that looks up all edges of a trie at once.
+
+    Attributes:
+        table: the n-grams in NumPy arrays.
+    """
+
+    def __init__(self, content: TableContent, name: str = "ngram") -> None:
+        super().__init__(name)
+        self.content, self.table = content, content.table
+        self._library: ArrayLibrary = NUMPY
+        self._trie_table: NgramTable | None = None
+        members = content.members
+        self.units: Units = WordUnits(content.unit_names) if members is None else ClassUnits(members)
+
+    def use_for_tries(self, library: ArrayLibrary) -> None:
+        """Look up large tries in a library or on a device, where the first of them copies the table."""
+        self._library, self._trie_table = library, None
+
+    @property
+    def trie_table(self) -> NgramTable:
+        """The table for large tries, possibly on a device; its scores are the same to the last bit."""
+        if self._trie_table is None:
+            self._trie_table = self.table if self._library is NUMPY else self.table.to(self._library)
+        return self._trie_table
+
+    @property
+    def order(self) -> int:
+        return self.table.order
+
+    def vocabulary(self) -> AbstractSet[str]:
+        return self.units.vocabulary()
+
+    def unigram_log_probs(self, words: Sequence[str]) -> np.ndarray:
+        return self._add_within(self.table.unigrams[self.units.encode(words), 0], words)
+
+    def next_log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
+        ids = self.units.encode(words)
+        ids[[i for i, word in enumerate(words) if word == END]] = END_ID
+        log10_probs = self.table.score_next(self.units.encode(context), ids, self.content.skip)
+        return self._add_within(log10_probs, words)
+
+    def edge_log10_probs(self, trie: HypothesisTrie) -> np.ndarray:
+        trie = trie.within_sentence
+        table = self.trie_table if trie.n_edges >= MIN_DEVICE_EDGES else self.table
+        log10_probs = table.score_trie(trie, self.units.encode(trie.words), self.content.skip)
+        within = self.units.log10_within(trie.words)
+        return log10_probs if within is None else log10_probs + np.append(within, 0.0)[trie.edge_word]
+
+    def _add_within(self, log10_probs: np.ndarray, words: Sequence[str]) -> np.ndarray:
+        """ln P of words from log10 P of their units, (n,) float64."""
+        within = self.units.log10_within(words)
+        return (log10_probs.astype(np.float64) + (0.0 if within is None else within)) * LN_10

@@ -1,0 +1,792 @@
+"""Find the names and phrases of a conversation in hypotheses, and credit those that have them.
+
+Find the names and phrases of a conversation in hypotheses, and credit those that have them.
+
+In come phrases with weights, and hypotheses in canonical words; out comes the credit of each hypothesis, and
+the phrases that gave it.
+
+Read phrases as the words of their slots, for n-grams that were trained on text with such words.
+
+An n-gram that has seen *call $name now* gives ``$name`` a probability wherever a name may stand. Each phrase
+of a hypothesis that has a slot is then read as its words and as its slot, or as each of its slots,
+
+    P(w_i … w_j | h) = P(slot | h) · P(w_i … w_j | slot),
+
+and what follows sees the slot. The probability of a hypothesis is the sum of those of all its readings. Word
+by word, as mixtures need it, it is P(w_1 … w_i) / P(w_1 … w_{i-1}), each the sum over the distinct beginnings
+of the readings. A model that does not know a slot leaves out the readings that have it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field, replace
+from itertools import product
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rescorer.errors import (
+    MAX_QUOTED_CHARS,
+    BundleError,
+    ConfigError,
+    FormatError,
+    InvalidList,
+    LimitExceeded,
+    did_you_mean,
+    quote,
+)
+from rescorer.formats.fields import parse_phrases
+from rescorer.models.language_model import EdgeScores
+from rescorer.safe_input import Folder
+from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.types import NBestList, Phrase
+
+MAX_PHRASES = 5_000
+"""Largest number of phrases of a list, with their other spellings."""
+MAX_PHRASE_WORDS = 16
+"""Largest number of canonical words of a phrase."""
+MAX_PHRASE_CHARS = 1_000
+"""Largest number of characters of a phrase."""
+MAX_WEIGHT = 100.0
+MAX_PHRASE_SLOTS = 7
+"""Largest number of slots of phrases with equal words, which are all read."""
+MAX_NAMED_SLOTS = 20
+"""Number of the bundle's slots that the error about an unknown one names."""
+MAX_COMPARED_SLOTS = 1_000
+"""Number of the bundle's slots among which this error looks for a similar one, in 10 ms."""
+ENTRY_PROBABILITY = 0.01
+"""Probability of the phrase model that a phrase begins at a word."""
+
+
+@dataclass(slots=True)
+class Node:
+    """A prefix of phrases."""
+
+    children: dict[str, Node] = field(default_factory=dict)
+    phrase: int = -1
+    """Index of the phrase that ends here; of several, the one with the largest weight. -1: none does."""
+    longer_weight: float = 0.0
+    """Largest weight of the longer phrases that begin like this; 0 if there are none."""
+    mass: float = 0.0
+    """Sum of the weights of the phrases that begin like this, those of equal words counted once."""
+    slots: tuple[str, ...] = ()
+    """The slots of the phrases that end here."""
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseSet:
+    """Phrases, ready to be found in hypotheses."""
+
+    phrases: tuple[Phrase, ...]
+    root: Node
+    n_nodes: int
+    """Number of nodes below the roots."""
+    slots: Mapping[str, Node] = field(default_factory=dict)
+    """The root of the phrases of each slot, by the slot's word in canonical form."""
+    longest: int = MAX_PHRASE_WORDS
+    """Number of words of the longest phrase, or more."""
+
+    def word_log_probs(self, words: Words) -> tuple[float, ...]:
+        """Return the log-probability of each word of a phrase, or of its beginning, under the phrase model.
+
+        A phrase begins with probability ``ENTRY_PROBABILITY`` and is drawn in proportion to the weights; its
+        words follow one another.
+        """
+        node, log_mass = self.root, math.log(self.root.mass / ENTRY_PROBABILITY)
+        log_probs = []
+        for word in words:
+            node, before = node.children[word], log_mass
+            log_mass = math.log(node.mass)  # a share of masses may be too small for a float64
+            log_probs.append(log_mass - before)
+        return tuple(log_probs)
+
+    def find_slots(self, words: Words) -> tuple[str, ...]:
+        """Return the slots of the phrases that have exactly these words."""
+        path = walk(self.root, words)
+        return path[-1].slots if len(path) == len(words) else ()
+
+    def slot_masses(self, slot: str, words: Words) -> np.ndarray:
+        """Return the weight of what is left of the phrases of a slot after each of some words, (n + 2,).
+
+        The first value is the weight of all phrases of the slot, the last one that of the phrase that has
+        exactly these words.
+        """
+        masses = np.zeros(len(words) + 2)
+        if (root := self.slots.get(slot)) is not None:
+            path = walk(root, words)
+            masses[: len(path) + 1] = [root.mass, *(node.mass for node in path)]
+            if len(path) == len(words) and path[-1].phrase >= 0:
+                masses[-1] = self.phrases[path[-1].phrase].weight
+        return masses
+
+
+def walk(root: Node, words: Words) -> list[Node]:
+    """Return the node after each of the first words, as long as phrases begin with them."""
+    node, path = root, []
+    for word in words:
+        if (child := node.children.get(word)) is None:
+            break
+        node = child
+        path.append(node)
+    return path
+
+
+def compile_phrases(
+    phrases: Sequence[Phrase], normalise: Callable[[str], Words], slots: Collection[str] = ()
+) -> PhraseSet:
+    """Build the automaton of phrases and their other spellings.
+
+    A phrase that is given twice counts once, with its largest weight.
+
+    Args:
+        slots: words that the n-grams of the bundle know as slots, in canonical form.
+
+    Raises:
+        LimitExceeded: there are too many phrases; one has no words, too many words or characters, a
+            weight that is not above 0 and at most ``MAX_WEIGHT``, or a slot that no n-gram has.
+    """
+    count = sum(1 + len(phrase.spellings) for phrase in phrases)
+    if count > MAX_PHRASES:
+        message = f"{count:,} phrases and spellings; expected at most {MAX_PHRASES:,}"
+        raise LimitExceeded(message, field="phrases")
+    root, n_nodes, longest = Node(), 0, 0
+    slot_roots: dict[str, Node] = {}
+    for index, phrase in enumerate(phrases):
+        if not isinstance(phrase.weight, (int, float)) or not 0 < phrase.weight <= MAX_WEIGHT:
+            expected = f"expected a number above 0, at most {MAX_WEIGHT:g}"
+            message = f"{phrase.weight!r} for {quote(phrase.text)}; {expected}"
+            raise LimitExceeded(message, field=f"phrases[{index}].weight")
+        slot = _find_slot(phrase, index, normalise, slots) if phrase.slot else ""
+        for place, text in _spellings(phrase, index):
+            if len(text) > MAX_PHRASE_CHARS:
+                message = f"{quote(text)} has {len(text):,} characters; expected at most {MAX_PHRASE_CHARS:,}"
+                raise LimitExceeded(message, field=place)
+            words = normalise(text)
+            if not 1 <= len(words) <= MAX_PHRASE_WORDS:
+                message = f"{quote(text)} has {len(words)} words; expected 1 to {MAX_PHRASE_WORDS}"
+                raise LimitExceeded(message, field=place)
+            longest = max(longest, len(words))
+            n_nodes += _add(root, words, index, phrases)
+            if slot:
+                n_nodes += _add(slot_roots.setdefault(slot, Node()), words, index, phrases)
+                _add_slot(root, words, slot, text, index)
+    for node in (root, *slot_roots.values()):
+        _sum_weights(node, phrases)
+    return PhraseSet(tuple(phrases), root, n_nodes, slot_roots, longest)
+
+
+def _find_slot(phrase: Phrase, index: int, normalise: Callable[[str], Words], slots: Collection[str]) -> str:
+    """The word of a phrase's slot in canonical form; raises LimitExceeded if no n-gram knows it."""
+    place = f"phrases[{index}].slot"
+    if not isinstance(phrase.slot, str):
+        raise LimitExceeded(f"{phrase.slot!r} for {quote(phrase.text)}; expected a string", field=place)
+    slot = phrase.slot[:MAX_PHRASE_CHARS]
+    words = (slot,) if slot in slots else normalise(slot)
+    if len(words) != 1 or words[0] not in slots:
+        others = f" and {len(slots) - MAX_NAMED_SLOTS:,} more" if len(slots) > MAX_NAMED_SLOTS else ""
+        by_name = sorted(slots)
+        known = f"has: {', '.join(by_name[:MAX_NAMED_SLOTS])}{others}" if slots else "has none"
+        message = f"{quote(phrase.slot)} for {quote(phrase.text)} is not a slot; the bundle {known}"
+        message += did_you_mean(slot[:MAX_QUOTED_CHARS], by_name[:MAX_COMPARED_SLOTS])
+        raise LimitExceeded(message, field=place)
+    return words[0]
+
+
+def _add_slot(root: Node, words: Words, slot: str, text: str, index: int) -> None:
+    """Add a slot to the node at which a phrase ends; raises LimitExceeded if that has too many."""
+    node = walk(root, words)[-1]
+    if slot not in node.slots:
+        if len(node.slots) == MAX_PHRASE_SLOTS:
+            message = (
+                f"{quote(text)} has other slots already; expected at most {MAX_PHRASE_SLOTS} for a phrase"
+            )
+            raise LimitExceeded(message, field=f"phrases[{index}].slot")
+        node.slots = (*node.slots, slot)
+
+
+def _spellings(phrase: Phrase, index: int) -> list[tuple[str, str]]:
+    """The field and the text of each way to write a phrase."""
+    others = ((f"phrases[{index}].spellings[{i}]", text) for i, text in enumerate(phrase.spellings))
+    return [(f"phrases[{index}].text", phrase.text), *others]
+
+
+def _add(root: Node, words: Words, index: int, phrases: Sequence[Phrase]) -> int:
+    """Add a phrase; return the number of new nodes."""
+    node, weight, n_new = root, phrases[index].weight, 0
+    for word in words:
+        node.longer_weight = max(node.longer_weight, weight)
+        if (child := node.children.get(word)) is None:
+            child = node.children[word] = Node()
+            n_new += 1
+        node = child
+    if node.phrase < 0 or phrases[node.phrase].weight < weight:
+        node.phrase = index
+    return n_new
+
+
+def _sum_weights(node: Node, phrases: Sequence[Phrase]) -> float:
+    """Set the mass of a node and of those below it; no deeper than a phrase is long."""
+    own = phrases[node.phrase].weight if node.phrase >= 0 else 0.0
+    node.mass = own + math.fsum(_sum_weights(child, phrases) for child in node.children.values())
+    return node.mass
+
+
+MAX_READINGS = MAX_PHRASE_SLOTS + 1
+"""Largest number of ways in which a hypothesis is read: by its words, and with slots for phrases."""
+
+MAX_KEPT_ENDINGS = 65_536
+"""Number of phrases at places with different words that are kept while a list is searched, in about 20 MB."""
+
+ENDING_BYTES, MATCH_BYTES = 320, 160
+"""Memory of a phrase that is kept while a list is searched, and of one that is found, at most."""
+
+
+class SlotShare(NamedTuple):
+    """A slot in which a phrase is read."""
+
+    slot: str
+    """Its word in canonical form."""
+    log_probs: tuple[float, ...]
+    """Log-probability of each word of the phrase in the slot."""
+
+
+class PhraseMatch(NamedTuple):
+    """A phrase in a hypothesis."""
+
+    phrase: Phrase | None
+    """None for the beginning of phrases, at the end of a partial hypothesis."""
+    start: int
+    """Index of its first word in the hypothesis."""
+    n_words: int
+    credit: float
+    """Its weight times its number of words."""
+    origin: PhraseSet
+    """The set that has the phrase."""
+    slots: tuple[SlotShare, ...] = ()
+    """The slots in which it is read besides its words."""
+
+
+class Ending(NamedTuple):
+    """A phrase, or the beginning of phrases, that some words begin with."""
+
+    n_words: int
+    credit: float
+    phrase: Phrase | None
+    origin: PhraseSet
+
+
+class PhraseSearch:
+    """Finds the phrases of some sets in hypotheses.
+
+    Places with the same words after them, as in hypotheses that differ in a few words, are looked up once.
+
+    Args:
+        phrase_sets: all sets that are expected.
+    """
+
+    def __init__(self, phrase_sets: Sequence[PhraseSet]) -> None:
+        self._sets = phrase_sets
+        self._longest = max((phrases.longest for phrases in phrase_sets), default=0)
+        self._first_words = frozenset[str]().union(*(phrases.root.children for phrases in phrase_sets))
+        self._endings: dict[tuple[Words, bool], list[Ending]] = {}
+        self._n_kept = 0
+        self.steps = 0
+        """Number of words that were compared, and of phrases that were weighed, so far."""
+
+    def find(self, words: Words, *, partial: bool = False) -> list[PhraseMatch]:
+        """Return the phrases in a hypothesis that do not overlap and have the largest sum of credits.
+
+        Of equal sums, the phrases that begin first, then the longer ones, then those of later sets win.
+
+        Args:
+            partial: whether more words will follow. Then last words with which a phrase begins are credited
+                too.
+        """
+        n = len(words)
+        best = [0.0] * (n + 1)  # largest sum of credits from each word on
+        taken: dict[int, Ending] = {}
+        for start in range(n - 1, -1, -1):
+            best[start] = best[start + 1]
+            if words[start] in self._first_words:
+                until = start + self._longest
+                for ending in self._find_endings(words[start:until], is_last=partial and until > n):
+                    if (total := ending.credit + best[start + ending.n_words]) >= best[start]:
+                        best[start], taken[start] = total, ending
+        self.steps += n
+        return _collect(taken, n)
+
+    def _find_endings(self, words: Words, *, is_last: bool) -> list[Ending]:
+        """List what some words begin with: the shorter ones first, of equal length those of later sets last.
+
+        What can never be chosen, because a later one has as many words and as much credit, is left out.
+
+        Args:
+            is_last: whether the words are the last ones of a partial hypothesis.
+        """
+        key = words, is_last
+        if (endings := self._endings.get(key)) is None:
+            endings = self._look_up(words, is_last=is_last)
+            self._n_kept += 1 + len(endings)
+            if self._n_kept > MAX_KEPT_ENDINGS:
+                self._endings.clear()
+                self._n_kept = 1 + len(endings)
+            self._endings[key] = endings
+        self.steps += len(endings)
+        return endings
+
+    def _look_up(self, words: Words, *, is_last: bool) -> list[Ending]:
+        by_length: list[list[Ending]] = [[] for _ in range(len(words) + 1)]
+        for phrases in self._sets:
+            path = walk(phrases.root, words)
+            self.steps += min(len(path) + 1, len(words))
+            for n_words, node in enumerate(path, start=1):
+                if node.phrase >= 0:
+                    phrase = phrases.phrases[node.phrase]
+                    _add_ending(by_length[n_words], Ending(n_words, phrase.weight * n_words, phrase, phrases))
+            if is_last and len(path) == len(words) and path[-1].longer_weight > 0:
+                credit = path[-1].longer_weight * len(words)
+                _add_ending(by_length[-1], Ending(len(words), credit, None, phrases))
+        return [ending for endings in by_length for ending in endings]
+
+
+def estimate_steps(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
+    """Return an upper bound of ``PhraseSearch.steps`` for hypotheses with so many words together.
+
+    At each word, as many words as the longest phrase has are compared with each set, and each set has at most
+    one phrase, and one beginning of phrases, of each length.
+    """
+    return n_words * (1 + 3 * sum(phrases.longest for phrases in phrase_sets))
+
+
+def estimate_bytes(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
+    """Return an upper bound of the memory for searching hypotheses with so many words together."""
+    kept = min(estimate_steps(n_words, phrase_sets), MAX_KEPT_ENDINGS)
+    return kept * ENDING_BYTES + n_words * MATCH_BYTES
+
+
+def _add_ending(endings: list[Ending], new: Ending) -> None:
+    """Add an ending to those of the same length, without those that have no more credit."""
+    while endings and endings[-1].credit <= new.credit:
+        endings.pop()
+    endings.append(new)
+
+
+def find_matches(
+    phrase_sets: Sequence[PhraseSet], words: Words, *, partial: bool = False
+) -> list[PhraseMatch]:
+    """Return the phrases in one hypothesis; see ``PhraseSearch.find``."""
+    return PhraseSearch(phrase_sets).find(words, partial=partial)
+
+
+def fill_slots(
+    phrase_sets: Sequence[PhraseSet],
+    words: Words,
+    matches: Sequence[PhraseMatch],
+    known: dict[Words, list[SlotShare]],
+) -> list[PhraseMatch]:
+    """Add to the phrases of a hypothesis the slots in which they are read, the more probable ones first.
+
+    The first phrases with slots are read in all of them, as long as there are ``MAX_READINGS`` at most; later
+    ones as words. The beginning of a phrase fills no slot.
+
+    Args:
+        phrase_sets: all sets that are expected, whose phrases share the probability of a slot.
+        known: slots of phrases that were found before, to which those of these are added.
+    """
+    filled, n_more = [], MAX_READINGS
+    for match in matches:
+        if match.phrase is not None and n_more > 1:
+            in_slot = words[match.start : match.start + match.n_words]
+            if in_slot not in known:
+                known[in_slot] = _find_shares(phrase_sets, in_slot)
+            if shares := known[in_slot][: n_more - 1]:
+                match = match._replace(slots=tuple(shares))
+                n_more //= 1 + len(shares)
+        filled.append(match)
+    return filled
+
+
+def _find_shares(phrase_sets: Sequence[PhraseSet], words: Words) -> list[SlotShare]:
+    """The slots of a phrase, the more probable ones first."""
+    slots = {slot for part in phrase_sets if part.slots for slot in part.find_slots(words)}
+    shares = [SlotShare(slot, _share_slot(phrase_sets, slot, words)) for slot in slots]
+    return sorted(shares, key=lambda share: (-math.fsum(share.log_probs), share.slot))
+
+
+def _share_slot(phrase_sets: Sequence[PhraseSet], slot: str, words: Words) -> tuple[float, ...]:
+    """Return the log-probability of each word of a phrase in one of its slots.
+
+    Phrases are drawn in proportion to their weights, so that the sum is ln (weight / total): each word has
+    its share of the weight of the phrases that begin like this, and the last one also that of ending. Weights
+    of equal phrases in different sets add up, like those of all phrases.
+    """
+    log_masses = np.log(sum(part.slot_masses(slot, words) for part in phrase_sets))
+    log_probs = np.diff(log_masses)
+    log_probs[-2] += log_probs[-1]
+    return tuple(log_probs[:-1].tolist())
+
+
+def phrase_log_probs(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray:
+    """Return the log-probabilities of each word under the phrase model, (n,); -inf outside of phrases."""
+    log_probs = np.full(len(words), -np.inf)
+    for match in matches:
+        end = match.start + match.n_words
+        log_probs[match.start : end] = match.origin.word_log_probs(words[match.start : end])
+    return log_probs
+
+
+def _collect(taken: Mapping[int, Ending], n_words: int) -> list[PhraseMatch]:
+    """List the phrases that were chosen, from the first word on."""
+    chosen, position = [], 0
+    while position < n_words:
+        if ending := taken.get(position):
+            phrase, length = ending.phrase, ending.n_words
+            chosen.append(PhraseMatch(phrase, position, length, ending.credit, ending.origin))
+            position += length
+        else:
+            position += 1
+    return chosen
+
+
+MAX_PHRASE_FILE_BYTES = 4 << 20
+"""Largest file of phrases."""
+
+
+def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
+    """Read a file that the user named.
+
+    Raises:
+        ConfigError: it cannot be read, or is too large.
+        FormatError: a line is not a phrase; see ``parse_phrase_file``.
+    """
+    try:
+        data = Folder(path.parent).read_bytes(path.name, MAX_PHRASE_FILE_BYTES)
+    except BundleError as error:
+        raise ConfigError(str(error)) from None
+    return parse_phrase_file(data, str(path))
+
+
+def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
+    """Convert the lines of a file: a phrase each, or a JSON object with text, weight, spellings and slot.
+
+    Empty lines and those that begin with ``#`` are ignored.
+
+    Args:
+        file: name of the file, for messages.
+
+    Raises:
+        FormatError: a line is not UTF-8, not a JSON object although it begins with a brace, or has another
+            key or type.
+    """
+    return tuple(phrase for line, item in _read_items(data, file) for phrase in _parse(item, file, line))
+
+
+def _read_items(data: bytes, file: str) -> Iterator[tuple[int, Any]]:
+    """Number and content of each line that is not a comment."""
+    for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+        try:
+            line = raw.decode("utf-8").strip()
+            if line and not line.startswith("#"):
+                yield number, json.loads(line) if line.startswith("{") else line
+        except UnicodeDecodeError as error:
+            raise FormatError(f"not UTF-8 at byte {error.start}", file=file, line=number) from None
+        except (ValueError, RecursionError) as error:
+            message = f"cannot be read as JSON: {error}; a line that begins with {{ is an object"
+            raise FormatError(message, file=file, line=number) from None
+
+
+def _parse(item: Any, file: str, line: int) -> tuple[Phrase, ...]:
+    try:
+        return parse_phrases([item], "phrase", "")
+    except InvalidList as error:
+        field = error.field.removeprefix("phrase[0]").removeprefix(".")
+        raise FormatError(error.message, file=file, line=line, field=field) from None
+
+
+MAX_SETS = 16
+"""Largest number of named sets that a call can ask for."""
+MAX_KEPT = 16
+"""Number of compiled sets that are kept, because the lists of a conversation have the same phrases."""
+MAX_KEPT_NODES = 100_000
+"""Number of nodes of all sets that are kept, which take 35 MB."""
+
+
+def check_set_names(names: Sized) -> None:
+    """Raise LimitExceeded if there are too many names of sets."""
+    if len(names) > MAX_SETS:
+        raise LimitExceeded(f"{len(names)} names; expected at most {MAX_SETS}", field="phrase_lists")
+
+
+class PhraseFinder:
+    """Compiles phrases, and finds them in hypotheses.
+
+    Args:
+        normalise: returns the canonical words of a text.
+        named: the sets of phrases of the bundle, by name.
+        slots: words that the n-grams of the bundle know as slots.
+    """
+
+    def __init__(
+        self,
+        normalise: Callable[[str], Words],
+        named: Mapping[str, PhraseSet],
+        slots: Collection[str] = (),
+    ) -> None:
+        self._normalise, self._named, self._slots = normalise, named, slots
+        self._kept: OrderedDict[tuple[Phrase, ...], PhraseSet] = OrderedDict()
+        self._lock = Lock()
+
+    def select(self, phrases: tuple[Phrase, ...] = (), names: Sequence[str] = ()) -> list[PhraseSet]:
+        """Return the sets of phrases that lists share: some that are given, and named ones of the bundle.
+
+        Raises:
+            ConfigError: the bundle does not have phrases of a name.
+            LimitExceeded: a phrase is invalid, or there are too many; see ``compile_phrases``.
+        """
+        check_set_names(names)
+        for name in names:
+            if name not in self._named:
+                known = ", ".join(sorted(self._named)) or "none"
+                meant = did_you_mean(name, self._named)
+                raise ConfigError(f"phrase_lists names {quote(name)}; the bundle has: {known}{meant}")
+        given = [self._compile(phrases)] if phrases else []
+        return given + [self._named[name] for name in dict.fromkeys(names)]
+
+    def find(
+        self, nbest: NBestList, words: Sequence[Words], shared: Sequence[PhraseSet] = ()
+    ) -> tuple[Sequence[PhraseMatch], ...]:
+        """Find phrases in each hypothesis of a list; return nothing if none of them has any.
+
+        Args:
+            words: canonical words of each hypothesis, the same object for equal texts.
+            shared: sets of phrases that are expected besides those of the list.
+
+        Raises:
+            InvalidList: a phrase of the list is invalid, or it has too many.
+        """
+        phrase_sets = [*shared, *self._compile_own(nbest)]
+        if not phrase_sets:
+            return ()
+        has_slots = any(phrases.slots for phrases in phrase_sets)
+        search = PhraseSearch(phrase_sets)
+        found: dict[tuple[Words, bool], Sequence[PhraseMatch]] = {}
+        shares: dict[Words, list[SlotShare]] = {}
+        matches = []
+        for hypothesis, canonical in zip(nbest.hypotheses, words, strict=True):
+            key = canonical, hypothesis.partial
+            if key not in found:
+                in_words = search.find(canonical, partial=hypothesis.partial)
+                found[key] = fill_slots(phrase_sets, canonical, in_words, shares) if has_slots else in_words
+            matches.append(found[key])
+        return tuple(matches) if any(matches) else ()
+
+    def estimate_steps(
+        self, nbest: NBestList, words: Sequence[Words], shared: Sequence[PhraseSet] = ()
+    ) -> int:
+        """Return an upper bound of the steps of ``find``, whose arguments and errors are the same."""
+        phrase_sets = [*shared, *self._compile_own(nbest)]
+        if not phrase_sets:
+            return 0
+        partial = (hypothesis.partial for hypothesis in nbest.hypotheses)
+        n_words = sum(len(canonical) for canonical, _ in set(zip(words, partial, strict=True)))
+        return estimate_steps(n_words, phrase_sets)
+
+    def collect(self, nbest: NBestList, shared: Sequence[PhraseSet] = ()) -> tuple[Phrase, ...]:
+        """Return all phrases that are expected in a list, each once.
+
+        Raises:
+            InvalidList: a phrase of the list is invalid, or it has too many.
+        """
+        self._compile_own(nbest)
+        own = _hashable(nbest.phrases)
+        phrases = (*own, *(phrase for one in shared for phrase in one.phrases))
+        return tuple(dict.fromkeys(phrases)) if shared else own
+
+    def _compile_own(self, nbest: NBestList) -> list[PhraseSet]:
+        try:
+            return [self._compile(_hashable(nbest.phrases))] if nbest.phrases else []
+        except LimitExceeded as error:
+            raise InvalidList(error.message, list_id=nbest.id, field=error.field) from None
+
+    def _compile(self, phrases: tuple[Phrase, ...]) -> PhraseSet:
+        """Compile phrases, unless an equal set is kept; may be called from several threads."""
+        with self._lock:
+            compiled = self._kept.pop(phrases, None)
+        compiled = compiled or compile_phrases(phrases, self._normalise, self._slots)
+        with self._lock:
+            self._kept[phrases] = compiled
+            n_nodes = sum(kept.n_nodes for kept in self._kept.values())
+            while len(self._kept) > MAX_KEPT or n_nodes > MAX_KEPT_NODES:
+                n_nodes -= self._kept.popitem(last=False)[1].n_nodes
+        return compiled
+
+
+def _hashable(phrases: Sequence[Phrase]) -> tuple[Phrase, ...]:
+    """Phrases that can be kept by their content, although lists stand in them where tuples are expected."""
+    phrases = tuple(phrases)
+    try:
+        hash(phrases)
+    except TypeError:
+        return tuple(replace(phrase, spellings=tuple(phrase.spellings)) for phrase in phrases)
+    return phrases
+
+
+MAX_PART_WORDS = 262_144
+"""Number of words of readings that are held and scored at a time, in 40 MB."""
+
+SlotScores = Mapping[int, Mapping[str, np.ndarray]]
+"""For each hypothesis with a slot, by its index in the trie: ln P of each word, and of ``</s>`` unless the
+hypothesis is partial, by the model that read it."""
+
+
+class Reading(NamedTuple):
+    """A hypothesis with some of its phrases replaced by their slots."""
+
+    words: Words
+    replaced: tuple[tuple[PhraseMatch, SlotShare], ...]
+    token: np.ndarray
+    """(n + 1,) index among ``words`` of each word of the hypothesis, or of its slot, and of ``</s>``."""
+
+    def spread(self, log_probs: np.ndarray, unknown: np.ndarray, credits: np.ndarray) -> np.ndarray:
+        """ln P of each word of the hypothesis and of ``</s>``, (n + 1,).
+
+        Args:
+            log_probs: ln P of the words of this reading and of ``</s>``.
+            unknown: whether the model does not know each of them; unknown slots have the probability 0.
+            credits: (n + 1,) ln P of the words of the hypothesis under the phrase model.
+        """
+        spread = log_probs[self.token]
+        spread = np.where(unknown[self.token], np.maximum(spread, credits), spread)
+        for match, share in self.replaced:
+            place = self.token[match.start]
+            in_slot = np.array(share.log_probs)
+            in_slot[0] += -np.inf if unknown[place] else log_probs[place]
+            spread[match.start : match.start + match.n_words] = in_slot
+        return spread
+
+
+class ReadHypothesis(NamedTuple):
+    """The readings of a hypothesis; the first one is the hypothesis itself."""
+
+    rows: tuple[int, ...]
+    """Indices in the trie of the batch of the hypotheses that are equal to it."""
+    readings: tuple[Reading, ...]
+    credits: np.ndarray
+    """(n + 1,) ln P of its words under the phrase model, which counts where a word is unknown."""
+    partial: bool
+
+    def sum_readings(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
+        """ln P of each word, summed over the readings.
+
+        Args:
+            log_probs: for each reading, ln P of the n words and of ``</s>``.
+        """
+        rows = np.stack(log_probs)
+        # until the last slot of a reading begins, it is the same as another one
+        begins = [reading.replaced[-1][0].start if reading.replaced else 0 for reading in self.readings]
+        is_distinct = np.arange(rows.shape[1]) >= np.array(begins)[:, None]
+        prefixes = np.where(is_distinct, np.cumsum(rows, axis=1), -np.inf)
+        sums = np.diff(np.logaddexp.reduce(prefixes, axis=0), prepend=0.0)
+        return sums[:-1] if self.partial else sums
+
+
+class SlotReadings(NamedTuple):
+    """The readings of hypotheses of a batch that have phrases with slots."""
+
+    hypotheses: tuple[ReadHypothesis, ...]
+    trie: HypothesisTrie
+    """The readings of all hypotheses, one after the other."""
+
+    def sum_scores(self, scores: Mapping[str, EdgeScores]) -> SlotScores:
+        """Sum the readings of each hypothesis.
+
+        Args:
+            scores: edge scores of the readings by the n-grams that have slots, all of them forward models.
+        """
+        paths = self.trie.list_paths()
+        first, sums = 0, dict[int, Mapping[str, np.ndarray]]()
+        for hypothesis in self.hypotheses:
+            edges = paths[first : first + len(hypothesis.readings)]
+            first += len(hypothesis.readings)
+            by_model = {
+                name: hypothesis.sum_readings(
+                    [
+                        reading.spread(part.log_probs[path], part.unknown[path], hypothesis.credits)
+                        for reading, path in zip(hypothesis.readings, edges, strict=True)
+                    ]
+                )
+                for name, part in scores.items()
+            }
+            sums |= dict.fromkeys(hypothesis.rows, by_model)
+        return sums
+
+
+def read_slots(
+    words: Sequence[Words],
+    contexts: Sequence[Words],
+    matches: Sequence[Sequence[PhraseMatch]],
+    partial: Sequence[bool],
+    max_words: int = MAX_PART_WORDS,
+) -> Iterator[SlotReadings]:
+    """List the readings of the hypotheses of a batch that have phrases with slots, in parts.
+
+    Args:
+        words: words of each hypothesis.
+        contexts: words before each of them, which are read as they are.
+        matches: phrases of each of them.
+        partial: whether the end of each of them is not scored.
+        max_words: largest number of words of all readings of a part; a hypothesis that has more is a part of
+            its own.
+    """
+    rows_of: dict[tuple[int, int, int, bool], list[int]] = {}
+    for row, found in enumerate(matches):
+        if any(match.slots for match in found):
+            # equal hypotheses of a list share these objects
+            key = id(words[row]), id(contexts[row]), id(found), bool(partial[row])
+            rows_of.setdefault(key, []).append(row)
+    part, n_words = list[ReadHypothesis](), 0
+    for rows in rows_of.values():
+        hypothesis = _read_hypothesis(tuple(rows), words[rows[0]], matches[rows[0]], partial[rows[0]])
+        n_more = sum(len(reading.words) + 1 for reading in hypothesis.readings) + len(contexts[rows[0]])
+        if part and n_words + n_more > max_words:
+            yield _build_readings(part, contexts)
+            part, n_words = [], 0
+        part.append(hypothesis)
+        n_words += n_more
+    if part:
+        yield _build_readings(part, contexts)
+
+
+def _build_readings(hypotheses: Sequence[ReadHypothesis], contexts: Sequence[Words]) -> SlotReadings:
+    readings = [(reading.words, contexts[h.rows[0]]) for h in hypotheses for reading in h.readings]
+    trie = build_trie([words for words, _ in readings], [context for _, context in readings])
+    return SlotReadings(tuple(hypotheses), trie)
+
+
+def _read_hypothesis(
+    rows: tuple[int, ...], words: Words, matches: Sequence[PhraseMatch], partial: bool
+) -> ReadHypothesis:
+    credits = np.append(phrase_log_probs(words, matches), -np.inf)
+    return ReadHypothesis(rows, _list_readings(words, matches), credits, bool(partial))
+
+
+def _list_readings(words: Words, matches: Sequence[PhraseMatch]) -> tuple[Reading, ...]:
+    """All readings of a hypothesis, itself first."""
+    choices = [(None, *((match, share) for share in match.slots)) for match in matches if match.slots]
+    readings = []
+    for chosen in product(*choices):
+        replaced = tuple(choice for choice in chosen if choice is not None)
+        read, token = list(words), np.arange(len(words) + 1)
+        for match, share in reversed(replaced):
+            end = match.start + match.n_words
+            read[match.start : end] = [share.slot]
+            token[match.start : end] = match.start
+            token[end:] -= match.n_words - 1
+        readings.append(Reading(tuple(read), replaced, token))
+    return tuple(readings)

@@ -1,0 +1,288 @@
+"""What a process knows of itself: its CPU cores, the time that each phase has taken, and its signals.
+
+Measure the time spent in each phase of rescoring.
+
+Code marks its phases with ``phase(...)``; the marks cost next to nothing unless a ``Stopwatch`` is running.
+Phases can be nested. Time spent in an inner phase does not count towards the outer one, so the times of all
+phases add up to the total time.
+
+Signals to the programs: SIGTERM ends them, also as the first process of a container; SIGHUP does not.
+
+The kernel drops a signal to process 1 that has no handler, so a program calls ``handle_signals`` before it
+imports anything that takes long. This module imports little itself.
+
+What a process knows of itself: its CPU cores, the time that each phase has taken, and its signals.
+
+Quotas of the machine, readings of clocks and signals come in; counts of cores, seconds by phase and an
+orderly end go out.
+"""
+
+from __future__ import annotations
+
+import _thread
+import ctypes
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from enum import StrEnum
+from pathlib import Path
+from typing import TypeVar
+
+CPU_QUOTA_FILE = Path("/sys/fs/cgroup/cpu.max")
+"""CPU quota of a container (Linux cgroups version 2): microseconds of CPU time, or ``max``, per period."""
+
+
+def count_cpus(quota_file: Path = CPU_QUOTA_FILE) -> int:
+    """Return the number of cores this process may run on, limited by a container's quota (rounded up)."""
+    cores = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1)
+    count = len(cores)
+    with suppress(OSError, ValueError):  # not in a container, or the quota is "max"
+        allowed, period = map(int, quota_file.read_text(encoding="ascii").split())
+        count = min(count, max(1, math.ceil(allowed / period)))
+    return count
+
+
+Item = TypeVar("Item")
+
+
+class Phase(StrEnum):
+    """Phases of rescoring, in processing order."""
+
+    PARSE = "parse"
+    TEXT = "normalise and encode"
+    TRIE = "trie"
+    NGRAM = "n-gram"
+    NETWORK = "network"
+    OUTPUT = "output layer"
+    RANK = "combine and rank"
+    WRITE = "write"
+    OTHER = "other"
+    """Everything outside the other phases."""
+
+
+class Stopwatch:
+    """Accumulates seconds per phase.
+
+    Args:
+        clock: returns seconds since any fixed moment.
+        synchronise: waits for asynchronous work, such as a GPU's, before the clock is read.
+    """
+
+    def __init__(
+        self, clock: Callable[[], float] = time.perf_counter, synchronise: Callable[[], object] = lambda: None
+    ) -> None:
+        self.seconds = dict.fromkeys(Phase, 0.0)
+        self._clock, self._synchronise = clock, synchronise
+        self._open: list[Phase] = []
+        self._since = 0.0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Measure the phases of the current thread inside the ``with`` block."""
+        token = _stopwatch.set(self)
+        try:
+            with self.inside(Phase.OTHER):
+                yield
+        finally:
+            _stopwatch.reset(token)
+
+    @contextmanager
+    def inside(self, phase: Phase) -> Iterator[None]:
+        """Count the time inside the ``with`` block for ``phase``."""
+        self._split()
+        self._open.append(phase)
+        try:
+            yield
+        finally:
+            self._split()
+            self._open.pop()
+
+    def _split(self) -> None:
+        """Credit the innermost phase with the time since the last call."""
+        self._synchronise()
+        now = self._clock()
+        if self._open:
+            self.seconds[self._open[-1]] += now - self._since
+        self._since = now
+
+
+_stopwatch: ContextVar[Stopwatch | None] = ContextVar("stopwatch", default=None)
+
+
+@contextmanager
+def phase(name: Phase) -> Iterator[None]:
+    """Mark the ``with`` block as part of a phase."""
+    stopwatch = _stopwatch.get()
+    if stopwatch is None:
+        yield
+    else:
+        with stopwatch.inside(name):
+            yield
+
+
+def time_items(items: Iterable[Item], name: Phase) -> Iterator[Item]:
+    """Yield the items; producing them counts towards a phase, consuming them does not."""
+    iterator = iter(items)
+    while True:
+        with phase(name):
+            try:
+                item = next(iterator)
+            except StopIteration:
+                return
+        yield item
+
+
+TERMINATED_STATUS = 128 + signal.SIGTERM
+"""Exit status with which shells report the end by SIGTERM."""
+CLEANUP_S = 8.0
+"""Time that a program may take to clean up after SIGTERM. Container engines kill it after 10 s."""
+GROUP_SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
+"""Signals that reach all processes of a group, for example when a terminal closes."""
+
+
+_was_terminated = False
+
+
+@contextmanager
+def handle_signals() -> Iterator[None]:
+    """Let SIGTERM end this program as Ctrl-C does, with the exit status 143, and ignore SIGHUP.
+
+    SIGTERM raises SystemExit, so that temporary files are removed and child processes ended. If the program
+    still runs after ``CLEANUP_S``, for example because a thread is busy, it ends without further cleanup.
+    Child processes inherit that SIGHUP is ignored.
+    """
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        yield
+    except BaseException:
+        if _was_terminated:  # some libraries turn SystemExit into an error of their own
+            sys.exit(TERMINATED_STATUS)
+        raise
+
+
+def _terminate(*_: object) -> None:
+    global _was_terminated
+    _was_terminated = True
+    _thread.start_new_thread(_end_late, ())  # threading.Thread takes locks that this thread may hold
+    sys.exit(TERMINATED_STATUS)
+
+
+def _end_late() -> None:
+    time.sleep(CLEANUP_S)
+    os._exit(TERMINATED_STATUS)
+
+
+@contextmanager
+def shield_children() -> Iterator[None]:
+    """Protect child processes that start in this block from signals to the process group.
+
+    The children inherit that the signals are blocked, until they call ``ignore_group_signals``. Signals to
+    this process are handled after the block. Blocks may overlap, as those of coroutines do.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, GROUP_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+
+
+def ignore_group_signals() -> None:
+    """Ignore the signals that reach a whole group, in a process that ends when its parent wants it to."""
+    for number in GROUP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, GROUP_SIGNALS)
+
+
+@contextmanager
+def keep_sigterm() -> Iterator[None]:
+    """Restore the handler of SIGTERM after a block that installs its own, such as one that exits with 15."""
+    handler = signal.getsignal(signal.SIGTERM)
+    try:
+        yield
+    except SystemExit:
+        sys.exit(TERMINATED_STATUS)
+    finally:
+        if signal.getsignal(signal.SIGTERM) is not handler:
+            signal.signal(signal.SIGTERM, handler)
+
+
+_chosen = 0
+
+
+def use_threads(count: int) -> None:
+    """Set the number of torch's CPU threads in this process; 0 keeps torch's default, one per core.
+
+    Does not import torch, which takes seconds and n-grams do not need: what loads networks calls
+    ``apply_threads``.
+    """
+    global _chosen
+    _chosen = count
+    if "torch" in sys.modules:
+        apply_threads()
+
+
+def apply_threads() -> None:
+    """Let torch use the number of threads that was chosen last, if any was."""
+    if _chosen:
+        import torch
+
+        torch.set_num_threads(_chosen)
+
+
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
+"""Parameters of glibc's mallopt(3)."""
+
+
+def keep_freed_memory() -> bool:
+    """Make malloc keep freed memory for reuse, in the whole process.
+
+    By default the memory of every large tensor is returned to the system; one step later it is mapped and
+    zeroed again, page by page. That takes a fifth of the time of training a small network, most of the time
+    of computing a large embedding's gradient, and a third of the time of scoring with a small network. The
+    heap settles within a few steps; after that the process never shrinks below its peak. The commands of this
+    package call this function; programs that use the library may call it if they want the same effect.
+
+    Returns:
+        False if the C library is not glibc.
+    """
+    return _call_glibc("mallopt", M_MMAP_MAX, 0) and _call_glibc("mallopt", M_TRIM_THRESHOLD, -1)
+
+
+def share_freed_memory() -> bool:
+    """Make all threads allocate from two heaps, in the whole process; call it before threads are started.
+
+    By default every thread has its own heap, up to eight per core, and a thread cannot reuse memory that
+    another one has freed. The memory of a server whose threads take turns, as gRPC's do, would therefore keep
+    growing.
+
+    Returns:
+        False if the C library is not glibc.
+    """
+    return _call_glibc("mallopt", M_ARENA_MAX, 2)
+
+
+def release_freed_memory() -> bool:
+    """Return currently free memory to the system once, even after ``keep_freed_memory``.
+
+    Call it after rare steps with a high peak: loading a model takes several times its final size.
+
+    Returns:
+        False if the C library is not glibc, or there was nothing to release.
+    """
+    return _call_glibc("malloc_trim", 0)
+
+
+def _call_glibc(function: str, *arguments: int) -> bool:
+    """Call a glibc function that reports success as non-zero; False if the C library lacks it."""
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        return bool(getattr(ctypes.CDLL(None), function)(*arguments))
+    except AttributeError:  # another C library, such as musl
+        return False

@@ -1,0 +1,292 @@
+"""Combine the scores of a hypothesis into one total, and validate sets of weights."""
+
+from __future__ import annotations
+
+import numbers
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
+from rescorer.types import (
+    DEFAULT_FLATNESS,
+    MAX_CACHE_SHARE,
+    MAX_FLATNESS,
+    MAX_KNOTS,
+    MAX_NUMBER,
+    MAXIMUM,
+    Calibration,
+    ConfidenceMap,
+    DecisionRule,
+    Weights,
+)
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+WORDS, OOV = "words", "oov"
+"""Component names of the two counts of a hypothesis: its words, and its out-of-vocabulary words."""
+EMPTY = "empty"
+"""Component name of the indicator of hypotheses without words. It follows from ``words`` and is not
+stored."""
+RERANKER = "reranker:"
+"""What the component name of a reranker's score begins with; its name follows."""
+CACHE = "cache"
+"""Component name of what the cache of a session changed in the mixture, which includes it; only lists with
+something said before have it, under weights with a cache."""
+NEURAL_CACHE = "neural_cache"
+"""Component name of what the neural cache then changed, likewise."""
+PHRASES = "phrases"
+"""Component name of the credits of phrases; only lists in which a phrase was found have it."""
+GENERATED, SOUND_MATCH = "generated", "sound_match"
+"""Component names of generated hypotheses: the number of replaced spans, and what sound says for them.
+Only lists with generated hypotheses have them."""
+DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.5, 2.0
+"""Their weights, as multiples of Σ lm, where weights do not say."""
+COUNTED = (WORDS, OOV, EMPTY, CACHE, NEURAL_CACHE, PHRASES, GENERATED, SOUND_MATCH)
+"""Components that are neither streams of a list nor scores of models."""
+MIXTURE = "mixture"
+"""Component name of the word-level mixture of the language models."""
+NUMBERS: tuple[type[Any], ...] = (int, float, numbers.Real)
+"""Types of numbers in weights."""
+
+
+def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
+    """Compute the total of each hypothesis of a list.
+
+    Σ_k w_k·s_k + Σ_m w_m·LM_m + w_word·n_words + w_oov·n_oov + Σ_r w_r·reranker_r, plus w_empty if there
+    are no words, w_phrases·phrases if a phrase was found in the list, and w_generated·generated +
+    w_sound_match·sound_match if hypotheses were generated for it.
+
+    Args:
+        components: (H,) float64 by name: streams, LMs, ``words``, ``oov`` and rerankers. Components
+            whose weight is 0 may be missing.
+
+    Returns:
+        (H,) float64; not finite if scores or weights are too large.
+    """
+    import numpy as np  # only here: what reads weights, such as a client, needs no arrays
+
+    total = np.zeros(len(components[WORDS]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for name, weight in weights_by_component(weights, components).items():
+            if weight != 0.0:  # components of weight 0 may be missing
+                total += weight * get_component(components, name)
+    return total
+
+
+def weights_by_component(weights: Weights, components: Collection[str] = ()) -> dict[str, float]:
+    """The weight of each component of a total, by the name of the component.
+
+    Args:
+        components: those that the list has, because only some lists have phrases or generated hypotheses.
+    """
+    empty = {EMPTY: weights.empty} if weights.empty else {}
+    empty |= {PHRASES: phrase_weight(weights)} if PHRASES in components else {}
+    empty |= generation_weights(weights) if GENERATED in components else {}
+    rerankers = {f"{RERANKER}{name}": weight for name, weight in weights.rerankers.items()}
+    own = {WORDS: weights.word, OOV: weights.oov}
+    return {**weights.streams, **weights.lm, **own, **empty, **rerankers, **weights.components}
+
+
+def phrase_weight(weights: Weights) -> float:
+    """The weight of the credits of phrases; see ``Weights.phrases``."""
+    return sum(weights.lm.values()) if weights.phrases is None else weights.phrases
+
+
+def generation_weights(weights: Weights) -> dict[str, float]:
+    """The weights of what only generated hypotheses have; see ``Weights.generated``."""
+    lm = sum(weights.lm.values())
+    return {
+        GENERATED: DEFAULT_GENERATED * lm if weights.generated is None else weights.generated,
+        SOUND_MATCH: DEFAULT_SOUND_MATCH * lm if weights.sound_match is None else weights.sound_match,
+    }
+
+
+def state_defaults(weights: Weights) -> Weights:
+    """The same weights with numbers for phrases and generated hypotheses, which no longer follow Σ lm."""
+    made = generation_weights(weights)
+    return replace(
+        weights,
+        phrases=phrase_weight(weights),
+        generated=made[GENERATED],
+        sound_match=made[SOUND_MATCH],
+    )
+
+
+def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """A component of a list, (H,) float64; 1 for hypotheses without words if it is ``empty``."""
+    if name == EMPTY and name not in components:
+        return (components[WORDS] == 0).astype("float64")
+    return components[name]
+
+
+def parse_weights(values: Mapping[str, Any]) -> Weights:
+    """Build weights from plain data, such as a JSON file or a request.
+
+    Raises:
+        ConfigError: a key is unknown, a value is not a finite number, or the decision rule or the calibration
+            is invalid.
+    """
+    _check_keys(values, Weights, "weight settings")
+    checked: dict[str, Any] = {}
+    for name, value in values.items():
+        if name == "name":
+            checked[name] = str(value)
+        elif name == "tuned_on":
+            if isinstance(value, str) or not isinstance(value, Sequence):
+                raise ConfigError(f"weights.tuned_on is {value!r}; expected a list of fingerprints")
+            checked[name] = tuple(str(fingerprint) for fingerprint in value)
+        elif name == "calibration":
+            checked[name] = parse_calibration(value)
+        elif name in OPTIONAL_NUMBERS:
+            checked[name] = None if value is None else _parse_optional_number(value, name)
+        elif name in (CACHE, NEURAL_CACHE):
+            checked[name] = check_cache_share(value, name)
+        elif name == "flatness":
+            checked[name] = check_flatness(value)
+        elif name in ("word", "oov", "empty"):
+            checked[name] = _parse_finite(value, name)
+        elif name == "decision":
+            checked[name] = parse_decision(value)
+        elif not isinstance(value, Mapping):
+            raise ConfigError(f"weights.{name} is {value!r}; expected an object of numbers by name")
+        elif name == "tuned_with":
+            checked[name] = {str(key): bool(flag) for key, flag in value.items()}
+        else:
+            checked[name] = {
+                str(key): _parse_finite(number, f'{name}["{key}"]') for key, number in value.items()
+            }
+    return Weights(**checked)
+
+
+def parse_decision(value: Any) -> DecisionRule:
+    """Build a decision rule from plain data: ``{"kind": "minimum_bayes_risk", "temperature": 2.0}``.
+
+    Raises:
+        ConfigError: a key is unknown, or a value is not one of those permitted.
+    """
+    if isinstance(value, DecisionRule):
+        return value
+    if not isinstance(value, Mapping):
+        raise ConfigError(
+            f"weights.decision is {shorten(repr(value), MAX_QUOTED_CHARS)}; expected an object such as "
+            '{"kind": "minimum_bayes_risk", "unit": "word", "temperature": 1.0}'
+        )
+    _check_keys(value, DecisionRule, "settings of weights.decision")
+    return DecisionRule(**value)
+
+
+def parse_calibration(value: Any) -> Calibration | None:
+    """Build a calibration from plain data, with the fields of ``Calibration`` and ``ConfidenceMap`` as keys.
+
+    Raises:
+        ConfigError: a key is unknown or missing, or a value is not one of those permitted.
+    """
+    if value is None or isinstance(value, Calibration):
+        return value
+    _check_keys(value, Calibration, "settings of weights.calibration")
+    return Calibration(
+        **{name: _parse_map(part, f"weights.calibration.{name}") for name, part in value.items()}
+    )
+
+
+def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
+    if value is None:
+        return None
+    _check_keys(value, ConfidenceMap, f"settings of {name}")
+    for field in fields(ConfidenceMap):
+        if field.name not in value:
+            raise ConfigError(f"{name} has no {field.name!r}")
+        numbers = [value[field.name]] if field.name == "temperature" else value[field.name]
+        if not isinstance(numbers, Sequence) or isinstance(numbers, str):
+            raise ConfigError(f"{name}.{field.name} is {quote(str(numbers))}; expected a list of numbers")
+        for number in numbers[: MAX_KNOTS + 1]:  # more are refused below
+            _parse_finite(number, f"{name.removeprefix('weights.')}.{field.name}")
+    try:
+        return ConfidenceMap(
+            float(value["temperature"]),
+            tuple(map(float, value["posteriors"])),
+            tuple(map(float, value["confidences"])),
+        )
+    except ConfigError as error:
+        raise ConfigError(f"{name}: {error}") from None
+
+
+def _check_keys(values: Any, kind: type[Any], what: str) -> None:
+    """Raise ConfigError unless ``values`` are an object whose keys are fields of a class."""
+    known = [field.name for field in fields(kind)]
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{what} are {quote(str(values))}; expected an object with keys {', '.join(known)}")
+    unknown = sorted(set(values) - set(known), key=str)
+    if unknown:
+        meant = did_you_mean(str(unknown[0]), known)
+        raise ConfigError(f"unknown {what} {unknown}; expected some of {known}{meant}")
+
+
+def _parse_finite(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, NUMBERS) or not abs(value) <= MAX_NUMBER:
+        raise ConfigError(
+            f"weights.{shorten(name, MAX_QUOTED_CHARS)} is {shorten(repr(value), MAX_QUOTED_CHARS)}; "
+            "expected a finite number"
+        )
+    return float(value)
+
+
+def _parse_optional_number(value: Any, name: str) -> float:
+    weight = _parse_finite(value, name)
+    if name != "generated" and weight < 0:
+        raise ConfigError(f"weights.{name} is {weight}; expected a number of at least 0")
+    return weight
+
+
+def check_cache_share(value: Any, name: str = CACHE) -> float:
+    """Return the interpolation weight of a cache.
+
+    Raises:
+        ConfigError: it is not a number from 0 to ``MAX_CACHE_SHARE``.
+    """
+    share = _parse_finite(value, name)
+    if not 0 <= share <= MAX_CACHE_SHARE:
+        raise ConfigError(f"weights.{name} is {share:g}; expected a number from 0 to {MAX_CACHE_SHARE}")
+    return share
+
+
+def check_flatness(value: Any) -> float:
+    """Return the θ of a neural cache.
+
+    Raises:
+        ConfigError: it is not a number above 0 of at most ``MAX_FLATNESS``.
+    """
+    flatness = _parse_finite(value, "flatness")
+    if not 0 < flatness <= MAX_FLATNESS:
+        raise ConfigError(
+            f"weights.flatness is {flatness:g}; expected a number above 0, at most {MAX_FLATNESS:g}"
+        )
+    return flatness
+
+
+def weights_to_dict(weights: Weights) -> dict[str, Any]:
+    """Convert weights to plain data that ``parse_weights`` reads back.
+
+    What has its default is left out if older versions do not know it, so that they read the weights too.
+    """
+    plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
+    decision, calibration = plain.pop("decision"), plain.pop("calibration")
+    if plain["flatness"] == DEFAULT_FLATNESS:
+        del plain["flatness"]
+    plain |= {} if calibration is None else {"calibration": asdict(calibration)}
+    plain |= {name: number for name in OPTIONAL_NUMBERS if (number := plain.pop(name)) is not None}
+    converted = {
+        key: dict(value) if isinstance(value, Mapping) else list(value) if isinstance(value, tuple) else value
+        for key, value in plain.items()
+        if value or key not in LATER_FIELDS
+    }
+    return converted if decision == MAXIMUM else {**converted, "decision": asdict(decision)}
+
+
+OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")
+"""Fields of ``Weights`` that are numbers or None."""
+LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache", "components")
+"""Fields of ``Weights`` that the first version did not have."""

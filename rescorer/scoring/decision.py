@@ -1,0 +1,781 @@
+"""Decide among the scored hypotheses of a list.
+
+Minimum Bayes risk, confusion networks, votes of recognisers, and how sure to be.
+
+Decide among the scored hypotheses of a list, by minimum Bayes risk or consensus, and say how sure to be.
+
+Totals of a list and its canonical words come in; an order, expected errors, a consensus or confidences go
+out. Everything here is arithmetic on arrays: it needs neither models nor SciPy.
+
+Edit distances between all hypotheses of a list.
+
+Tokens are coded as characters, because rapidfuzz compares strings of up to 64 characters with SIMD
+instructions, many at a time. Equal hypotheses are compared once. Tokens that all hypotheses have in common at
+their beginning or end are left out, since they do not change a distance.
+
+Confidence in the best hypothesis of a list, and in each of its words.
+
+Posteriors of a list are the softmax of its totals divided by a temperature. The posterior of the best
+hypothesis is the share that hypotheses with the same words have; the posterior of one of its words is the
+share of the hypotheses that have the word in the same place, by their minimum edit distance alignment with
+the best one (Wessel et al. 2001 compute it on time frames, which n-best lists rarely have). A calibrated,
+monotone map turns posteriors into confidences. It is needed because posteriors know only the list: the
+truth may be outside.
+
+Confusion networks: sequences of slots that hold competing words with their posteriors.
+
+Word sequences are added one after the other, the most probable first, which is the pivot; each is aligned
+to the network so far by dynamic programming. The cost of an alignment is the expected number of errors
+between the sequence and one drawn from the network slot by slot: 1 − P(word) for a word in a slot,
+1 − P(no word) for a slot that is passed over, and 1 for a word that needs a new slot. This is the procedure
+of SRILM's ``nbest-lattice -use-mesh`` (Mangu, Brill & Stolcke 2000); Hakkani-Tür & Riccardi (2003) describe
+the same pivot alignment for lattices. Taking the best word of every slot minimises the expected number of
+errors in the network.
+
+Combine the lists of several recognisers for the same utterance by voting word by word (ROVER).
+
+After Fiscus, "A post-processing system to yield reduced word error rates: recognizer output voting error
+reduction" (ASRU 1997): the outputs are aligned into one confusion network, and the best word of each slot
+wins. Here a system votes with its whole list: a hypothesis counts its posterior in its own list times the
+weight of the system. NIST's confidence of having no word is ``null_weight``, which multiplies the vote for
+no word.
+
+Expected errors of each hypothesis, and the order of minimum Bayes risk.
+
+The expected errors of hypothesis i are R_i = Σ_j p_j · d(i, j), where d is the edit distance and p the
+posteriors of the list: the errors to expect if the reference is one of the hypotheses and these are their
+probabilities (Stolcke, König & Weintraub 1997; Goel & Byrne 2000). Choosing the hypothesis with the fewest
+minimises the expected number of errors; choosing the maximum minimises that of wrong sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import takewhile
+from typing import Any, TypeVar
+
+import numpy as np
+from rapidfuzz.distance import Levenshtein
+from rapidfuzz.process import cdist
+
+from rescorer.errors import ConfigError, InvalidList, LimitExceeded
+from rescorer.scoring.ranking import TIE_DECIMALS, Ranking, best_first, posteriors
+from rescorer.text import Normaliser, split_units, unit_noun
+from rescorer.trie import Words
+from rescorer.types import MAX_NUMBER, Calibration, ConfidenceMap, ConsensusWord, DecisionRule, ErrorUnit
+
+Text = TypeVar("Text", str, Words)
+MAX_STEPS = 1_000_000_000
+"""Largest number of steps for one list; see ``count_steps``. A step takes 2 to 4 ns if hypotheses are
+similar, and up to 30 ns if they are long and have nothing in common.
+
+A list within this limit has fewer distinct words than there are characters (1.1 million): n hypotheses of w
+words have at most nw distinct words and at least (nw)² / 128 steps."""
+ROWS = 64
+"""Hypotheses that are compared with all others in one call, which bounds the memory."""
+EXPECTED_DISTANCE = 31
+"""Hint for rapidfuzz: distances up to this value are found without computing the whole table."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodedList:
+    """The distinct hypotheses of a list, with their tokens coded as characters."""
+
+    codes: tuple[str, ...]
+    """(D,) distinct hypotheses, one character per token, without what all have in common at either end."""
+    index: np.ndarray
+    """(H,) int64, position of each hypothesis in ``codes``."""
+
+    @property
+    def steps(self) -> int:
+        return count_steps([len(code) for code in self.codes])
+
+
+def count_steps(lengths: Sequence[int]) -> int:
+    """Bound the work of comparing all pairs of hypotheses.
+
+    A step compares one token of a hypothesis with up to 64 tokens of another, as the bit-parallel algorithm
+    of Myers (1999) and Hyyrö (2003) does.
+
+    Args:
+        lengths: number of tokens of each distinct hypothesis.
+    """
+    return sum(lengths) * sum(length // 64 + 1 for length in lengths) // 2
+
+
+def code_list(words: Sequence[Words], unit: ErrorUnit = "word") -> CodedList:
+    """Code the hypotheses of a list for comparison.
+
+    Args:
+        words: canonical words of each hypothesis.
+        unit: what a token is; see ``rescorer.text.units``.
+
+    Raises:
+        LimitExceeded: the comparison would take more than ``MAX_STEPS``.
+    """
+    distinct, index = _find_distinct([split_units(hypothesis, unit) for hypothesis in words], unit)
+    characters: dict[str, str] = {}
+    for hypothesis in distinct:
+        for word in hypothesis:
+            if word not in characters:
+                characters[word] = chr(len(characters))
+    code = characters.__getitem__
+    return CodedList(tuple("".join(map(code, hypothesis)) for hypothesis in distinct), index)
+
+
+def code_texts(texts: Sequence[str], unit: ErrorUnit) -> CodedList:
+    """Prepare hypotheses whose tokens are characters already; ``unit`` names the tokens in errors.
+
+    Raises:
+        LimitExceeded: as in ``code_list``.
+    """
+    distinct, index = _find_distinct(texts, unit)
+    return CodedList(tuple(distinct), index)
+
+
+def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], np.ndarray]:
+    """The distinct texts, without what all have in common at either end, and the index of each text."""
+    positions: dict[Text, int] = {}
+    index = np.array([positions.setdefault(text, len(positions)) for text in texts], dtype=np.int64)
+    distinct = _strip_common_ends(list(positions))
+    steps = count_steps(list(map(len, distinct)))
+    if steps > MAX_STEPS:
+        raise LimitExceeded(
+            f"comparing {len(distinct):,} distinct hypotheses with up to {max(map(len, distinct)):,} "
+            f"{unit_noun(unit)}s takes {steps:,} steps; expected at most {MAX_STEPS:,}; send fewer "
+            "hypotheses, or use the decision rule maximum and weights without a reranker",
+            field="hypotheses",
+        )
+    return distinct, index
+
+
+def _strip_common_ends(texts: list[Text]) -> list[Text]:
+    """Remove the longest common prefix of all texts, then the longest common suffix of the rest."""
+    n_first = _common_prefix_length(texts)
+    rests = [text[n_first:] for text in texts]
+    n_last = _common_prefix_length([rest[::-1] for rest in rests])
+    return [rest[: len(rest) - n_last] for rest in rests] if n_last else rests
+
+
+def _common_prefix_length(texts: Sequence[Text]) -> int:
+    """Length of the longest common prefix: that of the smallest and the largest text."""
+    pairs = zip(min(texts, default=()), max(texts, default=()), strict=False)  # type: ignore[type-var]
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+
+
+def distance_blocks(codes: Sequence[str]) -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the upper triangle of the distance matrix in blocks of up to ``ROWS`` rows.
+
+    Yields:
+        The first row b of the block, and its distances to the hypotheses from b on, (rows, D − b) int32.
+    """
+    for begin in range(0, len(codes), ROWS):
+        yield (
+            begin,
+            cdist(
+                codes[begin : begin + ROWS],
+                codes[begin:],
+                scorer=Levenshtein.distance,
+                score_hint=EXPECTED_DISTANCE,
+                dtype=np.int32,
+                workers=1,
+            ),
+        )
+
+
+def distance_matrix(words: Sequence[Words], unit: ErrorUnit = "word") -> np.ndarray:
+    """Compute the edit distances between all hypotheses of a list, (H, H) int32, symmetric.
+
+    This is for those who weigh the same distances many times, such as a search for the best temperature;
+    ``expected_errors`` does not keep the matrix.
+
+    Raises:
+        LimitExceeded: as in ``code_list``.
+    """
+    coded = code_list(words, unit)
+    matrix = np.zeros((len(coded.codes), len(coded.codes)), dtype=np.int32)
+    for begin, block in distance_blocks(coded.codes):
+        matrix[begin : begin + len(block), begin:] = block
+        matrix[begin:, begin : begin + len(block)] = block.T
+    return matrix[coded.index[:, None], coded.index]
+
+
+Span = tuple[float, float]
+"""Start and end of a word in seconds."""
+WORDS_FIELD = "words"
+"""Field of a hypothesis with one object per word: ``word``, ``start_s``, ``duration_s``."""
+
+
+def find_spans(
+    fields: Mapping[str, Any], words: Words, normalise: Callable[[str], Words]
+) -> tuple[Span, ...] | None:
+    """Return the start and end of each canonical word of a hypothesis, or None if they are not known.
+
+    The time of a token that is normalised to several words, such as ``we_did``, is divided equally among
+    them; that of a token without words, such as ``<sil>``, is ignored.
+
+    Args:
+        fields: the client's fields of the hypothesis, plain data or a protobuf ``Struct``.
+        words: canonical words of the hypothesis, which those of the field must equal.
+    """
+    if WORDS_FIELD not in fields:
+        return None
+    entries = fields[WORDS_FIELD]
+    if not isinstance(entries, Sequence) or isinstance(entries, str):
+        return None
+    spans: list[Span] = []
+    spoken: list[str] = []
+    for entry in entries:
+        if not (
+            isinstance(entry, Mapping) and all(key in entry for key in ("word", "start_s", "duration_s"))
+        ):
+            return None
+        token, start_s, duration_s = entry["word"], entry["start_s"], entry["duration_s"]
+        if not (isinstance(token, str) and is_time(start_s) and is_time(duration_s)):
+            return None
+        if not is_time(start_s + duration_s):  # too large for a number
+            return None
+        parts = normalise(token)
+        share_s = duration_s / max(len(parts), 1)
+        spoken.extend(parts)
+        spans.extend((start_s + i * share_s, start_s + (i + 1) * share_s) for i in range(len(parts)))
+    return tuple(spans) if tuple(spoken) == words else None
+
+
+def is_time(value: object) -> bool:
+    """Whether a value is a finite number of seconds, not negative; booleans are not numbers."""
+    return type(value) in (int, float) and 0 <= value <= MAX_NUMBER  # type: ignore[operator]
+
+
+POSTERIOR_DECIMALS = 9
+"""Decimals of posteriors: the posterior of what all hypotheses agree on is exactly 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Confidence:
+    """Confidence in one hypothesis of a list."""
+
+    utterance: float | None
+    """Probability that all its words are right; None if the calibration does not give it."""
+    words: np.ndarray | None
+    """(W,) probability that each canonical word is right; None if the calibration does not give it."""
+
+
+def estimate_confidence(
+    calibration: Calibration, words: Sequence[Words], totals: np.ndarray, best: int
+) -> Confidence:
+    """Estimate the confidence in the best hypothesis of a list.
+
+    Args:
+        words: canonical words of each hypothesis, also of those that were merged or dropped.
+        totals: (H,) float64, finite, before merging.
+        best: index of the best hypothesis.
+    """
+    utterance, word = None, None
+    if calibration.utterance is not None:
+        is_equal = find_equal(words, best)[None]
+        shares = agreement_posteriors(is_equal, totals, calibration.utterance.temperature)
+        utterance = float(apply_map(calibration.utterance, shares)[0])
+    if calibration.word is not None:
+        shares = agreement_posteriors(align_words(words, best), totals, calibration.word.temperature)
+        word = apply_map(calibration.word, shares)
+    return Confidence(utterance, word)
+
+
+def find_equal(words: Sequence[Words], best: int) -> np.ndarray:
+    """Find the hypotheses that have the same words as the best one: (H,) bool."""
+    return np.array([hypothesis == words[best] for hypothesis in words], dtype=bool)
+
+
+def align_words(words: Sequence[Words], best: int) -> np.ndarray:
+    """Find which hypotheses have each word of the best one in the same place.
+
+    Each hypothesis is aligned with the best one by minimum edit distance; if there are several such
+    alignments, rapidfuzz chooses.
+
+    Returns:
+        (W, H) bool, for the W words of the best hypothesis.
+    """
+    spoken = words[best]
+    columns: dict[Words, np.ndarray] = {}
+    for hypothesis in words:
+        if hypothesis not in columns:
+            column = columns[hypothesis] = np.zeros(len(spoken), dtype=bool)
+            for block in Levenshtein.opcodes(spoken, hypothesis):
+                if block.tag == "equal":
+                    column[block.src_start : block.src_end] = True
+    return np.stack([columns[hypothesis] for hypothesis in words], axis=1)
+
+
+def agreement_posteriors(agrees: np.ndarray, totals: np.ndarray, temperature: float) -> np.ndarray:
+    """Add the posteriors of the hypotheses that agree.
+
+    Args:
+        agrees: (K, H) bool: whether each hypothesis agrees with each of K claims.
+        totals: (H,) float64, finite.
+
+    Returns:
+        (K,) float64, from 0 to 1.
+    """
+    return np.round(agrees @ posteriors(totals, temperature), POSTERIOR_DECIMALS)
+
+
+def apply_map(confidence_map: ConfidenceMap, shares: np.ndarray) -> np.ndarray:
+    """Turn posteriors at the temperature of the map into confidences, of the same shape."""
+    return np.interp(shares, confidence_map.posteriors, confidence_map.confidences)
+
+
+EMPTY = ""
+"""Stands in a slot for the sequences that have no word there."""
+COST_SCALE = 1 << 32
+"""Factor of the costs, which are integers so that equal costs are recognised as equal."""
+MAX_TABLE_CELLS = 5_000_000
+"""Largest table of one alignment: words of a sequence times slots. It takes up to 120 MB."""
+MAX_CELLS = 200_000_000
+"""Largest number of cells of all alignments of a network, which take about 20 ns each."""
+SLOT_CELLS = 50
+"""Cells that take as long as visiting a slot once, which each alignment does, however short its sequence."""
+MIN_POSTERIOR = 1e-9
+"""Posterior from which a hypothesis takes part in a network; less cannot decide anything."""
+NO_TIME = np.zeros(3)
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Words that compete for one place."""
+
+    masses: dict[str, float] = field(default_factory=dict)
+    """Sum of the weights by word, and by ``EMPTY``, in the order in which they came."""
+    times: dict[str, np.ndarray] = field(default_factory=dict)
+    """Weighted sums by word of 1, start and end, over the sequences with times: (3,) float64."""
+    surfaces: dict[str, str] = field(default_factory=dict)
+    """How each word is written in the first sequence that has it here."""
+
+    def add(self, word: str, weight: float, span: Span | None = None, surface: str = "") -> None:
+        self.masses[word] = self.masses.get(word, 0.0) + weight
+        self.surfaces.setdefault(word, surface or word)
+        if span is not None:
+            self.times[word] = self.times.get(word, NO_TIME) + weight * np.array((1.0, *span))
+
+
+class ConfusionNetwork:
+    """A network that grows by weighted word sequences.
+
+    >>> network = ConfusionNetwork()
+    >>> network.add(("the", "cat"), 0.6)
+    >>> network.add(("a", "cat", "sat"), 0.4)
+    >>> [word.word for word in network.consensus()]
+    ['the', 'cat']
+    """
+
+    def __init__(self) -> None:
+        self._slots: list[Slot] = []
+        self._total = 0.0
+        self._cells = 0
+
+    def add(
+        self,
+        words: Sequence[str],
+        weight: float,
+        spans: Sequence[Span] | None = None,
+        surfaces: Sequence[str] | None = None,
+    ) -> None:
+        """Align a word sequence to the network and add its weight to the slots.
+
+        Args:
+            words: words, none of them empty.
+            weight: positive; only the ratios of the weights matter.
+            spans: start and end of each word in seconds; None if they are not known.
+            surfaces: each word as it is written in the text; None: as the words are.
+
+        Raises:
+            LimitExceeded: the network would take too long; it is unchanged.
+        """
+        alignment = self._align(words)
+        slots: list[Slot] = []
+        for slot_index, word_index in alignment:
+            slot = Slot() if slot_index is None else self._slots[slot_index]
+            if slot_index is None and self._total:
+                slot.add(EMPTY, self._total)
+            if word_index is None:
+                slot.add(EMPTY, weight)
+            else:
+                span = None if spans is None else spans[word_index]
+                slot.add(words[word_index], weight, span, "" if surfaces is None else surfaces[word_index])
+            slots.append(slot)
+        self._slots = slots
+        self._total += weight
+
+    def posteriors(self) -> list[dict[str, float]]:
+        """Posteriors by slot, of each word and of ``EMPTY`` (no word there); each slot sums to 1."""
+        return [{word: mass / self._total for word, mass in slot.masses.items()} for slot in self._slots]
+
+    def surfaces(self) -> list[dict[str, str]]:
+        """How each word is written in the first sequence that has it in a slot, by slot."""
+        return [slot.surfaces for slot in self._slots]
+
+    def consensus(self) -> tuple[ConsensusWord, ...]:
+        """The best word of each slot, except where having no word is best.
+
+        Posteriors are rounded before they are compared, and ties go to the word that came first. Times are
+        means over the sequences that have the word there and have times, weighted by their weights.
+        """
+        return tuple(self._best_words())
+
+    def _best_words(self) -> Iterator[ConsensusWord]:
+        for slot, shares in zip(self._slots, self.posteriors(), strict=True):
+            best = max(shares, key=lambda word: round(shares[word], TIE_DECIMALS))
+            if best == EMPTY:
+                continue
+            start_s = duration_s = None
+            if best in slot.times:
+                mass, start, end = slot.times[best].tolist()
+                start_s, duration_s = start / mass, (end - start) / mass
+            text = slot.surfaces[best] if slot.surfaces[best] != best else ""
+            yield ConsensusWord(best, min(shares[best], 1.0), start_s, duration_s, text)
+
+    def word_posteriors(self, words: Sequence[str]) -> list[float]:
+        """Posterior of each word of a sequence in the slot to which it is aligned; the network is unchanged.
+
+        Raises:
+            LimitExceeded: the alignment would take too long.
+        """
+        posteriors = [0.0] * len(words)
+        for slot_index, word_index in self._align(words):
+            if slot_index is not None and word_index is not None:
+                mass = self._slots[slot_index].masses.get(words[word_index], 0.0)
+                posteriors[word_index] = mass / self._total
+        return posteriors
+
+    def _align(self, words: Sequence[str]) -> list[tuple[int | None, int | None]]:
+        """Return the slots and words that the cheapest alignment pairs; None for a new slot or no word.
+
+        Among alignments of equal cost, walking back from the end, a word in a slot is preferred to a slot
+        without a word, and that to a new slot.
+        """
+        if not self._slots:
+            return [(None, i) for i in range(len(words))]
+        self._count_cells(len(words) + 1, len(self._slots) + 1)
+        pair_costs, pass_costs = self._pair_costs(words), self._pass_costs()
+        table = fill_table(pair_costs, pass_costs)
+        return trace_back(table, pair_costs, pass_costs)
+
+    def _count_cells(self, rows: int, columns: int) -> None:
+        cells = (rows + SLOT_CELLS) * columns
+        if rows * columns > MAX_TABLE_CELLS or self._cells + cells > MAX_CELLS:
+            raise LimitExceeded(
+                f"a confusion network compares more than {MAX_TABLE_CELLS:,} pairs of words and slots for "
+                f"one of these hypotheses, or {MAX_CELLS:,} for all of them; send fewer or shorter "
+                "hypotheses, or use the decision rule maximum",
+                field="hypotheses",
+            )
+        self._cells += cells
+
+    def _pair_costs(self, words: Sequence[str]) -> np.ndarray:
+        """Costs of each word in each slot, (L, S) int64."""
+        rows = {word: row for row, word in enumerate(dict.fromkeys(words))}
+        found = [
+            (rows[word], s, slot.masses[word])
+            for s, slot in enumerate(self._slots)
+            for word in rows.keys() & slot.masses.keys()
+        ]
+        costs = np.full((len(rows), len(self._slots)), COST_SCALE, dtype=np.int64)
+        if found:
+            row_indices, slot_indices, masses = zip(*found, strict=True)
+            costs[row_indices, slot_indices] = self._costs_of(masses)
+        return costs[[rows[word] for word in words]]
+
+    def _pass_costs(self) -> np.ndarray:
+        """Costs of passing over each slot, (S,) int64."""
+        return self._costs_of([slot.masses.get(EMPTY, 0.0) for slot in self._slots])
+
+    def _costs_of(self, masses: Sequence[float]) -> np.ndarray:
+        """Costs 1 − mass / total, in integers."""
+        shares = np.array(masses) / self._total
+        return COST_SCALE - np.rint(COST_SCALE * shares).astype(np.int64)
+
+
+def fill_table(pair_costs: np.ndarray, pass_costs: np.ndarray) -> np.ndarray:
+    """Compute the cost of aligning the first i words to the first s slots, (L + 1, S + 1) int64.
+
+    Passing over slots within a row is a running minimum, after the costs of passing over all slots from the
+    beginning have been subtracted.
+    """
+    passed = np.concatenate(([0], np.cumsum(pass_costs)))
+    table = np.empty((len(pair_costs) + 1, len(passed)), dtype=np.int64)
+    table[0] = passed
+    for i, costs in enumerate(pair_costs):
+        row = table[i] + COST_SCALE
+        np.minimum(row[1:], table[i, :-1] + costs, out=row[1:])
+        table[i + 1] = np.minimum.accumulate(row - passed) + passed
+    return table
+
+
+def trace_back(
+    table: np.ndarray, pair_costs: np.ndarray, pass_costs: np.ndarray
+) -> list[tuple[int | None, int | None]]:
+    """Return the cheapest alignment of a table, as pairs of slot and word from first to last."""
+    alignment: list[tuple[int | None, int | None]] = []
+    i, s = table.shape[0] - 1, table.shape[1] - 1
+    while i or s:
+        if i and s and table[i, s] == table[i - 1, s - 1] + pair_costs[i - 1, s - 1]:
+            i, s = i - 1, s - 1
+            alignment.append((s, i))
+        elif s and table[i, s] == table[i, s - 1] + pass_costs[s - 1]:
+            s -= 1
+            alignment.append((s, None))
+        else:
+            i -= 1
+            alignment.append((None, i))
+    alignment.reverse()
+    return alignment
+
+
+def build_confusion_network(
+    words: Sequence[Sequence[str]],
+    posteriors: Sequence[float],
+    spans: Sequence[Sequence[Span] | None] | None = None,
+    surfaces: Sequence[Sequence[str] | None] | None = None,
+) -> ConfusionNetwork:
+    """Build the network of a list.
+
+    Args:
+        words: canonical words of each hypothesis, the most probable first.
+        posteriors: of each hypothesis; those below ``MIN_POSTERIOR`` are left out.
+        spans: start and end of each word in seconds, by hypothesis; None where they are not known.
+        surfaces: each word as it is written, by hypothesis.
+
+    Raises:
+        LimitExceeded: the network would take too long.
+    """
+    network = ConfusionNetwork()
+    nothing = [None] * len(words)
+    parts = zip(words, posteriors, spans or nothing, surfaces or nothing, strict=True)
+    for hypothesis, posterior, times, written in parts:
+        if posterior >= MIN_POSTERIOR:
+            network.add(hypothesis, posterior, times, written)
+    return network
+
+
+MAX_DEPTH = 20
+"""Number of hypotheses of each list that vote; further ones hardly have posteriors, but take time."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoverSettings:
+    """How systems vote.
+
+    Raises:
+        ConfigError: a value is not one of those described.
+    """
+
+    weights: tuple[float, ...]
+    """Weight of each system, above 0; only their ratios matter."""
+    temperatures: tuple[float, ...]
+    """The posteriors of each system are the softmax of its totals divided by this positive number."""
+    null_weight: float = 1.0
+    """Factor of the vote for no word, above 0: higher values give fewer words."""
+
+    def __post_init__(self) -> None:
+        if len(self.weights) != len(self.temperatures):
+            counts = f"{len(self.weights)} weights and {len(self.temperatures)} temperatures"
+            raise ConfigError(f"{counts}; expected one of each per system")
+        for name, values in (
+            ("weights", self.weights),
+            ("temperatures", self.temperatures),
+            ("null_weight", (self.null_weight,)),
+        ):
+            for value in values:
+                if not 0 < value <= MAX_NUMBER:
+                    raise ConfigError(f"{name}: {value!r}; expected finite numbers above 0")
+
+
+@dataclass(frozen=True, slots=True)
+class SystemList:
+    """The list of one system for an utterance."""
+
+    words: tuple[Words, ...]
+    """Canonical words of each hypothesis."""
+    totals: np.ndarray
+    """(H,) float64 in nats."""
+    surfaces: tuple[tuple[str, ...], ...] = ()
+    """The words of each hypothesis as they are written; empty: as the canonical words."""
+
+
+@dataclass(frozen=True, slots=True)
+class VotedWord:
+    """A word that won the vote of its slot."""
+
+    word: str
+    posterior: float
+    """Share of the votes, before the vote for no word is weighted; not calibrated."""
+    surface: str
+    """The word as the first system that voted for it writes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class VotingSlot:
+    """The words that compete for one place."""
+
+    votes: dict[str, float]
+    """Votes for each word, and for ``EMPTY``; they sum to 1."""
+    surfaces: dict[str, str]
+    """How each word is written by the first system, by word."""
+
+
+def build_voting_network(lists: Sequence[SystemList], settings: RoverSettings) -> list[VotingSlot]:
+    """Align the lists of all systems for one utterance, the heaviest system first; return their slots.
+
+    Raises:
+        LimitExceeded: the network would take too long.
+    """
+    network = ConfusionNetwork()
+    relative = np.array(settings.weights) / max(settings.weights)  # whose sum is finite
+    shares = (relative / relative.sum()).tolist()
+    for index in np.argsort(-relative, kind="stable").tolist():
+        system = lists[index]
+        order = best_first(system.totals)[:MAX_DEPTH]
+        probabilities = posteriors(system.totals[order], settings.temperatures[index])
+        for position, probability in zip(order.tolist(), probabilities.tolist(), strict=True):
+            if probability >= MIN_POSTERIOR:
+                surfaces = system.surfaces[position] if system.surfaces else None
+                network.add(system.words[position], shares[index] * probability, surfaces=surfaces)
+    slots = zip(network.posteriors(), network.surfaces(), strict=True)
+    return [VotingSlot(votes, surfaces) for votes, surfaces in slots]
+
+
+def vote(slots: Sequence[VotingSlot], null_weight: float = 1.0) -> tuple[VotedWord, ...]:
+    """Take the word with the most votes in each slot, unless having no word has more.
+
+    Votes are rounded before they are compared, and ties go to what came first into the slot.
+    """
+    words = []
+    for slot in slots:
+        shares = slot.votes
+        votes = {word: share * null_weight if word == EMPTY else share for word, share in shares.items()}
+        best = max(votes, key=lambda word: round(votes[word], TIE_DECIMALS))
+        if best != EMPTY:
+            words.append(VotedWord(best, min(shares[best], 1.0), slot.surfaces[best]))
+    return tuple(words)
+
+
+def combine(lists: Sequence[SystemList], settings: RoverSettings) -> tuple[VotedWord, ...]:
+    """Combine the lists of all systems for one utterance into words, which no list need have together.
+
+    Raises:
+        LimitExceeded: the lists are too long.
+    """
+    return vote(build_voting_network(lists, settings), settings.null_weight)
+
+
+def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorUnit = "word") -> np.ndarray:
+    """Compute the expected errors of each hypothesis under the posteriors of a list.
+
+    Args:
+        words: canonical words of each hypothesis.
+        posteriors: (H,) float64, not negative; ``ranking.posteriors`` computes them from totals. Those of
+            equal hypotheses are added. Or (H, T), several posteriors of each hypothesis.
+        unit: what counts as an error: a wrong word, or another unit of ``rescorer.text.units``.
+
+    Returns:
+        The shape of ``posteriors``, float64, in words or other units.
+
+    Raises:
+        LimitExceeded: the list is too long to be compared, see ``distances.MAX_STEPS``.
+    """
+    return expected_distances(code_list(words, unit), posteriors)
+
+
+def expected_distances(coded: CodedList, posteriors: np.ndarray) -> np.ndarray:
+    """Like ``expected_errors``, for hypotheses that are coded already."""
+    mass = np.zeros((len(coded.codes), *posteriors.shape[1:]))
+    np.add.at(mass, coded.index, posteriors)
+    risks = np.zeros_like(mass)
+    for begin, block in distance_blocks(coded.codes):
+        end = begin + len(block)
+        risks[begin:end] += block @ mass[begin:]
+        risks[end:] += block[:, len(block) :].T @ mass[begin:end]
+    return risks[coded.index]
+
+
+def fewest_errors_first(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Indices of hypotheses from fewest to most expected errors, (H,) int64.
+
+    Ties, after rounding as in ``ranking.best_first``, are settled by the totals and then by input order.
+    """
+    return np.lexsort((-np.round(totals, TIE_DECIMALS), np.round(errors, TIE_DECIMALS)))
+
+
+STEPS_PER_ROW = 2000
+"""Least time of aligning one word to a confusion network, in units of ``distances.count_steps``."""
+STEPS_PER_SLOT = 400
+"""Time of visiting one slot of a network, which every hypothesis does, in the same units."""
+
+
+def apply_rule(
+    ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normaliser: Normaliser
+) -> Ranking:
+    """Decide a list that is ranked by its totals.
+
+    Args:
+        ranking: the list, largest total first.
+        words: canonical words of each hypothesis, in input order.
+        normaliser: what the words come from; it also finds how they are written, and their times.
+
+    Raises:
+        InvalidList: the list is too long for the rule.
+    """
+    if rule.kind == "maximum":
+        return ranking
+    try:
+        if rule.kind == "minimum_bayes_risk":
+            return _order_by_expected_errors(ranking, rule, words)
+        return _add_consensus(ranking, rule, words, normaliser)
+    except LimitExceeded as error:
+        raise InvalidList(error.message, list_id=ranking.nbest.id, field=error.field) from None
+
+
+def estimate_steps(rule: DecisionRule, words: Sequence[Words]) -> int:
+    """Estimate the work that a rule takes for one list, in units of ``distances.count_steps``.
+
+    For minimum Bayes risk this is an upper bound: equal hypotheses, which are compared once, and words that
+    all have in common, which are not compared, count too.
+    """
+    if rule.kind == "maximum":
+        return 0
+    lengths = [len(hypothesis) for hypothesis in words]
+    if rule.kind == "confusion_network":
+        longest = max(lengths, default=0)  # a network seldom has many more slots
+        return sum(lengths) * (STEPS_PER_ROW + longest) + len(words) * longest * STEPS_PER_SLOT
+    return count_steps(
+        lengths if rule.unit == "word" else [sum(map(len, hypothesis)) for hypothesis in words]
+    )
+
+
+def _order_by_expected_errors(ranking: Ranking, rule: DecisionRule, words: Sequence[Words]) -> Ranking:
+    positions = np.sort(ranking.order)
+    totals = ranking.totals[positions]
+    errors = expected_errors([words[i] for i in positions], posteriors(totals, rule.temperature), rule.unit)
+    by_position = np.full(len(words), np.nan)
+    by_position[positions] = errors
+    order = positions[fewest_errors_first(errors, totals)].tolist()
+    return replace(ranking, order=order, decision=rule, expected_errors=by_position)
+
+
+def _add_consensus(
+    ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normaliser: Normaliser
+) -> Ranking:
+    """Keep the order, and add the consensus of the hypotheses to the answer."""
+    order = ranking.order
+    shares = posteriors(ranking.totals[list(order)], rule.temperature).tolist()
+    hypotheses = [ranking.nbest.hypotheses[i] for i in order]
+    spans = [
+        find_spans(hypothesis.fields, words[i], normaliser.normalise)
+        for i, hypothesis in zip(order, hypotheses, strict=True)
+    ]
+    surfaces = [normaliser.surfaces(hypothesis.text) for hypothesis in hypotheses]
+    consensus = build_confusion_network([words[i] for i in order], shares, spans, surfaces).consensus()
+    spoken = tuple(word.word for word in consensus)
+    position = next((i for i in order if words[i] == spoken), None)
+    return replace(ranking, decision=rule, consensus=consensus, consensus_position=position)

@@ -1,0 +1,522 @@
+"""What every call passes before and after its method: authentication, telemetry, errors and draining.
+
+Decode the requests of each call, record its telemetry, and turn errors into gRPC statuses.
+
+Without the interceptor gRPC would send the text of any exception to the client, with the code UNKNOWN.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+import structlog
+from google.protobuf.message import DecodeError
+from grpc_status import rpc_status
+
+from rescorer.errors import InputError, PermissionDenied, Unauthenticated, Unavailable
+from rescorer.protocol.messages import error_kind, retry_after_ms, status_from_error
+from rescorer.runtime import Phase
+from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, StreamSlot, current_memory
+from rescorer.service.engine.engine import ItemScores
+from rescorer.service.logs import (
+    REQUEST_ID,
+    CallSpan,
+    PhaseTiming,
+    Tracing,
+    bind_request_id,
+    label,
+    sum_by_phase,
+)
+from rescorer.service.metrics import Metrics
+from rescorer.service.net import ClientEntry, Role, hash_token, on_call_done, read_clients
+
+current_client: ContextVar[str] = ContextVar("client", default="")
+"""Name of the client whose call this task handles; empty if clients do not have to authenticate."""
+
+
+def client_of(context: grpc.aio.ServicerContext) -> Hashable:
+    """Identify the caller for limits and fairness: the authenticated client, otherwise the connection."""
+    return current_client.get() or context.peer()
+
+
+log = structlog.get_logger()
+
+current_call: ContextVar[Call] = ContextVar("call")
+"""The call that this task handles."""
+
+
+class Call:
+    """Telemetry of one call.
+
+    Attributes:
+        timings: phases of the current message.
+        request_bytes: size of the current message.
+        model: label of the bundle that serves the call.
+        lists: number of lists in all messages so far.
+        failed_lists: number of lists that were answered with an individual error, which does not affect the
+            status of the call.
+        edges: total number of trie edges in the batches that contained these lists.
+    """
+
+    def __init__(self, method: str, metrics: Metrics, span: CallSpan | None) -> None:
+        self.model = ""
+        self.lists = self.failed_lists = self.edges = 0
+        self.timings: list[PhaseTiming] = []
+        self.request_bytes = 0
+        self._method, self._metrics, self._span = method, metrics, span
+        self._began_at = time.perf_counter()
+        self._seconds: Counter[str] = Counter()
+
+    def record_timings(self, timings: Sequence[PhaseTiming]) -> None:
+        """Record phases of the current message."""
+        self.timings += timings
+        self._metrics.record_timings(timings)
+
+    def record_scores(self, parts: Sequence[ItemScores]) -> None:
+        """Record the queueing and the batches of the current message's lists."""
+        if not parts:
+            return
+        batches = {id(part.scored): part.scored for part in parts}.values()
+        self.timings.append(
+            min((part.queue for part in parts), key=lambda timing: timing.began + timing.seconds)
+        )
+        self.timings += [timing for scored in batches for timing in scored.timings]
+        self.edges += sum(scored.batch.trie.n_edges for scored in batches)
+
+    def finish_message(self) -> None:
+        """Finish the current message; another one may follow."""
+        if self._span is not None:
+            self._span.add(self.timings)
+        self._seconds.update(sum_by_phase(self.timings))
+        self.timings = []
+
+    def finish(self, event: str, code: str, error: Exception | None = None) -> None:
+        """Finish the call: write its log line, metrics and span.
+
+        Args:
+            event: event of the log line.
+            code: name of the call's status code.
+            error: the error that ended the call, if any.
+        """
+        self.finish_message()
+        seconds = time.perf_counter() - self._began_at
+        kind = error_kind(error) if error else None
+        reason = kind.reason if kind else ""
+        self._metrics.record_call(self._method, code, reason, seconds)
+        fields: dict[str, Any] = {
+            "method": self._method,
+            "code": code,
+            "ms": to_ms(seconds),
+            "model": self.model,
+            "lists": self.lists,
+            "failed_lists": self.failed_lists,
+            "edges": self.edges,
+            "phase_ms": {phase: to_ms(phase_s) for phase, phase_s in self._seconds.items()},
+            "reason": reason,
+        }
+        fields = {name: value for name, value in fields.items() if value not in ("", 0, {})}
+        if self._span is not None:
+            self._span.end(code, fields)
+        if kind is not None and kind.hidden:
+            log.error(event, **fields, exc_info=error)
+        elif error is not None:
+            log.info(event, **fields, error=str(error))
+        else:
+            log.info(event, **fields)
+
+
+class Telemetry:
+    """Create the telemetry of a server's calls.
+
+    Args:
+        tracing: creates spans; None: no spans are created.
+    """
+
+    def __init__(self, metrics: Metrics, tracing: Tracing | None = None) -> None:
+        self._metrics, self._tracing = metrics, tracing
+
+    def begin(self, path: str, context: grpc.aio.ServicerContext) -> Call:
+        """Begin a call and make it the current one of this task.
+
+        Args:
+            path: ``/service/method``.
+        """
+        request_id = bind_request_id(context)
+        span = None
+        if self._tracing is not None:
+            span = self._tracing.begin(path, context.invocation_metadata() or (), request_id)
+            structlog.contextvars.bind_contextvars(trace_id=span.trace_id)
+        call = Call(path.rpartition("/")[2], self._metrics, span)
+        current_call.set(call)
+        return call
+
+
+def to_ms(seconds: float) -> float:
+    return round(seconds * 1e3, 3)
+
+
+Message = TypeVar("Message")
+
+LAST_READ_S = 0.1
+"""How long a stopping server waits for a client to close its stream. The end of the stream may have arrived
+already; then the client has all its answers and needs no error."""
+
+
+class Drain:
+    """Whether the server should stop, and which of its calls are still open."""
+
+    def __init__(self) -> None:
+        self._stop_requested = asyncio.Event()
+        self._n_open = 0
+        self._last_opened = 0.0
+        self._none_open = asyncio.Event()
+        self._none_open.set()
+
+    def begin(self) -> None:
+        """End the streams: immediately if they are waiting for the client, otherwise after the current
+        message."""
+        self._stop_requested.set()
+
+    def add_call(self) -> None:
+        """Count this task's call as open until its answer is sent or its client disconnects."""
+        self._n_open += 1
+        self._last_opened = time.monotonic()
+        self._none_open.clear()
+        on_call_done(self._remove_call)
+
+    def _remove_call(self, _: Any) -> None:
+        self._n_open -= 1
+        if not self._n_open:
+            self._none_open.set()
+
+    async def wait_until_quiet(self, quiet_s: float, max_s: float) -> None:
+        """Wait until no call has arrived for ``quiet_s`` seconds, for at most about ``max_s``."""
+        began = time.monotonic()
+        while (now := time.monotonic()) < (last := max(self._last_opened, began)) + quiet_s:
+            if now >= began + max_s:
+                return
+            await asyncio.sleep(last + quiet_s - now)
+
+    async def wait_until_answered(self) -> None:
+        """Wait until no call is open."""
+        await self._none_open.wait()
+
+    async def read_messages(
+        self, requests: AsyncIterator[Message], slot: StreamSlot, max_idle_s: float
+    ) -> AsyncGenerator[Message, None]:
+        """Yield the messages of a client until it closes the stream.
+
+        Args:
+            slot: place of the stream, idle while this method waits for a message.
+            max_idle_s: longest wait for a message.
+
+        Raises:
+            Unavailable: If the server is stopping, the client sends nothing for too long, or the stream lost
+                its place to another client.
+        """
+        stop_requested = asyncio.ensure_future(self._stop_requested.wait())
+        try:
+            while True:
+                slot.mark_idle()
+                reading = asyncio.ensure_future(anext(requests, None))
+                try:
+                    if (message := await self._read(reading, stop_requested, slot, max_idle_s)) is None:
+                        return
+                finally:
+                    reading.cancel()
+                slot.mark_busy()
+                yield message
+        finally:
+            stop_requested.cancel()
+
+    async def _read(
+        self,
+        reading: asyncio.Future[Message | None],
+        stop_requested: asyncio.Future[Any],
+        slot: StreamSlot,
+        max_idle_s: float,
+    ) -> Message | None:
+        """Return the next message, or None at the end of the stream; raises like ``read_messages``."""
+        endings = (reading, stop_requested, slot.revoked)
+        await asyncio.wait(endings, timeout=max_idle_s, return_when=asyncio.FIRST_COMPLETED)
+        if stop_requested.done():
+            await asyncio.wait((reading,), timeout=LAST_READ_S)
+            if not reading.done() or reading.result() is not None:
+                raise Unavailable("the server is shutting down; send unanswered requests to another server")
+        elif slot.revoked.done():
+            raise Unavailable(
+                "this idle stream had to end in favour of another client's; open it again to send more"
+            )
+        elif not reading.done():
+            raise Unavailable(
+                f"the stream was idle for {max_idle_s:g} s (max_idle_s); open it again to send more"
+            )
+        return reading.result()
+
+
+PUSHBACK = "grpc-retry-pushback-ms"
+MAX_STATUS_TEXT_CHARS = 200
+"""Longest text in a call's status. A status is sent in headers, which contain each text up to five times and
+encoded, and gRPC's clients accept 8 KiB of headers; they would report a longer status as RESOURCE_EXHAUSTED
+or CANCELLED."""
+
+
+class ErrorInterceptor(grpc.aio.ServerInterceptor):
+    """Guard the methods of one service; other services, such as health and reflection, are not affected.
+
+    Args:
+        service: full name of the proto service.
+        drain: counts the open calls.
+        telemetry: records the calls.
+        memory: bounds the bytes of requests and answers.
+        pacer: spaces out the refusals of a client; shared by all services.
+        max_response_bytes: size of an answer to reserve before its request is decoded.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        drain: Drain,
+        telemetry: Telemetry,
+        memory: CallMemory,
+        pacer: RefusalPacer,
+        max_response_bytes: int = 0,
+    ) -> None:
+        self._prefix = f"/{service}/"
+        self._drain, self._telemetry = drain, telemetry
+        self._memory, self._max_response_bytes = memory, max_response_bytes
+        self._pacer = pacer
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        path = handler_call_details.method
+        if handler is None or not path.startswith(self._prefix):
+            return handler
+        # gRPC passes requests and answers as bytes: decoding errors are caught here, and sizes are known.
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(self._guard_stream(handler, path))
+        return grpc.unary_unary_rpc_method_handler(self._guard_unary(handler, path))
+
+    def _guard_unary(self, handler: Any, path: str) -> Callable[..., Any]:
+        async def answer(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+            call = self._begin_call(path, context)
+            async with guard(context, call, self._pacer):
+                memory = await self._memory.open(client_of(context))
+                await memory.hold(len(data) + self._max_response_bytes)
+                response = await handler.unary_unary(decode(handler, data, call), context)
+                answer: bytes = handler.response_serializer(response)
+                memory.post(len(answer), len(data))
+                return answer
+
+        return answer
+
+    def _guard_stream(self, handler: Any, path: str) -> Callable[..., AsyncIterator[bytes]]:
+        async def answer(
+            stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext
+        ) -> AsyncIterator[bytes]:
+            call = self._begin_call(path, context)
+            async with guard(context, call, self._pacer):
+                memory = await self._memory.open(client_of(context))
+
+                async def read_requests() -> AsyncIterator[Any]:
+                    async for data in stream:
+                        await memory.hold(len(data) + self._max_response_bytes, wait=True)
+                        yield decode(handler, data, call)
+
+                async for response in handler.stream_stream(read_requests(), context):
+                    answer: bytes = handler.response_serializer(response)
+                    call.finish_message()
+                    memory.post(len(answer))
+                    yield answer  # returns when the client's flow control has let the answer through
+                    memory.mark_read()
+
+        return answer
+
+    def _begin_call(self, path: str, context: grpc.aio.ServicerContext) -> Call:
+        self._drain.add_call()
+        return self._telemetry.begin(path, context)
+
+
+def decode(handler: Any, data: bytes, call: Call) -> Any:
+    """Decode a request message.
+
+    Raises:
+        InputError: If the bytes are not a valid message.
+    """
+    began_at = time.perf_counter()
+    call.request_bytes = len(data)
+    try:
+        return handler.request_deserializer(data)
+    except DecodeError:
+        raise InputError(
+            "the request cannot be decoded; expected a message of rescorer.v1 with texts in UTF-8"
+        ) from None
+    finally:
+        call.record_timings([PhaseTiming(label(Phase.PARSE), began_at, time.perf_counter() - began_at)])
+
+
+@asynccontextmanager
+async def guard(context: grpc.aio.ServicerContext, call: Call, pacer: RefusalPacer) -> AsyncIterator[None]:
+    """Finish the call, with the status of the error that is raised inside, if any."""
+    try:
+        yield
+    except (asyncio.CancelledError, GeneratorExit):
+        call.finish("call cancelled", grpc.StatusCode.CANCELLED.name)
+        raise
+    except Exception as error:
+        kind = error_kind(error)
+        call.finish("call failed" if kind.hidden else "call refused", kind.code.name, error)
+        if (memory := current_memory.get(None)) is not None:
+            memory.shrink(call.request_bytes)  # no answer will be made
+        if delay_s := pacer.delay_s(client_of(context)):
+            await asyncio.sleep(min(delay_s, (context.time_remaining() or math.inf) / 2))
+        # Without the error's frames: they hold the request, and on Python 3.13 are in a cycle with the error.
+        await abort(context, error.with_traceback(None))
+    else:
+        call.finish("call answered", grpc.StatusCode.OK.name)
+
+
+async def abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
+    """Abort the call with the status of an error.
+
+    The retry delay is sent in the trailing metadata, for gRPC's own retries, and in the status details.
+    """
+    request_id = bind_request_id(context)
+    status = rpc_status.to_status(status_from_error(error, request_id, max_text_chars=MAX_STATUS_TEXT_CHARS))
+    trailing = (*status.trailing_metadata, (REQUEST_ID, request_id))
+    if retry_ms := retry_after_ms(error):
+        trailing += ((PUSHBACK, str(retry_ms)),)
+    await context.abort(status.code, status.details, trailing)
+
+
+AUTHORIZATION, BEARER = "authorization", "bearer "
+
+
+class Authenticator:
+    """Identify the client that makes a call; without a clients file, anyone may make calls.
+
+    Args:
+        path: the clients file, if any.
+
+    Raises:
+        ConfigError: If the file is invalid.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        self._by_token: Mapping[str, ClientEntry] = {}
+        self._by_certificate: Mapping[str, ClientEntry] = {}
+        self.reload()
+
+    def reload(self) -> None:
+        """Read the file again.
+
+        Raises:
+            ConfigError: If the file is invalid; the previously read clients stay valid.
+        """
+        if self._path is None:
+            return
+        clients = read_clients(self._path)
+        self._by_token = {digest: client for client in clients for digest in client.token_sha256}
+        self._by_certificate = {name: client for client in clients for name in client.certificates}
+
+    def authorise(self, context: grpc.aio.ServicerContext, role: Role) -> str:
+        """Return the client's name, empty without a clients file.
+
+        Raises:
+            Unauthenticated: If the call has neither a known token nor a known certificate.
+            PermissionDenied: If the client does not have the role.
+        """
+        if self._path is None:
+            return ""
+        client = self._authenticate(context)
+        if role not in client.roles:
+            raise PermissionDenied(
+                f"client {client.name!r} does not have the role {role!r}; add it to the clients file"
+            )
+        return client.name
+
+    def _authenticate(self, context: grpc.aio.ServicerContext) -> ClientEntry:
+        headers = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
+        if headers:
+            value = str(headers[0])
+            client = self._by_token.get(hash_token(value[len(BEARER) :].strip()))
+            if client is None or len(headers) > 1 or not value.lower().startswith(BEARER):
+                raise Unauthenticated("unknown token; expected metadata authorization: Bearer TOKEN")
+            return client
+        for name in context.peer_identities() or ():
+            client = self._by_certificate.get(name.decode("utf-8", "replace"))
+            if client is not None:
+                return client
+        if self._by_certificate and not self._by_token:
+            raise Unauthenticated("unknown client certificate; add its name to the clients file")
+        raise Unauthenticated("no token; expected metadata authorization: Bearer TOKEN")
+
+
+class AuthInterceptor(grpc.aio.ServerInterceptor):
+    """Refuse calls to a service from clients that do not have its role.
+
+    Args:
+        roles: required role by full service name. Other services are open, such as health checks, which
+            orchestrators make without credentials.
+        telemetry: logs refused calls.
+    """
+
+    def __init__(self, authenticator: Authenticator, roles: Mapping[str, Role], telemetry: Telemetry) -> None:
+        self._authenticator = authenticator
+        self._roles = roles
+        self._telemetry = telemetry
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        path = handler_call_details.method
+        role = self._roles.get(path.lstrip("/").split("/")[0])
+        if handler is None or role is None:
+            return handler
+        if handler.request_streaming:
+            return handler._replace(stream_stream=self._guard_stream(handler.stream_stream, path, role))
+        return handler._replace(unary_unary=self._guard_unary(handler.unary_unary, path, role))
+
+    def _guard_unary(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
+        async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+            await self._authorise_or_abort(path, context, role)
+            return await behaviour(request, context)
+
+        return call
+
+    def _guard_stream(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
+        async def call(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            await self._authorise_or_abort(path, context, role)
+            async for response in behaviour(requests, context):
+                yield response
+
+        return call
+
+    async def _authorise_or_abort(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> None:
+        try:
+            client = self._authenticator.authorise(context, role)
+        except Exception as error:  # a bug must not reach the client as UNKNOWN with its text
+            structlog.contextvars.bind_contextvars(peer=context.peer())
+            call = self._telemetry.begin(path, context)
+            call.finish("caller refused", error_kind(error).code.name, error)
+            await abort(context, error)
+        current_client.set(client)
+        if client:
+            structlog.contextvars.bind_contextvars(client=client)

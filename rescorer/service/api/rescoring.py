@@ -1,0 +1,801 @@
+"""Methods of ``RescorerService``.
+
+Admit a request, prepare it, have it scored, write the response, and shadow some of it.
+
+Prepare the lists or texts of a request for scoring, and write the response from their scores.
+
+These are plain functions, so that they can run in threads alongside the event loop.
+
+Warn in the log about weights of a bundle that were never tuned for the scores that clients send.
+
+An answer has no place for warnings, and who runs the server chooses the weights of its bundles: so the log
+has a line, once for each model and set of weights. Weights that a client sends are its own choice.
+
+Score a share of the answered lists with a second bundle, the shadow, and compare the two orders.
+
+The shadow cannot affect callers. A list is offered to it after its answer has been sent, waits in a short
+queue of its own, and is dropped while requests wait for the primary bundle. The models are in a separate
+process of low priority, so that their errors, their memory and Python's global interpreter lock do not affect
+the primary bundle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from bisect import bisect
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any, NamedTuple, TypeVar
+
+import grpc
+import structlog
+
+from rescorer.errors import ConfigError, DeadlineExceeded, InputError, Overloaded, RescorerError, Unavailable
+from rescorer.models.bundle import Bundle
+from rescorer.protocol.messages import (
+    decision_from_proto,
+    decision_to_proto,
+    error_kind,
+    list_from_proto,
+    phrases_from_proto,
+    status_from_error,
+    text_score_to_proto,
+    weights_from_proto,
+    weights_to_proto,
+    write_ranking,
+)
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
+from rescorer.runtime import Phase, phase
+from rescorer.scoring.batch import score_words, split
+from rescorer.scoring.components import BoundOptions, PreparedList
+from rescorer.scoring.list_checks import MIN_LISTS, find_untuned_weights
+from rescorer.scoring.options import RescoreOptions, Weighting
+from rescorer.scoring.ranker import ListRanker, only_name_message
+from rescorer.scoring.ranking import Ranking
+from rescorer.service.api.calls import Drain, client_of, current_call
+from rescorer.service.engine.admission import ResponseTime
+from rescorer.service.engine.client_limits import StreamSlots, current_memory
+from rescorer.service.engine.engine import (
+    Batcher,
+    CallContext,
+    ListOutcome,
+    Offloader,
+    ScoringEngine,
+    WorkItem,
+)
+from rescorer.service.engine.request_limits import (
+    RequestTooCostly,
+    SearchBudget,
+    check_list,
+    check_list_response_size,
+    check_request,
+    check_response_size,
+    check_text_response_size,
+    check_texts,
+    count_tokens,
+    limit_steps,
+    limit_words,
+)
+from rescorer.service.logs import PhaseTiming, current_request, sum_by_phase
+from rescorer.service.metrics import Metrics
+from rescorer.service.models import ModelRepository
+from rescorer.service.net import on_call_done
+from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
+from rescorer.service.workers.pool import WorkerPool
+from rescorer.types import Hypothesis, NBestList, TextScore
+
+RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
+GENERATION_TOKENS = 32_768
+"""Number of tokens whose normalising takes about as long as generating hypotheses for a list."""
+STEPS_PER_TOKEN = 64
+"""Steps of a decision rule that take about as long as normalising and writing one token."""
+RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedRequest:
+    """The lists of a request, checked and in canonical words, and its weights."""
+
+    ranker: ListRanker
+    options: BoundOptions
+    lists: tuple[PreparedList | InputError, ...]
+    """Every list of the request, or the error of one that cannot be scored."""
+    tokens: int
+    """Number of tokens to score: words, ends of sentences, contexts, and what components have scored besides.
+    In large requests, words that hypotheses share from their start count once."""
+    decision_tokens: int = 0
+    """Number of tokens whose normalising and writing takes about as long as deciding."""
+
+    @property
+    def response_tokens(self) -> int:
+        """Number of tokens that cost as much as deciding and writing the response."""
+        return self.tokens + self.decision_tokens
+
+    @property
+    def valid_lists(self) -> list[PreparedList]:
+        return [prepared for prepared in self.lists if isinstance(prepared, PreparedList)]
+
+
+def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: ServiceSettings) -> PreparedRequest:
+    """Check and normalise the lists of a request.
+
+    Raises:
+        ConfigError: If the weights do not fit the bundle, it lacks phrases of a name, or the decision rule is
+            invalid.
+        LimitExceeded: If the lists have too many words, or take too long to search or to decide, together; if
+            a phrase of the request is invalid.
+    """
+    options = ranker.bind(read_options(request, ranker.bundle))
+
+    budget = SearchBudget(len(request.lists), settings.max_search_steps)
+
+    def prepare(message: pb.NBestList) -> PreparedList | InputError:
+        budget.begin_list()
+        try:
+            check_list(message, settings)
+            check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
+            with phase(Phase.PARSE):
+                nbest = list_from_proto(message)
+            return ranker.prepare(nbest, options, budget.spend)
+        except RequestTooCostly:
+            raise
+        except InputError as error:
+            return error
+
+    lists, tokens = limit_words(
+        [prepare(message) for message in request.lists],
+        settings.max_request_words,
+        backward=bool(ranker.bundle.backward),
+    )
+    asked = sum(
+        component.tokens(prepared)
+        for prepared in lists
+        if isinstance(prepared, PreparedList)
+        for component in prepared.components
+    )
+    tokens = max(
+        tokens, min(tokens + asked, settings.max_request_words)
+    )  # one request must not fill a server
+    lists, steps = limit_steps(lists, options, settings.max_decision_steps)
+    decision_tokens = steps // STEPS_PER_TOKEN
+    if (
+        options.decision.kind == "confusion_network"
+    ):  # reads the times of words, which may be most of a request
+        decision_tokens += request.ByteSize() // BYTES_PER_TOKEN
+    return PreparedRequest(ranker, options, lists, tokens, decision_tokens)
+
+
+def prepare_texts(
+    ranker: ListRanker, request: pb.ScoreTextRequest, settings: ServiceSettings
+) -> PreparedRequest:
+    """Normalise texts to score, and present them as one list without scores.
+
+    Raises:
+        ConfigError: If the weights do not fit the bundle.
+        InvalidList: If a text is too long.
+        LimitExceeded: If the texts have too many words together.
+    """
+    nbest = NBestList("", tuple(map(Hypothesis, request.texts)), context=request.context)
+    options = ranker.bind(RescoreOptions(weights=read_weights(request, ranker.bundle)))
+    prepared = [ranker.prepare_texts(nbest, options)] if request.texts else []
+    backward = bool(ranker.bundle.backward)
+    lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
+    for error in lists:
+        if isinstance(error, InputError):
+            raise error
+    return PreparedRequest(ranker, options, lists, tokens)
+
+
+def read_options(request: RescoreRequest, bundle: Bundle) -> RescoreOptions:
+    """The options of a request.
+
+    Raises:
+        ConfigError: If a value of the weights or of the decision rule is unknown or out of range, or the
+            weights are a name that stands in the wrong field.
+    """
+    return RescoreOptions(
+        weights=read_weights(request, bundle),
+        decision=decision_from_proto(request.decision) if request.HasField("decision") else None,
+        merge=request.merge,
+        drop_empty=request.drop_empty,
+        generate=request.generate,
+        phrases=tuple(phrases_from_proto(request.phrases)),
+        phrase_lists=tuple(request.phrase_lists),
+    )
+
+
+def read_weights(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> Weighting:
+    """The weights of a request, or their name; None for the default ones.
+
+    Raises:
+        ConfigError: If a value is out of range, or the weights are a name that stands in the wrong field.
+    """
+    weighting = request.WhichOneof("weighting")
+    if weighting == "weights":
+        _check_not_only_name(request, bundle)
+        return weights_from_proto(request.weights)
+    return request.weights_name if weighting else None
+
+
+def _check_not_only_name(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> None:
+    """Raise ConfigError for ``weights: {name: "x"}``, which would rank by language models alone, where the
+    name is that of weights of the bundle, or scores of the recogniser would go unused."""
+    name = request.weights.name
+    if not name or request.weights.ByteSize() != pb.Weights(name=name).ByteSize():
+        return
+    lists = () if isinstance(request, pb.ScoreTextRequest) else request.lists
+    if name in bundle.weights or any(message.streams for message in lists):
+        raise ConfigError(only_name_message(name, bundle.weights))
+
+
+def write_response(
+    prepared_request: PreparedRequest,
+    outcomes: Sequence[ListOutcome],
+    request: RescoreRequest,
+    response: RescoreResponse,
+    request_id: str,
+    metrics: Metrics,
+) -> RescoreResponse:
+    """Rank the lists, write them to ``response`` in input order, and count them.
+
+    Args:
+        outcomes: outcomes of the valid lists, in their order.
+
+    Raises:
+        Unavailable: If a list was not scored for a temporary reason.
+        RescorerError: If no valid list could be scored.
+    """
+    raise_if_request_failed(outcomes)
+    label = prepared_request.ranker.bundle.label
+    remaining_outcomes = iter(outcomes)
+    for index, (message, prepared) in enumerate(zip(request.lists, prepared_request.lists, strict=True)):
+        if isinstance(prepared, PreparedList):
+            outcome = next(remaining_outcomes)
+            error = outcome.error
+        else:
+            error = prepared
+        if isinstance(prepared, PreparedList) and error is None:
+            try:
+                with phase(Phase.RANK):
+                    ranked = rank_list(prepared_request, prepared, outcome)
+                with phase(Phase.WRITE):
+                    write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
+                metrics.record_ranked_list(label, ranked, outcome.degradation)
+            except InputError as ranking_error:
+                error = ranking_error
+        if error is not None:
+            metrics.record_refused_list(label, error)
+            hidden_id = request_id if error_kind(error).hidden else ""
+            status = status_from_error(error, hidden_id, f"lists[{index}]")
+            response.lists.add(id=message.id, status=status)
+            if message.HasField("fields"):
+                response.lists[index].fields.CopyFrom(message.fields)
+    response.weights.CopyFrom(weights_to_proto(prepared_request.options.weights))
+    response.decision.CopyFrom(decision_to_proto(prepared_request.options.decision))
+    response.model = label
+    return response
+
+
+def raise_if_request_failed(outcomes: Sequence[ListOutcome]) -> None:
+    """Raise a list's error for the whole request if it is temporary, or if all lists failed."""
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    temporary = [error for error in errors if isinstance(error, Unavailable)]
+    if temporary or (errors and len(errors) == len(outcomes)):
+        raise (temporary or errors)[0]
+
+
+def rank_list(prepared_request: PreparedRequest, prepared: PreparedList, outcome: ListOutcome) -> Ranking:
+    """Rank one list by its scores, or by the fallback with which it was answered.
+
+    Raises:
+        InvalidList: If a total is not finite.
+    """
+    ranker, options = prepared_request.ranker, prepared_request.options
+    if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
+        options = ranker.first_pass(options)
+    elif outcome.degradation == pb.DEGRADATION_NGRAM:
+        options = ranker.ngram_only(options)
+    return ranker.rank(prepared, [item.part for item in outcome.items], options)
+
+
+def write_text_scores(
+    prepared_request: PreparedRequest, outcomes: Sequence[ListOutcome]
+) -> pb.ScoreTextResponse:
+    """Return the response with the score of each text, in input order.
+
+    Raises:
+        RescorerError: If the texts could not be scored.
+    """
+    response = pb.ScoreTextResponse(
+        weights=weights_to_proto(prepared_request.options.weights), model=prepared_request.ranker.bundle.label
+    )  # fmt: skip
+    for prepared, outcome in zip(prepared_request.valid_lists, outcomes, strict=True):
+        if outcome.error is not None:
+            raise outcome.error
+        text_scores: dict[int, TextScore] = {}
+        for item in outcome.items:
+            text_scores |= score_words(item.part, prepared, prepared_request.ranker.bundle.ngram)
+        response.scores.extend(text_score_to_proto(text_scores[i]) for i in range(len(text_scores)))
+    return response
+
+
+log = structlog.get_logger()
+ADVICE = "weigh the scores alone, lm: {mixture: 0}, and find the weight of language models with rescorer tune"
+
+
+class UntunedWeightsLog:
+    """Judges the first lists that are scored with each set of weights of each model."""
+
+    def __init__(self) -> None:
+        self._lists: dict[tuple[str, str], list[NBestList] | None] = {}
+        """The first lists by model and weights; None once they were judged."""
+
+    def add(self, request: RescoreRequest, prepared: PreparedRequest) -> None:
+        """Keep the lists of a request until there are enough to judge; then write the line if it is due."""
+        if request.WhichOneof("weighting") == "weights":
+            return
+        model, weights = prepared.ranker.bundle.label, prepared.options.weights
+        lists = self._lists.setdefault((model, weights.name), [])
+        if lists is None:
+            return
+        lists += [one.nbest for one in prepared.valid_lists[: MIN_LISTS - len(lists)]]
+        if len(lists) < MIN_LISTS:
+            return
+        self._lists[model, weights.name] = None
+        if found := find_untuned_weights(lists, weights):
+            log.warning(
+                "weights were never tuned for such scores",
+                model=model,
+                weights=found.name,
+                streams=list(found.streams),
+                nats_per_word=round(found.nats_per_word, 3),
+                reason=found.describe(),
+                advice=ADVICE,
+            )
+
+
+MAX_WAITING_LISTS = 64
+"""Largest number of lists that wait for the shadow, each with its request in memory; others are dropped."""
+
+Result = TypeVar("Result")
+
+
+class AnsweredList(NamedTuple):
+    """A list that the primary bundle has answered."""
+
+    request: RescoreRequest
+    list_index: int
+    """0-based index of the list in the request."""
+    answer: pb.RescoredList
+    request_id: str
+
+
+class Agreement(NamedTuple):
+    """Agreement between two orders of one list."""
+
+    same_best: bool
+    pairs_alike: float
+    """Share of the pairs of hypotheses that are in the same order in both: (1 + Kendall's τ) / 2."""
+
+
+class Shadow:
+    """A second bundle that is compared with the primary one; create it in the event loop.
+
+    Args:
+        models: repository that contains only the shadow, loaded by ``pool``.
+        primary: returns the label of the primary bundle.
+        is_busy: whether requests wait for the primary bundle.
+    """
+
+    def __init__(
+        self,
+        models: ModelRepository,
+        pool: WorkerPool,
+        primary: Callable[[], str],
+        is_busy: Callable[[], bool],
+        settings: ServiceSettings,
+        metrics: Metrics,
+    ) -> None:
+        self.models = models
+        self.pool = pool
+        self._primary, self.is_busy = primary, is_busy
+        self._settings = settings
+        self._metrics = metrics
+        self._thread = ThreadPoolExecutor(1, "shadow")
+        self._batcher = Batcher(pool, Offloader(self._thread, small_tokens=0), settings.max_batch_tokens)
+        self._waiting: asyncio.Queue[AnsweredList] = asyncio.Queue(MAX_WAITING_LISTS)
+        self._running: asyncio.Task[None] | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._is_started = False
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of lists that wait to be compared."""
+        return self._waiting.qsize()
+
+    def start(self) -> None:
+        """Load the bundle in the background, then compare lists until ``stop``."""
+        self._running = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        """Stop immediately, without comparing the waiting lists."""
+        tasks = [task for task in (self._running, self._reloading) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._batcher.stop()
+        await self.pool.stop()
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    def reload(self, *, retry_refused: bool) -> None:
+        """Reload the bundle in the background; errors are logged.
+
+        Args:
+            retry_refused: try bundles again that were refused and have not changed since.
+        """
+        if self._is_started and (self._reloading is None or self._reloading.done()):
+            self._reloading = asyncio.create_task(self._reload(retry_refused))
+
+    def offer(
+        self,
+        request: RescoreRequest,
+        response: pb.RescoreResponse | pb.RescoreStreamResponse,
+        request_id: str,
+    ) -> None:
+        """Queue the chosen share of the lists of an answered request. Never raises."""
+        try:
+            if response.model != self._primary():
+                return
+            for index, answer in enumerate(response.lists):
+                is_complete = not answer.status.code and not answer.degradation
+                if is_complete and is_chosen(request_id, answer.id, self._settings.shadow_share):
+                    self._put(AnsweredList(request, index, answer, request_id))
+        except Exception as error:
+            self._record_failure(request_id, error)
+
+    def _put(self, answered: AnsweredList) -> None:
+        if self.is_busy() or self._waiting.full():
+            self._metrics.shadow_lists.labels("dropped").inc()
+        else:
+            self._waiting.put_nowait(answered)
+
+    async def _reload(self, retry_refused: bool) -> None:
+        try:
+            await self.models.reload(again=retry_refused)
+        except RescorerError as error:
+            log.error("the shadow cannot be loaded", error=str(error))
+
+    async def _run(self) -> None:
+        try:
+            await self.pool.start()
+            await self.models.start()
+        except (RescorerError, OSError) as error:  # continue: a reload may succeed later
+            log.error("the shadow cannot be loaded", error=str(error))
+        self.pool.open()
+        self._batcher.start()
+        self._is_started = True
+        while True:
+            answered = await self._waiting.get()
+            if self.is_busy():
+                self._metrics.shadow_lists.labels("dropped").inc()
+                continue
+            try:
+                await self._compare(answered)
+            except Exception as error:
+                self._record_failure(answered.request_id, error)
+
+    async def _compare(self, answered: AnsweredList) -> None:
+        began_at = time.perf_counter()
+        with self.models.lease() as ranker:
+            prepared_request = await self._run_in_thread(prepare_list, ranker, answered)
+            items = await self._score(prepared_request, answered.request_id)
+            agreement = await self._run_in_thread(compare_with_answer, prepared_request, items, answered)
+        self._metrics.record_shadow_list(ranker.bundle.label, *agreement, time.perf_counter() - began_at)
+
+    async def _score(self, prepared_request: PreparedRequest, request_id: str) -> list[WorkItem]:
+        """Score the request's only list and return its finished work items.
+
+        Raises:
+            DeadlineExceeded: If the list was not scored in time.
+        """
+        timeout_s = self.pool.timeout_s
+        deadline = time.monotonic() + timeout_s
+        (prepared,) = prepared_request.valid_lists
+        bundle = prepared_request.ranker.bundle
+        items = [
+            WorkItem(part, bundle.label, deadline, request_id=request_id)
+            for part in split(prepared, self._settings.max_batch_tokens, backward=bool(bundle.backward))
+        ]
+        for item in items:
+            self._batcher.put(item, "")
+        try:
+            _, unfinished = await asyncio.wait([item.future for item in items], timeout=timeout_s)
+        finally:
+            self._batcher.cancel(items)
+        if unfinished:
+            raise DeadlineExceeded(f"not scored within {timeout_s:g} s")
+        return items
+
+    async def _run_in_thread(self, job: Callable[..., Result], *arguments: Any) -> Result:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, job, *arguments)
+
+    def _record_failure(self, request_id: str, error: Exception) -> None:
+        self._metrics.shadow_lists.labels("failed").inc()
+        log.warning("the shadow failed", request_id=request_id, error=repr(error))
+
+
+def is_chosen(request_id: str, list_id: str, share: float) -> bool:
+    """Whether a list is chosen for comparison; the choice depends only on the ids."""
+    digest = blake2b(f"{request_id}\0{list_id}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest) < share * 2**64
+
+
+def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
+    """Prepare an answered list for scoring by the shadow.
+
+    Raises:
+        ConfigError: If the request's weights do not fit the shadow, or it lacks phrases of a name.
+        InvalidList: If the shadow cannot score the list.
+    """
+    request = answered.request
+    nbest = list_from_proto(request.lists[answered.list_index])
+    options = ranker.bind(read_options(request, ranker.bundle))
+    prepared = ranker.prepare(nbest, options)
+    return PreparedRequest(ranker, options, (prepared,), count_tokens(prepared))
+
+
+def compare_with_answer(
+    prepared_request: PreparedRequest, items: Sequence[WorkItem], answered: AnsweredList
+) -> Agreement:
+    """Rank the list by the shadow's scores and compare the order with the answer."""
+    outcome = ListOutcome(tuple(item.future.result() for item in items))
+    (prepared,) = prepared_request.valid_lists
+    ranked = rank_list(prepared_request, prepared, outcome)
+    first = [hypothesis.original_rank - 1 for hypothesis in answered.answer.hypotheses]
+    return compare_orders(first, ranked)
+
+
+def compare_orders(first: Sequence[int], second: Ranking) -> Agreement:
+    """Compare two orders of one list.
+
+    Args:
+        first: indices of the hypotheses from best to worst, like ``Ranking.order``.
+    """
+    best = second.order[0]
+    same_best = first[0] in (best, *second.members[best])
+    return Agreement(same_best, compute_pairs_alike(first, second.order))
+
+
+def compute_pairs_alike(first: Sequence[int], second: Sequence[int]) -> float:
+    """Return the share of pairs that both orders agree on, of the items in both; 1 if there are no pairs.
+
+    >>> compute_pairs_alike([2, 0, 1], [0, 2, 1])
+    0.6666666666666667
+    """
+    ranks = {item: rank for rank, item in enumerate(second)}
+    sorted_ranks: list[int] = []
+    n_discordant = 0
+    for item in first:
+        if item in ranks:
+            position = bisect(sorted_ranks, ranks[item])
+            n_discordant += len(sorted_ranks) - position
+            sorted_ranks.insert(position, ranks[item])
+    n_pairs = len(sorted_ranks) * (len(sorted_ranks) - 1) // 2
+    return 1.0 - n_discordant / n_pairs if n_pairs else 1.0
+
+
+class RescorerService(RescorerServiceServicer):
+    """Errors are raised as they are; the interceptor turns them into statuses.
+
+    Args:
+        shadow: receives the answered lists; None: there is no shadow.
+    """
+
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        models: ModelRepository,
+        engine: ScoringEngine,
+        drain: Drain,
+        metrics: Metrics,
+        shadow: Shadow | None = None,
+    ) -> None:
+        self._settings = settings
+        self._models = models
+        self._engine = engine
+        self._drain = drain
+        self._metrics = metrics
+        self._shadow = shadow
+        self._response_time = ResponseTime()
+        self._untuned = UntunedWeightsLog()
+        self.streams = StreamSlots(
+            "streams",
+            settings.max_streams,
+            settings.max_client_streams,
+            ("max_streams", "max_client_streams"),
+        )
+
+    async def Rescore(  # noqa: N802 (the name in the proto)
+        self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
+    ) -> pb.RescoreResponse:
+        response = await self._rescore(request, pb.RescoreResponse(), context, wait=False)
+        if (shadow := self._shadow) is not None:
+            request_id = current_request.get()
+            on_call_done(lambda _: shadow.offer(request, response, request_id))
+        return response
+
+    async def RescoreStream(  # noqa: N802
+        self, requests: AsyncIterator[pb.RescoreStreamRequest], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[pb.RescoreStreamResponse]:
+        max_idle_s = self._settings.max_idle_s
+        with self.streams.hold(client_of(context)) as slot:
+            async with aclosing(self._drain.read_messages(requests, slot, max_idle_s)) as messages:
+                async for request in messages:
+                    response = await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
+                    yield response
+                    if self._shadow is not None:
+                        self._shadow.offer(request, response, current_request.get())
+
+    async def ScoreText(  # noqa: N802
+        self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext
+    ) -> pb.ScoreTextResponse:
+        check_texts(request, self._settings)
+        if self._settings.log_texts:
+            log.info("texts", texts=list(request.texts))
+        call = self._call_context(context)
+        n_tokens, admission = estimate_tokens(), self._engine.admission
+        with self._models.lease(request.model) as ranker:
+            async with admission.admit(call.client, 1, n_tokens, remaining_s=call.remaining_s) as ticket:
+                prepared_request = await self._run(
+                    lambda: prepare_texts(ranker, request, self._settings), n_tokens, call.client
+                )
+                response_bytes = check_text_response_size(
+                    request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
+                )
+                current_memory.get().shrink(current_call.get().request_bytes + response_bytes)
+                admission.begin_scoring(ticket, prepared_request.tokens)
+                outcomes = await self._score(prepared_request, call)
+                response = await self._run(
+                    lambda: write_text_scores(prepared_request, outcomes),
+                    prepared_request.tokens,
+                    call.client,
+                )
+        response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, current_call.get().timings))
+        return response
+
+    async def _rescore(
+        self,
+        request: RescoreRequest,
+        response: RescoreResponse,
+        context: grpc.aio.ServicerContext,
+        *,
+        wait: bool,
+    ) -> RescoreResponse:
+        """Admit a request and fill its response; if it is refused, use the fallback that it permits.
+
+        Args:
+            wait: wait for admission instead of refusing the request.
+        """
+        check_request(request, self._settings)
+        if self._settings.log_texts:
+            texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in request.lists]
+            log.info("texts", lists=texts)
+        call = replace(self._call_context(context), fallback=request.fallback)
+        with self._models.lease(request.model) as ranker:
+            request_bytes = current_call.get().request_bytes
+            response_bytes = check_response_size(
+                request, request_bytes, ranker, self._settings.max_response_bytes
+            )
+            current_memory.get().shrink(request_bytes + response_bytes)
+            try:
+                return await self._answer(ranker, request, response, call, wait=wait)
+            except Overloaded:
+                self._metrics.rejected_lists.inc(len(request.lists))
+                if not call.fallback:
+                    raise
+            return await self._answer(ranker, request, response, call, late=True)
+
+    async def _answer(
+        self,
+        ranker: ListRanker,
+        request: RescoreRequest,
+        response: RescoreResponse,
+        call: CallContext,
+        *,
+        wait: bool = False,
+        late: bool = False,
+    ) -> RescoreResponse:
+        """Admit a request and fill its response.
+
+        Args:
+            wait: wait for admission instead of refusing the request.
+            late: use only the permitted fallback, for which there is a quota of its own.
+        """
+        admission = self._engine.late_admission if late else self._engine.admission
+        remaining_s = math.inf if late else call.remaining_s
+        n_tokens = estimate_tokens()
+        async with admission.admit(
+            call.client, len(request.lists), n_tokens, remaining_s=remaining_s, wait=wait
+        ) as ticket:
+            prepared_request = await self._run(
+                lambda: prepare_lists(ranker, request, self._settings),
+                n_tokens + GENERATION_TOKENS * len(request.lists) * request.generate,
+                call.client,
+            )
+            admission.begin_scoring(ticket, prepared_request.tokens)
+            self._untuned.add(request, prepared_request)
+            response_s = self._response_time.seconds_for(prepared_request.response_tokens)
+            outcomes = await self._score(prepared_request, replace(call, response_s=response_s), late=late)
+            return await self._respond(prepared_request, outcomes, request, response, call)
+
+    async def _score(
+        self, prepared_request: PreparedRequest, call: CallContext, *, late: bool = False
+    ) -> list[ListOutcome]:
+        telemetry = current_call.get()
+        telemetry.model = prepared_request.ranker.bundle.label
+        telemetry.lists += len(prepared_request.lists)
+        outcomes = await self._engine.dispatcher.score_lists(
+            prepared_request.ranker, prepared_request.valid_lists, call, late=late
+        )
+        telemetry.record_scores([item for outcome in outcomes for item in outcome.items])
+        return outcomes
+
+    async def _respond(
+        self,
+        prepared_request: PreparedRequest,
+        outcomes: list[ListOutcome],
+        request: RescoreRequest,
+        response: RescoreResponse,
+        call: CallContext,
+    ) -> RescoreResponse:
+        started_at, tokens = time.perf_counter(), prepared_request.response_tokens
+        response = await self._run(
+            lambda: write_response(
+                prepared_request, outcomes, request, response, call.request_id, self._metrics
+            ),
+            tokens,
+            call.client,
+        )
+        self._response_time.record(tokens, time.perf_counter() - started_at)
+        telemetry = current_call.get()
+        telemetry.failed_lists += sum(answer.status.code != 0 for answer in response.lists)
+        response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, telemetry.timings))
+        return response
+
+    async def _run(self, job: Callable[[], Result], tokens: int, client: Hashable) -> Result:
+        result, timings = await self._engine.offloader.run(job, tokens, client)
+        current_call.get().record_timings(timings)
+        return result
+
+    def _call_context(self, context: grpc.aio.ServicerContext) -> CallContext:
+        remaining_s = context.time_remaining()
+        max_wait_s = self._settings.max_wait_s
+        allowed_s = max_wait_s if remaining_s is None else min(remaining_s, max_wait_s)
+        return CallContext(
+            client_of(context), current_request.get(), time.perf_counter(), time.monotonic() + allowed_s
+        )
+
+
+def estimate_tokens() -> int:
+    """Estimate the number of tokens of the current message from its size, before they are counted."""
+    return current_call.get().request_bytes // BYTES_PER_TOKEN
+
+
+def make_timing(outcomes: list[ListOutcome], arrived_at: float, timings: list[PhaseTiming]) -> pb.Timing:
+    """Return the time until the first batch began, the time of all batches, and that of each phase so far.
+
+    Args:
+        arrived_at: arrival of the request, in ``time.perf_counter`` seconds.
+    """
+    items = [item for outcome in outcomes for item in outcome.items]
+    batches = {id(item.scored): item.scored for item in items}.values()
+    began_at = min((item.queue.began + item.queue.seconds for item in items), default=arrived_at)
+    compute_s = sum(timing.seconds for scored in batches for timing in scored.timings)
+    phase_ms = {phase: seconds * 1e3 for phase, seconds in sum_by_phase(timings).items()}
+    return pb.Timing(queue_ms=(began_at - arrived_at) * 1e3, compute_ms=compute_s * 1e3, phase_ms=phase_ms)

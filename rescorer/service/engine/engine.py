@@ -1,0 +1,594 @@
+"""Score lists for requests: collect work items into batches, have the workers score them, and meet deadlines.
+
+Run conversion and trie jobs: small ones directly in the event loop, large ones in threads.
+
+Handing a job to a thread and back takes as long as processing a short list, and threads compete for Python's
+global interpreter lock.
+
+Collect waiting work items into batches and have the workers score them.
+
+There are twice as many lanes (tasks that each serve one batch at a time) as workers: while the batch of one
+lane is being scored, another lane prepares the next one, and items that arrive meanwhile join it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import structlog
+
+from rescorer.errors import DeadlineExceeded, ScoringError, Unavailable
+from rescorer.models.contexts import ContextWords
+from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
+from rescorer.scoring.components import PreparedList
+from rescorer.scoring.ranker import ListRanker
+from rescorer.service.engine.admission import Admission, Quota, TwoLevelQueue, Work
+from rescorer.service.logs import QUEUE, PhaseTiming, run_timed, timings_from_seconds
+from rescorer.service.metrics import Metrics
+from rescorer.service.settings import ServiceSettings
+from rescorer.service.workers.pool import WorkerPool
+from rescorer.service.workers.worker import Worker, WorkerScores, run_within
+
+Result = TypeVar("Result")
+
+SMALL_TOKENS = 4096
+"""Largest job that runs in the event loop, in tokens. It takes one to three milliseconds."""
+
+
+@dataclass(eq=False, slots=True)
+class LargeJob:
+    """A job for a thread, and the future that receives its result and timings."""
+
+    function: Callable[[], Any]
+    result: asyncio.Future[tuple[Any, list[PhaseTiming]]]
+
+
+class Offloader:
+    """Run the jobs of calls and batches without blocking the event loop for long.
+
+    Large jobs wait in a fair queue, so that a client with many of them does not delay those of others.
+
+    Args:
+        threads: executor for large jobs.
+        n_threads: number of large jobs that run at the same time.
+        small_tokens: largest job that runs in the event loop, in tokens.
+    """
+
+    def __init__(self, threads: Executor, n_threads: int = 1, small_tokens: int = SMALL_TOKENS) -> None:
+        self._threads = threads
+        self._n_idle = n_threads
+        self._small_tokens = small_tokens
+        self._queue: TwoLevelQueue[LargeJob] = TwoLevelQueue(lambda job: job.result.done())
+
+    async def run(
+        self, job: Callable[[], Result], tokens: int, client: Hashable = "", *, urgent: bool = False
+    ) -> tuple[Result, list[PhaseTiming]]:
+        """Return the result of a job and its timings; exceptions of the job propagate.
+
+        Args:
+            tokens: number of tokens that the job processes.
+            client: the client for whom it is done.
+            urgent: do it before waiting jobs that are not urgent, for up to half of the time.
+        """
+        if tokens <= self._small_tokens:
+            return run_timed(job)
+        large_job = LargeJob(job, asyncio.get_running_loop().create_future())
+        leave_queue = self._queue.put(large_job, tokens, client=client, urgent=urgent)
+        self._start_jobs()
+        try:
+            return await large_job.result
+        finally:
+            leave_queue()  # if the call was cancelled: its request must not stay in memory until its turn
+
+    def _start_jobs(self) -> None:
+        """Start waiting jobs while threads are idle; those of cancelled calls are skipped."""
+        while self._n_idle and (jobs := self._queue.take(0)):
+            (job,) = jobs
+            self._n_idle -= 1
+            running = asyncio.get_running_loop().run_in_executor(self._threads, run_timed, job.function)
+            running.add_done_callback(lambda done, job=job: self._finish(job, done))  # type: ignore[misc]
+
+    def _finish(self, job: LargeJob, done: asyncio.Future[tuple[Any, list[PhaseTiming]]]) -> None:
+        self._n_idle += 1
+        error = None if done.cancelled() else done.exception()  # asyncio logs one that nobody asks for
+        if job.result.done() or done.cancelled():  # the call was cancelled, or the server stops
+            job.result.cancel()
+        elif error is not None:
+            job.result.set_exception(error)
+        else:
+            job.result.set_result(done.result())
+        self._start_jobs()
+
+
+class ScoredBatch(NamedTuple):
+    """A batch that has its scores, and what they took."""
+
+    batch: Batch
+    timings: Sequence[PhaseTiming]
+    """Phases of the batch, starting with building its trie."""
+    context_words: ContextWords
+    """Context words that the networks needed."""
+
+
+class ItemScores(NamedTuple):
+    """The scores of one work item."""
+
+    part: ScoredPart
+    scored: ScoredBatch
+    queue: PhaseTiming
+    """Time in the queue, until scoring of the batch began."""
+
+
+@dataclass(eq=False, slots=True)
+class WorkItem:
+    """A part of a list that waits to be scored."""
+
+    part: Part
+    label: str
+    """The bundle that scores it, as ``name/version``."""
+    deadline: float
+    """Time after which the scores are of no use, in ``time.monotonic`` seconds."""
+    models: tuple[str, ...] = ()
+    """Names of the models that score the item; empty: all."""
+    request_id: str = ""
+    queued_at: float = field(default_factory=time.perf_counter)
+    """Time of creation, in ``time.perf_counter`` seconds."""
+    future: asyncio.Future[ItemScores] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
+    """Receives the scores."""
+    leave_queue: Callable[[], None] = lambda: None
+    """Removes the item from the queue, if it still waits there."""
+
+    @property
+    def cost(self) -> int:
+        """Number of tokens: words, ends of sentences and context."""
+        return self.part.cost
+
+    @property
+    def kind(self) -> tuple[str, tuple[str, ...]]:
+        """Bundle and models; only items of the same kind can be scored together."""
+        return self.label, self.models
+
+    def is_finished(self) -> bool:
+        """Whether the item is scored, failed or cancelled; an item past its deadline fails now."""
+        if not self.future.done() and time.monotonic() >= self.deadline:
+            self.fail(DeadlineExceeded("the deadline passed before scoring began"))
+        return self.future.done()
+
+    def fail(self, error: Exception) -> None:
+        """Finish the item with an error, unless it is already finished."""
+        if not self.future.done():
+            self.future.set_exception(error)
+            # Mark the exception as retrieved: if the caller is gone, asyncio would log it.
+            self.future.exception()
+
+
+LANES_PER_WORKER = 2
+
+log = structlog.get_logger()
+
+
+class StartedBatch(NamedTuple):
+    """A batch whose trie has been built."""
+
+    batch: Batch
+    request: ScoreRequest
+    """What has to be scored first."""
+    timings: list[PhaseTiming]
+
+
+class Batcher:
+    """Score work items in batches.
+
+    Args:
+        offloader: builds the tries.
+        max_batch_tokens: largest batch, in tokens; an item that has more is a batch of its own.
+        wait_ms: how long a batch waits for more items before it is taken from the queue.
+        on_scored: called for each batch that was scored.
+        on_failed: called for each batch that failed.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        offloader: Offloader,
+        max_batch_tokens: int,
+        wait_ms: float = 0.0,
+        on_scored: Callable[[Sequence[WorkItem], ScoredBatch], None] = lambda items, batch: None,
+        on_failed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._pool = pool
+        self._offloader = offloader
+        self._max_batch_tokens = max_batch_tokens
+        self._wait_s = wait_ms / 1e3
+        self._on_scored, self._on_failed = on_scored, on_failed
+        self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(WorkItem.is_finished)
+        self._cost_in_batches = 0
+        self._arrival = asyncio.Event()
+        self._lanes: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        n_lanes = LANES_PER_WORKER * len(self._pool.workers)
+        self._lanes = [asyncio.create_task(self._run_lane()) for _ in range(n_lanes)]
+
+    async def stop(self) -> None:
+        for lane in self._lanes:
+            lane.cancel()
+        await asyncio.gather(*self._lanes, return_exceptions=True)
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of items in the queue."""
+        return len(self._queue)
+
+    def put(self, item: WorkItem, client: Hashable, *, urgent: bool = False) -> None:
+        """Queue an item; ``item.future`` will receive its scores or an error."""
+        item.leave_queue = self._queue.put(item, item.cost, client=client, kind=item.kind, urgent=urgent)
+        self._arrival.set()
+
+    def cancel(self, items: Sequence[WorkItem]) -> None:
+        """Cancel the items that are not finished."""
+        for item in items:
+            if not item.future.done():
+                item.future.cancel()
+                item.leave_queue()
+
+    def cost_before(
+        self, client: Hashable, work: Work, expected: Mapping[Hashable, Work] | None = None
+    ) -> float:
+        """Predict the cost of what is scored before the last of some new items; see ``FairQueue``."""
+        return self._cost_in_batches + self._queue.cost_before(client, work, expected)
+
+    async def _run_lane(self) -> None:
+        while True:
+            items = await self._next_batch()
+            try:
+                await self._serve(items)
+            except Exception as error:  # if the lane ended, later items would wait for ever
+                log.error("a batch failed", exc_info=error)
+                for item in items:
+                    item.fail(ScoringError("a batch failed unexpectedly"))
+            finally:
+                self._cost_in_batches -= sum(item.cost for item in items)
+            # Let the lane that now has the worker fill up its batch first.
+            await asyncio.sleep(0)
+
+    async def _next_batch(self) -> list[WorkItem]:
+        """Wait for items and take those of the next batch."""
+        while True:
+            while not len(self._queue):
+                self._arrival.clear()
+                await self._arrival.wait()
+            if self._wait_s:
+                await asyncio.sleep(self._wait_s)
+            if items := self._queue.take(self._max_batch_tokens):  # empty if all were finished
+                self._cost_in_batches += sum(item.cost for item in items)
+                return items
+
+    async def _serve(self, items: list[WorkItem]) -> None:
+        """Score a batch, including items that join it; if that fails, score each item individually, once."""
+        error = await self._score_batch(items)
+        if error is None:
+            return
+        self._on_failed()
+        log.warning(
+            "a batch failed; its lists are scored one by one",
+            lists=len(items),
+            requests=sorted({item.request_id for item in items}),
+            error=str(error),
+            exc_info=None if isinstance(error, Unavailable) else error,
+        )
+        remaining = deque(items)
+        while remaining:
+            try:
+                # Keep the worker for all items: otherwise each of them would wait for its turn.
+                async with self._pool.acquire() as worker:
+                    while remaining and worker.alive:
+                        await self._score_alone(worker, remaining.popleft())
+            except Unavailable as no_worker:
+                while remaining:
+                    remaining.popleft().fail(no_worker)
+
+    async def _score_batch(self, items: list[WorkItem]) -> Exception | None:
+        """Score the unfinished items, and return the error if that fails.
+
+        Compatible items that arrived before a worker was free join the batch and are appended to ``items``: a
+        list costs about 1.5 times as much alone as in a batch, and rebuilding the trie costs very little.
+        """
+        unfinished = [item for item in items if not item.is_finished()]
+        started = await self._start(unfinished)
+        try:
+            async with self._pool.acquire() as worker:
+                batch = [item for item in unfinished if not item.is_finished()]
+                joining = self._take_compatible(batch)
+                items += joining
+                batch += joining
+                if not batch:
+                    return None
+                return await self._try_to_score(worker, batch, started if batch == unfinished else None)
+        except Unavailable as error:
+            return error
+
+    async def _score_alone(self, worker: Worker, item: WorkItem) -> None:
+        if not item.is_finished() and (error := await self._try_to_score(worker, [item])) is not None:
+            item.fail(error)
+
+    async def _try_to_score(
+        self, worker: Worker, items: list[WorkItem], started: StartedBatch | None = None
+    ) -> Exception | None:
+        """Score items; if that fails, return the error, and stop the worker if the worker caused it.
+
+        Args:
+            started: the batch of the items; None: start one.
+        """
+        try:
+            await self._score(worker, items, started or await self._start(items))
+        except Exception as error:
+            await self._pool.check(worker, error)
+            return error
+        return None
+
+    def _take_compatible(self, items: Sequence[WorkItem]) -> list[WorkItem]:
+        """Take waiting items that fit into a batch with these."""
+        if not items:
+            return []
+        budget = self._max_batch_tokens - sum(item.cost for item in items)
+        joining = self._queue.take_more(items[0].kind, budget)
+        self._cost_in_batches += sum(item.cost for item in joining)
+        return joining
+
+    async def _start(self, items: Sequence[WorkItem]) -> StartedBatch:
+        """Build the trie of a batch."""
+        batch = Batch([item.part for item in items], items[0].models if items else ())
+        # Urgent, because a worker would wait.
+        cost = sum(item.cost for item in items)
+        request, timings = await self._offloader.run(batch.advance, cost, urgent=True)
+        assert request is not None  # every batch has a trie
+        return StartedBatch(batch, request, timings)
+
+    async def _score(self, worker: Worker, items: Sequence[WorkItem], started: StartedBatch) -> None:
+        """Have a worker score what a batch asks for, and give each item its part of the scores."""
+        began_at = time.perf_counter()
+        batch, label = started.batch, items[0].label
+        try:
+            first = await self._ask(worker, label, started.request)
+            self._pool.record_success()
+            request = await self._advance(batch, first)
+            while request is not None:
+                request = await self._advance(batch, await self._ask(worker, label, request))
+        finally:
+            batch.close()
+        timings = [*started.timings, *timings_from_seconds(first.seconds, began_at)]
+        scored = ScoredBatch(batch, timings, first.context_words)
+        for index, item in enumerate(items):
+            if not item.future.done():
+                queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
+                item.future.set_result(ItemScores(batch.part(index), scored, queue))
+        self._on_scored(items, scored)
+
+    async def _ask(self, worker: Worker, label: str, request: ScoreRequest) -> WorkerScores:
+        encode = sorted(request.encoders)
+        asked = worker.score(label, request.trie, request.models, encode)
+        return await run_within(self._pool.timeout_s, asked)
+
+    async def _advance(self, batch: Batch, scored: WorkerScores) -> ScoreRequest | None:
+        """Add scores to a batch, and build what has to be scored next."""
+        advance = functools.partial(batch.advance, scored.scores)
+        request, _ = await self._offloader.run(advance, batch.tokens_asked, urgent=True)
+        return request
+
+
+FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
+"""Time reserved for the fallback: this share of the time to the deadline, within these bounds in seconds."""
+MAX_RESPONSE_SHARE = 0.5
+"""Largest share of the time to the deadline that is kept for the response of a call with a fallback."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallContext:
+    """Client, deadline and permitted fallback of a request."""
+
+    client: Hashable
+    request_id: str
+    arrived_at: float
+    """In ``time.perf_counter`` seconds."""
+    deadline: float
+    """In ``time.monotonic`` seconds."""
+    fallback: int = pb.FALLBACK_UNSPECIFIED
+    response_s: float = 0.0
+    """Time that deciding and writing the response will take, in seconds."""
+
+    @property
+    def remaining_s(self) -> float:
+        """Time to the deadline."""
+        return self.deadline - time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class ListOutcome:
+    """The scores of one list, or the error that prevented its scoring."""
+
+    items: tuple[ItemScores, ...] = ()
+    """Scores of its hypotheses, in their order."""
+    degradation: pb.Degradation = pb.DEGRADATION_UNSPECIFIED
+    error: Exception | None = None
+
+
+class Dispatcher:
+    """Score lists by means of a batcher."""
+
+    def __init__(self, batcher: Batcher, max_batch_tokens: int, metrics: Metrics) -> None:
+        self._batcher = batcher
+        self._max_batch_tokens = max_batch_tokens
+        self._metrics = metrics
+
+    async def score_lists(
+        self,
+        ranker: ListRanker,
+        lists: Sequence[PreparedList],
+        call: CallContext,
+        *,
+        late: bool = False,
+    ) -> list[ListOutcome]:
+        """Return the outcome of each list, in input order.
+
+        Args:
+            late: skip complete scoring, for which there is no time, and use only the permitted fallback.
+
+        Raises:
+            DeadlineExceeded: If the deadline passed before all lists were scored.
+        """
+        outcomes: dict[int, ListOutcome] = {}
+        fallback, deadline, reserve_s = call.fallback, call.deadline, 0.0
+        if fallback:
+            remaining_s = call.remaining_s
+            low, high = FALLBACK_BOUNDS_S
+            reserve_s = min(max(FALLBACK_SHARE * remaining_s, low), high)
+            deadline -= min(call.response_s, MAX_RESPONSE_SHARE * max(0.0, remaining_s))
+        if not late:
+            until = deadline - reserve_s
+            outcomes |= await self._score_until(ranker, lists, range(len(lists)), call, until)
+        missing = [index for index in range(len(lists)) if index not in outcomes]
+        if missing and fallback:
+            until = deadline - reserve_s / 2
+            outcomes |= await self._score_until(ranker, lists, missing, call, until, ngram_only=True)
+        if fallback == pb.FALLBACK_FIRST_PASS:
+            for index in missing:
+                outcomes.setdefault(index, ListOutcome(degradation=pb.DEGRADATION_FIRST_PASS))
+        if len(outcomes) < len(lists):
+            raise DeadlineExceeded(
+                "the deadline (the caller's, or max_wait_s) passed before all lists were scored; "
+                "allow more time or permit a fallback"
+            )
+        return [outcomes[index] for index in range(len(lists))]
+
+    async def _score_until(
+        self,
+        ranker: ListRanker,
+        lists: Sequence[PreparedList],
+        indices: Sequence[int],
+        call: CallContext,
+        until: float,
+        *,
+        ngram_only: bool = False,
+    ) -> dict[int, ListOutcome]:
+        """Return, by index, the outcomes of the lists that are scored in time.
+
+        Args:
+            until: in ``time.monotonic`` seconds.
+            ngram_only: score with the n-gram model alone, before other waiting items.
+        """
+        bundle, models = ranker.bundle, (ranker.bundle.ngram,) if ngram_only else ()
+        degradation = pb.DEGRADATION_NGRAM if ngram_only else pb.DEGRADATION_UNSPECIFIED
+        items_by_list = {
+            index: [
+                WorkItem(part, bundle.label, until, models, call.request_id)
+                for part in split(lists[index], self._max_batch_tokens, backward=bool(bundle.backward))
+            ]
+            for index in indices
+        }
+        all_items = [item for items in items_by_list.values() for item in items]
+        for item in all_items:
+            self._batcher.put(item, call.client, urgent=ngram_only)
+        try:
+            if all_items:
+                futures = [item.future for item in all_items]
+                await asyncio.wait(futures, timeout=max(0.0, until - time.monotonic()))
+            return {
+                index: make_outcome(items, degradation)
+                for index, items in items_by_list.items()
+                if all(is_settled(item) for item in items)
+            }
+        finally:
+            self._count_outcomes(all_items)
+            self._batcher.cancel(all_items)
+
+    def _count_outcomes(self, items: Sequence[WorkItem]) -> None:
+        """Count work items that their caller no longer waits for."""
+        now = time.monotonic()
+        for item in items:
+            if not item.future.done():
+                self._metrics.record_item("expired" if now >= item.deadline else "cancelled")
+            elif error := item.future.exception():
+                is_late = isinstance(error, DeadlineExceeded)
+                self._metrics.record_item("expired" if is_late else "failed")
+            else:
+                self._metrics.record_item("scored", item.future.result().queue.seconds)
+
+
+def is_settled(item: WorkItem) -> bool:
+    """Whether an item has its scores, or an error that more time would not have prevented."""
+    return item.future.done() and not isinstance(item.future.exception(), DeadlineExceeded)
+
+
+def make_outcome(items: Sequence[WorkItem], degradation: pb.Degradation) -> ListOutcome:
+    """Combine the results of a list's work items, all of them finished; the first error counts."""
+    for item in items:
+        error = item.future.exception()
+        if isinstance(error, Exception):
+            return ListOutcome(error=error)
+    return ListOutcome(tuple(item.future.result() for item in items), degradation)
+
+
+MESSAGE_THREADS = 2
+"""Threads that convert messages. Two, so that a large message does not delay all small ones; more would wait
+for Python's global interpreter lock."""
+CLIENT_SHARE = 3 / 4
+"""Largest share of the tokens in flight that one client may hold, so that there is room for a newcomer."""
+
+
+class ScoringEngine:
+    """Admits requests and has their lists scored by the workers of a pool."""
+
+    def __init__(self, settings: ServiceSettings, pool: WorkerPool, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._threads = ThreadPoolExecutor(MESSAGE_THREADS, "messages")
+        self.offloader = Offloader(self._threads, MESSAGE_THREADS)
+        """Runs the jobs that prepare requests and write responses."""
+        self.batcher = Batcher(
+            pool,
+            self.offloader,
+            settings.max_batch_tokens,
+            settings.batch_wait_ms,
+            self._record_batch,
+            metrics.failed_batches.inc,
+        )
+        self.admission = create_admission(settings, self.batcher)
+        self.late_admission = create_admission(settings, self.batcher)
+        """Admits refused calls whose caller permits a fallback."""
+        self.dispatcher = Dispatcher(self.batcher, settings.max_batch_tokens, metrics)
+
+    async def stop(self) -> None:
+        """Stop scoring, whatever waits."""
+        await self.batcher.stop()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _record_batch(self, items: Sequence[WorkItem], scored: ScoredBatch) -> None:
+        self.admission.throughput.record(sum(item.cost for item in items))
+        self._metrics.record_batch(
+            items[0].label,
+            items=len(items),
+            tokens=sum(len(item.part.prepared.words[i]) + 1 for item in items for i in item.part.indices),
+            trie_edges=scored.batch.trie.n_edges,
+            context_words=scored.context_words,
+            timings=scored.timings,
+        )
+
+
+def create_admission(settings: ServiceSettings, batcher: Batcher) -> Admission:
+    return Admission(
+        Quota("lists", settings.max_in_flight_lists, settings.max_client_lists),
+        Quota("tokens", settings.max_in_flight_tokens, int(CLIENT_SHARE * settings.max_in_flight_tokens)),
+        # After less than a quarter of a batch per worker, throughput does not predict how long a list takes.
+        settings.max_batch_tokens // 4 * max(1, settings.workers),
+        batcher.cost_before,
+    )

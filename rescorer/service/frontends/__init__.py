@@ -1,1 +1,0 @@
-"""Several front-end processes on one port, started and replaced by a supervisor."""

@@ -1,0 +1,619 @@
+"""Follow what a server does: log events on stderr, request ids, and the spans of calls by OpenTelemetry.
+
+Keep stderr from blocking a process or failing a call if the disk behind it is full or its reader stalls.
+
+``protect_stderr`` puts a pipe in front of the stderr of the server's first process. Everything that this
+process and its children write to file descriptor 2 (log lines, tracebacks, warnings, what gRPC's C core
+prints) goes into the pipe, which never blocks its writers; a thread of the first process empties it into the
+former stderr. What does not fit into the pipe, or cannot be written, is dropped and counted, and a log line
+says how much once writing works again.
+
+Bound the values of log events, which may quote requests, and escape what could forge lines or control a
+terminal.
+
+Log our own events and those of other packages to stderr, as JSON objects (one per line) or as readable
+text.
+
+Spans of calls by OpenTelemetry: one per call, continuing the caller's trace, with a child per phase.
+
+The packages of the extra ``tracing`` are imported only if spans are requested. The spans of phases are
+created afterwards from the measured times, so that the scoring code does not depend on spans. If phases
+alternate, only the total time of each is known, and their spans are placed one after the other.
+"""
+
+from __future__ import annotations
+
+import array
+import atexit
+import fcntl
+import importlib.util
+import io
+import logging
+import os
+import re
+import select
+import sys
+import termios
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
+
+import grpc
+import structlog
+
+from rescorer.errors import shorten
+from rescorer.runtime import Phase, Stopwatch
+
+if TYPE_CHECKING:
+    from opentelemetry.sdk.trace import TracerProvider
+
+
+STDERR = 2
+PIPE_BYTES = 1 << 20
+"""Size of the pipe: seconds of log at full load. Linux allows no more without privileges."""
+CHUNK_BYTES = 1 << 16
+PAUSE_S = 0.05
+"""Pause of the pump after it has emptied the pipe, so that under load it is woken for many lines at once
+instead of each one."""
+FLUSH_S = 1.0
+"""Longest time that an ending process waits for its last lines to be written."""
+REPORT_INTERVAL_S = 1.0
+"""Shortest time between two log lines about dropped lines."""
+
+log = structlog.get_logger()
+
+
+class DroppedLines:
+    """Counts the lines that this process could not write, and reports them in the log."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._reported = 0
+        self._next_report_at = 0.0
+        self._lock = threading.Lock()
+
+    def add(self, lines: int) -> None:
+        with self._lock:
+            self.total += lines
+
+    def report(self) -> None:
+        """Log the number of lines dropped since the last report, if any; call it when writing works."""
+        with self._lock:
+            total, now = self.total, time.monotonic()
+            if total == self._reported or now < self._next_report_at:
+                return
+            self._next_report_at = now + REPORT_INTERVAL_S
+        log.warning("log lines were dropped", lines=total - self._reported)
+        if self.total == total:  # otherwise the line may have been dropped itself: the next one repeats it
+            self._reported = total
+
+
+dropped_lines = DroppedLines()
+"""The lines that this process has dropped."""
+
+
+class NonBlockingStderr(io.TextIOBase):
+    """Text stream on the pipe in front of stderr. Writing neither blocks nor raises; what does not fit is
+    dropped.
+
+    Args:
+        is_terminal: whether the pipe leads to a terminal.
+        reports: report dropped lines when writing works again.
+    """
+
+    def __init__(self, *, is_terminal: bool, reports: bool) -> None:
+        self._is_terminal, self._reports = is_terminal, reports
+        self._is_inside_line = False
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+    def fileno(self) -> int:
+        return STDERR
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, text: str) -> int:
+        data = text.encode(self.encoding, self.errors)
+        line_end = b"\n" if self._is_inside_line else b""  # the last write was cut
+        data = line_end + data
+        try:
+            written = os.write(STDERR, data)
+        except OSError:
+            written = 0
+        if written == len(data):
+            self._is_inside_line = False
+            if self._reports:
+                dropped_lines.report()
+        else:
+            self._is_inside_line |= written > 0
+            dropped_lines.add(data.count(b"\n", max(written, len(line_end))))
+        return len(text)
+
+
+class Pump:
+    """Thread that writes what comes out of a pipe to a stream that may block or fail.
+
+    Args:
+        inlet: descriptor of the pipe's reading end.
+        outlet: descriptor of the stream.
+    """
+
+    def __init__(self, inlet: int, outlet: int) -> None:
+        self._inlet, self._outlet = inlet, outlet
+        self._writing = threading.Lock()
+        self._is_inside_line = self._skips_line_end = self._has_failed = False
+        threading.Thread(target=self._run, name="stderr", daemon=True).start()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until everything in the pipe is written; return whether that was possible in time."""
+        deadline = time.monotonic() + timeout_s
+        while (remaining_s := deadline - time.monotonic()) > 0:
+            if self._writing.acquire(timeout=remaining_s):
+                is_empty = not count_readable_bytes(self._inlet)
+                self._writing.release()
+                if is_empty:
+                    return True
+                time.sleep(0.001)  # let the thread take the lock
+        return False
+
+    def _run(self) -> None:
+        while True:
+            select.select((self._inlet,), (), ())
+            with self._writing, suppress(Exception):  # such as MemoryError: later lines are written again
+                self._write(os.read(self._inlet, CHUNK_BYTES))
+            if not count_readable_bytes(self._inlet):
+                time.sleep(PAUSE_S)
+
+    def _write(self, chunk: bytes) -> None:
+        """Write a chunk. After a failure, continue with the next whole line, on a line of its own."""
+        if self._skips_line_end:
+            _, newline, chunk = chunk.partition(b"\n")
+            dropped_lines.add(len(newline))
+            self._skips_line_end = not newline
+        line_end = b"\n" if self._has_failed and self._is_inside_line and chunk else b""
+        chunk, written = line_end + chunk, 0
+        try:
+            while written < len(chunk):
+                with suppress(BlockingIOError):  # somebody else made the stream non-blocking
+                    written += os.write(self._outlet, memoryview(chunk)[written:])
+                    continue
+                select.select((), (self._outlet,), ())
+        except OSError:
+            dropped_lines.add(chunk.count(b"\n", max(written, len(line_end))))
+            self._skips_line_end = not chunk.endswith(b"\n")
+            self._has_failed = True
+        if written:
+            self._is_inside_line = chunk[written - 1 : written] != b"\n"
+        if written == len(chunk) > 0:
+            self._has_failed = False
+            dropped_lines.report()
+
+
+def count_readable_bytes(descriptor: int) -> int:
+    """Number of bytes that wait in a pipe."""
+    count = array.array("i", [0])
+    fcntl.ioctl(descriptor, termios.FIONREAD, count)
+    return count[0]
+
+
+def protect_stderr() -> None:
+    """Put a pipe that never blocks in front of this process's stderr, and of that of its future children."""
+    if isinstance(sys.stderr, NonBlockingStderr):
+        return
+    if sys.stderr is None:  # the process was started with a closed stderr
+        outlet, is_terminal = os.open(os.devnull, os.O_WRONLY), False
+    else:
+        outlet, is_terminal = os.dup(STDERR), sys.stderr.isatty()
+    inlet, pipe = os.pipe()
+    os.set_blocking(pipe, False)
+    with suppress(AttributeError, OSError):  # not Linux, or no permission: keep the default of 64 KiB
+        fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+    os.dup2(pipe, STDERR)
+    os.close(pipe)
+    pump = Pump(inlet, outlet)
+    sys.stderr = NonBlockingStderr(is_terminal=is_terminal, reports=False)
+    atexit.register(release_stderr, pump, outlet)
+
+
+def release_stderr(pump: Pump, outlet: int) -> None:
+    """Wait a moment until the last lines are written; later ones go directly to the former stderr."""
+    if pump.flush(FLUSH_S):
+        os.dup2(outlet, STDERR)
+
+
+def use_parents_stderr(*, is_terminal: bool = False) -> None:
+    """Make Python write to the pipe that a parent process has put in front of stderr.
+
+    Args:
+        is_terminal: whether the parent's stderr is a terminal.
+    """
+    sys.stderr = NonBlockingStderr(is_terminal=is_terminal, reports=True)
+
+
+TEXTS_EVENT = "texts"
+"""Event whose values are the texts of a request; the setting ``log_texts`` asks for it."""
+MAX_VALUE_CHARS = 500
+"""Longest text in a log line."""
+MAX_CONTAINER_CHARS = 4_000
+"""Longest list or mapping in a log line, in characters of its texts."""
+MAX_TRACEBACK_CHARS = 16_000
+MAX_TEXTS_CHARS = 250_000
+"""Longest texts of a request in a log line. A line must fit into the pipe in front of stderr."""
+ITEM_CHARS = 8
+"""What a number or another short item counts."""
+SCALARS = (int, float, type(None))
+"""Types whose values are short and have nothing to escape."""
+TRACEBACKS = ("exception", "stack")
+"""Keys of tracebacks in an event."""
+
+CONTROLS = re.compile("[\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Characters that JSON leaves as they are although they control terminals or the direction of text."""
+ALL_CONTROLS = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+Event = dict[str, Any]
+
+
+def bound_values(logger: Any, method: str, event: Event) -> Event:
+    """Structlog processor that cuts the values of an event, whatever their origin."""
+    if event.get("event") == TEXTS_EVENT:
+        limits = MAX_TEXTS_CHARS, MAX_TEXTS_CHARS
+    else:
+        limits = MAX_VALUE_CHARS, MAX_CONTAINER_CHARS
+    return {key: _bound(key, value, *limits) for key, value in event.items()}
+
+
+def escape_lines(logger: Any, method: str, event: Event) -> Event:
+    """Structlog processor for readable lines: keep the event on one line, and indent the traceback, so that
+    no text can look like another line. The renderer quotes the other values."""
+    escaped = {**event, "event": _escape(ALL_CONTROLS, str(event.get("event", "")))}
+    for key in TRACEBACKS:
+        if key in event:
+            lines = str(event[key]).split("\n")
+            escaped[key] = "\n".join(f"    {_escape(ALL_CONTROLS, line)}" for line in lines)
+    return escaped
+
+
+def _bound(key: str, value: Any, max_chars: int, max_sum: int) -> Any:
+    if key in TRACEBACKS:
+        return _bound_traceback(value)
+    if isinstance(value, str):
+        return _escape(CONTROLS, shorten(value, max_chars))
+    return value if isinstance(value, SCALARS) else _Copier(max_chars, max_sum).copy(value)
+
+
+class _Copier:
+    """Copies a value with short texts, until the sum of their lengths reaches a limit.
+
+    Args:
+        max_chars: longest text.
+        max_sum: longest sum of all texts.
+    """
+
+    def __init__(self, max_chars: int, max_sum: int) -> None:
+        self._max_chars, self._remaining = max_chars, max_sum
+
+    def copy(self, value: Any) -> Any:
+        if isinstance(value, str):
+            text = shorten(value, max(1, min(self._max_chars, self._remaining)))
+            self._remaining -= len(text) + ITEM_CHARS
+            return _escape(CONTROLS, text)
+        if isinstance(value, SCALARS):
+            self._remaining -= ITEM_CHARS
+            return value
+        if isinstance(value, Mapping):
+            return self._copy_mapping(value)
+        if isinstance(value, (list, tuple, set, frozenset)):
+            return self._copy_items(value)
+        return self.copy(repr(value))
+
+    def _copy_mapping(self, mapping: Mapping[Any, Any]) -> Event:
+        copied: Event = {}
+        for key, value in mapping.items():
+            if self._remaining <= 0:
+                copied["…"] = f"{len(mapping) - len(copied)} more"
+                break
+            copied[self.copy(str(key))] = self.copy(value)
+        return copied
+
+    def _copy_items(self, items: Any) -> list[Any]:
+        copied: list[Any] = []
+        for item in items:
+            if self._remaining <= 0:
+                copied.append(f"… {len(items) - len(copied)} more")
+                break
+            copied.append(self.copy(item))
+        return copied
+
+
+def _bound_traceback(value: Any) -> str:
+    """Cut the middle of a traceback: its end says what failed, its beginning where."""
+    text = str(value)
+    if len(text) > MAX_TRACEBACK_CHARS:
+        half = MAX_TRACEBACK_CHARS // 2
+        text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+    return _escape(CONTROLS, text)
+
+
+def _escape(pattern: re.Pattern[str], text: str) -> str:
+    if text.isprintable():  # the usual case, decided quickly: no control character is printable
+        return text
+    return pattern.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+LogFormat = Literal["auto", "json", "console"]
+
+WARNING = logging.WARNING, "WARNING"
+
+
+def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
+    """Configure the log of the whole process; ``auto`` means ``console`` if stderr is a terminal, else
+    ``json``.
+
+    Args:
+        always: fields to add to every line.
+    """
+    for_people = form == "console" or (form == "auto" and sys.stderr.isatty())
+    shared: list[Any] = [
+        lambda logger, method, event: {**event, **always},
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+    ]
+    structlog.configure(
+        processors=[*shared, *rendering_steps(for_people)],
+        wrapper_class=structlog.make_filtering_bound_logger(logging.INFO),
+        # One write per line, including its end: other processes of the server write to stderr as well.
+        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+    )
+    # grpc and others log through the standard library.
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                *rendering_steps(for_people),
+            ],
+        )
+    )
+    handler.addFilter(tone_down_grpc)
+    logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
+
+
+def tone_down_grpc(record: logging.LogRecord) -> bool:
+    """Turn two errors of gRPC's log into warnings: calls that were cancelled while being answered, and
+    metadata that is not UTF-8, which gRPC logs with its value, possibly a token."""
+    message = str(record.msg)
+    if message.startswith("Invalid encoding on"):
+        record.msg, record.levelno, record.levelname = "metadata of a call is not UTF-8", *WARNING
+    elif message.startswith("ExecuteBatchError raised in core"):
+        record.msg, record.levelno, record.levelname = "a call is gone before its answer", *WARNING
+    else:
+        return True
+    record.args, record.exc_info = (), None
+    return True
+
+
+def rendering_steps(for_people: bool) -> list[Any]:
+    """Return the structlog processors that turn an event into a line; texts are cut, and quoted so that
+    clients cannot control the terminal."""
+    bounded = [structlog.processors.format_exc_info, bound_values]
+    if for_people:
+        # Plain tracebacks: those of rich show variables, and so the texts of requests.
+        return [
+            *bounded,
+            escape_lines,
+            structlog.dev.ConsoleRenderer(
+                colors=sys.stderr.isatty(),
+                repr_native_str=True,
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
+        ]
+    return [*bounded, structlog.processors.JSONRenderer(ensure_ascii=False)]
+
+
+Result = TypeVar("Result")
+
+QUEUE = "queue"
+"""The phase of waiting for a worker."""
+
+
+class PhaseTiming(NamedTuple):
+    """One period spent in a phase."""
+
+    phase: str
+    """A ``Phase`` as written by ``label``, or ``QUEUE``."""
+    began: float
+    """Start, in ``time.perf_counter`` seconds."""
+    seconds: float
+
+
+def label(phase: Phase) -> str:
+    """Return the name of a phase in metrics, spans and the log.
+
+    >>> label(Phase.NGRAM)
+    'ngram'
+    """
+    return phase.name.lower()
+
+
+def seconds_of(stopwatch: Stopwatch) -> dict[str, float]:
+    """Return seconds by phase, without the phases that took no time."""
+    return {label(phase): seconds for phase, seconds in stopwatch.seconds.items() if seconds}
+
+
+def timings_from_seconds(seconds: Mapping[str, float], began: float) -> list[PhaseTiming]:
+    """Place phases whose total times are known, but not their starts, one after the other."""
+    timings = []
+    for phase, phase_seconds in seconds.items():
+        timings.append(PhaseTiming(phase, began, phase_seconds))
+        began += phase_seconds
+    return timings
+
+
+def run_timed(job: Callable[[], Result]) -> tuple[Result, list[PhaseTiming]]:
+    """Run a job; return its result and its timings."""
+    stopwatch = Stopwatch()
+    began = time.perf_counter()
+    with stopwatch.running():
+        result = job()
+    return result, timings_from_seconds(seconds_of(stopwatch), began)
+
+
+def sum_by_phase(timings: Iterable[PhaseTiming]) -> dict[str, float]:
+    """Sum the seconds of each phase."""
+    total: dict[str, float] = {}
+    for phase, _, seconds in timings:
+        total[phase] = total.get(phase, 0.0) + seconds
+    return total
+
+
+REQUEST_ID = "x-request-id"
+"""Metadata key of the request id, in the client's metadata and in the server's trailing metadata."""
+ACCEPTED_ID = re.compile(r"[\w.:-]{1,128}", re.ASCII)
+"""Ids that are accepted; others could forge log lines."""
+
+current_request: ContextVar[str] = ContextVar("request_id", default="")
+"""The request id of the call that this task answers."""
+
+
+def bind_request_id(context: grpc.aio.ServicerContext) -> str:
+    """Return the request id of the current call; the first use binds it to the log and sends it back."""
+    request_id = current_request.get()
+    if not request_id:
+        request_id = read_request_id(context) or uuid.uuid4().hex
+        current_request.set(request_id)
+        structlog.contextvars.bind_contextvars(request_id=request_id)
+        context.set_trailing_metadata(((REQUEST_ID, request_id),))
+    return request_id
+
+
+def read_request_id(context: grpc.aio.ServicerContext) -> str:
+    """Return the client's request id; empty if it sent none, or none that is accepted."""
+    for key, value in context.invocation_metadata() or ():
+        if key == REQUEST_ID and isinstance(value, str) and ACCEPTED_ID.fullmatch(value):
+            return value
+    return ""
+
+
+SERVER_ERROR_CODES = frozenset(
+    {"UNKNOWN", "DEADLINE_EXCEEDED", "INTERNAL", "UNAVAILABLE", "UNIMPLEMENTED", "DATA_LOSS"}
+)
+"""Status codes that OpenTelemetry's conventions count as server errors."""
+EXPORT_TIMEOUT_S = 2
+"""Longest wait for the collector: losing spans is better than delaying a stopping server."""
+REQUIRED_MODULES = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.grpc")
+
+
+class Tracing:
+    """Create the spans of a server's calls.
+
+    Args:
+        provider: exports the spans.
+    """
+
+    def __init__(self, provider: TracerProvider) -> None:
+        from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+        self._provider = provider
+        self._tracer = provider.get_tracer("rescorer")
+        self._propagator = TraceContextTextMapPropagator()
+
+    def begin(self, path: str, metadata: Iterable[tuple[str, Any]], request_id: str) -> CallSpan:
+        """Begin the span of a call; it continues the trace of a W3C ``traceparent`` in the metadata."""
+        from opentelemetry.trace import SpanKind
+
+        service, _, method = path.lstrip("/").partition("/")
+        span = self._tracer.start_span(
+            f"{service}/{method}",
+            self._propagator.extract({key: str(value) for key, value in metadata}),
+            SpanKind.SERVER,
+            {
+                "rpc.system": "grpc",
+                "rpc.service": service,
+                "rpc.method": method,
+                "rescorer.request_id": request_id,
+            },
+        )
+        return CallSpan(self._tracer, span)
+
+    def stop(self) -> None:
+        """Send the remaining spans."""
+        self._provider.shutdown()
+
+
+class CallSpan:
+    """The span of one call."""
+
+    def __init__(self, tracer: Any, span: Any) -> None:
+        from opentelemetry.trace import set_span_in_context
+
+        self._tracer, self._span = tracer, span
+        self._inside = set_span_in_context(span)
+        self._epoch_ns = time.time_ns() - time.perf_counter_ns()
+
+    @property
+    def trace_id(self) -> str:
+        return f"{self._span.get_span_context().trace_id:032x}"
+
+    def add(self, timings: Iterable[PhaseTiming]) -> None:
+        """Add finished phases as child spans."""
+        if not self._span.is_recording():
+            return
+        for timing in timings:
+            child = self._tracer.start_span(timing.phase, self._inside, start_time=self._ns(timing.began))
+            child.end(self._ns(timing.began + timing.seconds))
+
+    def end(self, code: str, facts: Mapping[str, Any]) -> None:
+        """End the span; server errors are marked as errors."""
+        from opentelemetry.trace import StatusCode
+
+        self._span.set_attribute("rpc.grpc.status_code", grpc.StatusCode[code].value[0])
+        for name in ("model", "lists", "edges", "reason"):
+            if name in facts:
+                self._span.set_attribute(f"rescorer.{name}", facts[name])
+        if code in SERVER_ERROR_CODES:
+            self._span.set_status(StatusCode.ERROR, code)
+        self._span.end()
+
+    def _ns(self, seconds: float) -> int:
+        """Convert ``time.perf_counter`` seconds to Unix time in nanoseconds."""
+        return self._epoch_ns + int(seconds * 1e9)
+
+
+def is_installed() -> bool:
+    """Whether the packages for spans are installed."""
+    try:
+        return all(importlib.util.find_spec(module) for module in REQUIRED_MODULES)
+    except ModuleNotFoundError:  # a parent package is missing
+        return False
+
+
+def create_tracing(endpoint: str, share: float, instance: str) -> Tracing:
+    """Create tracing that exports to a collector by OTLP over gRPC.
+
+    Args:
+        endpoint: URL of the collector; https encrypts.
+        share: share of the calls to trace, 0 to 1, unless they continue a sampled trace.
+        instance: identifies this server among others.
+    """
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.sampling import ParentBasedTraceIdRatio
+
+    resource = Resource.create({"service.name": "rescorer", "service.instance.id": instance})
+    provider = TracerProvider(ParentBasedTraceIdRatio(share), resource, shutdown_on_exit=False)
+    exporter = OTLPSpanExporter(endpoint, insecure=endpoint.startswith("http://"), timeout=EXPORT_TIMEOUT_S)
+    provider.add_span_processor(BatchSpanProcessor(exporter))
+    return Tracing(provider)

@@ -1,1 +1,0 @@
-"""Bundles on disk and in service: discover, load, switch, drain and drop versions."""

@@ -1,0 +1,528 @@
+"""Listening sockets, TLS, addresses and the file of clients.
+
+Read the file of clients: hashes of their tokens or names in their certificates, and their roles.
+
+    [[client]]
+    name = "captions"
+    roles = ["score"]
+    token_sha256 = ["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"]
+
+    [[client]]
+    name = "operators"
+    roles = ["score", "admin"]
+    certificates = ["ops.example.org"]
+
+A client may have several valid tokens at once, so that tokens can be rotated.
+
+A gRPC server whose accept loop survives malformed calls and accepts calls quickly under load.
+
+grpc.aio (1.85.1 and other versions) decodes the path of an unknown method as UTF-8 in the loop that accepts
+calls. A single call with an undecodable path, which anyone who can connect may send, ends that loop, and the
+process with it if calls are open. Here known methods need no decoding, and unknown ones are refused without
+it.
+
+That loop also needs four or five rounds of the event loop to accept one call of a method. Under load a round
+takes some milliseconds, so that calls wait for most of a second before they can even be refused.
+
+All of this lies below gRPC's public API. If a version of grpc has other internals, its own loop is used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import hashlib
+import inspect
+import os
+import secrets
+import socket
+import ssl
+import stat
+import tomllib
+import weakref
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar, copy_context
+from operator import attrgetter
+from pathlib import Path
+from types import MappingProxyType
+from typing import Annotated, Any, Literal
+
+import grpc
+import structlog
+from grpc._cython import cygrpc  # type: ignore[attr-defined]  # not in the stubs
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from rescorer.errors import BundleError, ConfigError, FormatError
+from rescorer.formats.io.text_io import remove_file, write_text
+from rescorer.protocol.messages import format_address
+from rescorer.safe_input import open_regular
+
+NEVER_MS = 2**31 - 1
+MIN_PING_INTERVAL_MS = 30_000
+"""Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
+would disconnect them."""
+KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
+"""How often the server pings a silent client, and how long it waits for the reply, which gRPC's clients give
+by themselves. By default gRPC notices only after two hours that a client is gone."""
+
+WINDOW_BYTES = 65_535
+"""What clients may send of a message that nobody has asked for yet (RFC 9113, section 6.9.2). Otherwise gRPC
+raises it to hundreds of megabytes for clients that send fast."""
+
+
+def connection_options(
+    max_age_s: float, max_age_grace_s: float, max_idle_s: float, max_handshake_s: float
+) -> list[tuple[str, int]]:
+    """Return the options of a gRPC server; a time of 0 means that there is no limit."""
+    return [
+        ("grpc.max_connection_age_ms", to_ms(max_age_s)),
+        ("grpc.max_connection_age_grace_ms", to_ms(max_age_grace_s)),
+        ("grpc.max_connection_idle_ms", to_ms(max_idle_s)),
+        ("grpc.server_handshake_timeout_ms", to_ms(max_handshake_s)),
+        ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+        ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+    ]
+
+
+def to_ms(seconds: float) -> int:
+    return min(round(seconds * 1e3), NEVER_MS) or NEVER_MS
+
+
+def write_port(path: Path, port: int) -> None:
+    """Write the file atomically, since scripts wait for it.
+
+    Raises:
+        ConfigError: If the file cannot be written.
+    """
+    try:
+        write_text(path, f"{port}\n")
+    except FormatError as error:
+        raise ConfigError(f"port_file {path} {error.message}") from None
+
+
+def remove_port(path: Path) -> None:
+    """Remove the file if it exists, though not a device or pipe; raises ConfigError if that fails."""
+    try:
+        remove_file(path)
+    except OSError as error:
+        raise ConfigError(f"port_file {path} cannot be removed: {error.strerror}") from None
+
+
+NO_ADDRESS = (errno.EADDRNOTAVAIL, socket.EAI_NONAME, socket.EAI_AGAIN, socket.EAI_FAIL)
+"""Errors for addresses of other machines and for unknown names."""
+
+
+def check_free(host: str, port: int, what: str) -> None:
+    """Check that an address is free to listen on; gRPC's own error does not say what is wrong.
+
+    Args:
+        what: the subject of the error message, such as ``the service``.
+
+    Raises:
+        ConfigError: If nothing can listen there.
+    """
+    try:
+        socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
+    except OSError as error:
+        raise ConfigError(f"{what} cannot listen on {format_address(host, port)}: {explain(error)}") from None
+
+
+def keep_port(host: str, port: int, what: str) -> socket.socket:
+    """Reserve an address for processes that listen there with SO_REUSEPORT; port 0 reserves any free port.
+
+    No other user's process can listen there while the returned socket is open.
+
+    Raises:
+        ConfigError: If nothing can listen there.
+    """
+    check_free(host, port, what)
+    reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    for option, value in ((socket.SO_REUSEADDR, 1), (socket.SO_REUSEPORT, 1)):
+        reserved.setsockopt(socket.SOL_SOCKET, option, value)
+    reserved.bind((host, port))
+    # SO_REUSEADDR was needed to bind despite connections that a previous server left. While it is set,
+    # other processes could listen here too.
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+    return reserved
+
+
+def explain(error: OSError) -> str:
+    """Explain why a socket cannot listen, and what to do."""
+    if error.errno in NO_ADDRESS:
+        return "this machine has no such address"
+    if error.errno == errno.EADDRINUSE:
+        return "another process does already; choose another port, or 0 for any free one"
+    if error.errno == errno.EACCES:
+        return "permission denied; choose a port above 1023"
+    return str(error.strerror)
+
+
+Stamp = tuple[tuple[int, int, int], ...]
+"""Inode, size and modification time of each file."""
+
+log = structlog.get_logger()
+
+
+class Certificates:
+    """A certificate chain and its key (PEM), and the authority that signs client certificates.
+
+    Args:
+        client_ca: None: clients need no certificate.
+
+    Raises:
+        ConfigError: If a file cannot be read, or the key does not match the certificate.
+    """
+
+    def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
+        self._certificate, self._key, self._client_ca = certificate, key, client_ca
+        check_certificates(certificate, key, client_ca)
+        if key.stat().st_mode & (stat.S_IROTH | stat.S_IWOTH):
+            log.warning("everybody on this machine may read or write the private key", key=str(key))
+        self._stamp = self._read_stamp()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        """Return credentials that check at every handshake for new certificates; open connections stay."""
+        return grpc.dynamic_ssl_server_credentials(
+            self._configuration(),
+            self._load_if_changed,  # type: ignore[arg-type]  # None stands for unchanged certificates
+            require_client_authentication=self._client_ca is not None,
+        )
+
+    def _configuration(self) -> grpc.ServerCertificateConfiguration:
+        pair = self._key.read_bytes(), self._certificate.read_bytes()
+        authority = self._client_ca.read_bytes() if self._client_ca else None
+        return grpc.ssl_server_certificate_configuration([pair], authority)
+
+    def _load_if_changed(self) -> grpc.ServerCertificateConfiguration | None:
+        """Return new certificates; None if they are unchanged or cannot be used."""
+        try:
+            stamp = self._read_stamp()
+            if stamp == self._stamp:
+                return None
+            self._stamp = stamp
+            check_certificates(self._certificate, self._key, self._client_ca)
+            configuration = self._configuration()
+        except (ConfigError, OSError) as error:
+            log.error("certificates refused", error=str(error))
+            return None
+        log.info("certificates changed", certificate=str(self._certificate))
+        return configuration
+
+    def _read_stamp(self) -> Stamp:
+        files = [self._certificate, self._key, *([self._client_ca] if self._client_ca else [])]
+        states = [file.stat() for file in files]
+        return tuple((state.st_ino, state.st_size, state.st_mtime_ns) for state in states)
+
+
+def check_certificates(certificate: Path, key: Path, client_ca: Path | None) -> None:
+    """Check that a server can use the files; raises ConfigError if it cannot."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    for path in (certificate, key, client_ca):
+        if path is not None and not path.is_file():
+            raise ConfigError(f"{path}: no such certificate or key file")
+    try:
+        # Without a password argument, OpenSSL would ask for an encrypted key's password on the terminal.
+        context.load_cert_chain(certificate, key, password="")
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{certificate} and {key}: expected a certificate and its key: {error}") from None
+    if client_ca is not None:
+        try:
+            context.load_verify_locations(client_ca)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{client_ca}: expected certificates of authorities: {error}") from None
+
+
+Role = Literal["score", "admin"]
+TOKEN_BYTES = 32
+"""Random bytes per token: too many to guess, so that a plain, fast hash is safe."""
+
+
+class ClientEntry(BaseModel):
+    """One client."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: Annotated[str, Field(pattern=r"^[\w.@-]{1,64}$")]
+    """The client's name in logs."""
+    roles: Annotated[frozenset[Role], Field(min_length=1)]
+    token_sha256: tuple[Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")], ...] = ()
+    """SHA-256 of the token's UTF-8 bytes, in hexadecimal."""
+    certificates: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    """Subject alternative names of its certificates, or their common names if they have none."""
+
+    @model_validator(mode="after")
+    def _has_credentials(self) -> ClientEntry:
+        if not self.token_sha256 and not self.certificates:
+            raise ValueError("expected token_sha256 or certificates")
+        return self
+
+
+class ClientEntries(BaseModel):
+    """All clients; names, tokens and certificates are unique."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    client: tuple[ClientEntry, ...]
+
+    @model_validator(mode="after")
+    def _are_unique(self) -> ClientEntries:
+        for field in ("name", "token_sha256", "certificates"):
+            values = [getattr(entry, field) for entry in self.client]
+            flat = values if field == "name" else [item for items in values for item in items]
+            duplicates = [value for value, count in Counter(flat).items() if count > 1]
+            if duplicates:
+                raise ValueError(f"{field} {', '.join(duplicates)} occurs twice")
+        return self
+
+
+def read_clients(path: Path) -> tuple[ClientEntry, ...]:
+    """Read the clients from a file.
+
+    Raises:
+        ConfigError: If the file is invalid or not a regular file, or others may write it; the message lists
+            all errors.
+    """
+    try:
+        with open_regular(path) as file:
+            check_permissions(path, os.fstat(file.fileno()).st_mode)
+            return parse_clients(file.read().decode(), f"clients file {path}")
+    except BundleError as error:
+        raise ConfigError(f"clients file {error}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"clients file {path}: cannot be read: {error}") from None
+
+
+def check_permissions(path: Path, mode: int) -> None:
+    """Raise a ConfigError if others than the owner may write the file, and so admit themselves."""
+    if mode & (stat.S_IWGRP | stat.S_IWOTH):
+        raise ConfigError(
+            f"clients file {path}: its permissions are {stat.S_IMODE(mode):04o}, so that others may add "
+            f"clients; expected that only its owner may write it: chmod go-w {path.resolve()}"
+        )
+
+
+def parse_clients(text: str, name: str) -> tuple[ClientEntry, ...]:
+    """Parse the text of a clients file, see ``read_clients``.
+
+    Args:
+        name: name of the file, for error messages.
+    """
+    try:
+        return ClientEntries(**tomllib.loads(text)).client
+    except ValidationError as error:
+        messages = [
+            f"{'.'.join(map(str, detail['loc']))}: {detail['msg'].removeprefix('Value error, ')}".lstrip(": ")
+            for detail in error.errors()
+        ]
+        raise ConfigError(f"{name}: " + "; ".join(messages)) from None
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{name}: cannot be read as TOML: {error}") from None
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(TOKEN_BYTES)
+
+
+def hash_token(token: str) -> str:
+    """Return the hash of a token, as the file stores it."""
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+CHECK_INTERVAL_S = 1.0
+PARALLEL_ACCEPTS = 16
+"""Calls of a method that can be accepted in one round of the event loop."""
+MAX_PENDING_CALLS = 16_384
+"""Calls of a method that may wait to be accepted. By default gRPC drops some, from any client, as CANCELLED
+above 1,000, which a single connection reaches by opening and resetting streams."""
+
+INTERNALS: Mapping[str, str | None] = MappingProxyType(
+    {
+        "_RequestCallError": None,
+        "_MethodResolver": None,
+        "_handle_rpc": "method_name, method_resolver, interceptors, rpc_state, loop, concurrency_exceeded",
+        "_schedule_rpc_coro": "rpc_coro, rpc_state, loop, method_name",
+        "AioServer._make_request_call_future": "self, method_bytes",
+        "AioServer._request_registered_call": "self, method",
+        "AioServer._request_call": "self",
+        "AioServer.add_registered_method_handlers": "self, method_handlers",
+        "AioServer.is_running": "self",
+    }
+)
+"""The names of ``cygrpc`` used here, with their arguments; None: not introspectable."""
+
+AioServer: Any = getattr(cygrpc, "AioServer", object)
+
+
+serving_task: ContextVar[Sequence[weakref.ref[asyncio.Task[None]]]] = ContextVar("serving_task")
+"""The task in which gRPC serves the current call; a weak reference, since the task refers to its context."""
+
+
+class Core(AioServer):
+    """The Cython part of a ``grpc.aio.Server``, with its own accept loops."""
+
+    def __init__(
+        self, interceptors: Sequence[grpc.aio.ServerInterceptor], options: Sequence[tuple[str, Any]]
+    ) -> None:
+        self.interceptors = tuple(interceptors)
+        self.handlers: dict[str, Any] = {}
+        self.open_calls: set[asyncio.Task[None]] = set()
+        """References to running calls until their methods end, since event loops keep only weak references.
+        They include calls that a stopping server has not waited for, which gRPC cancels."""
+        super().__init__(asyncio.get_running_loop(), None, (), self.interceptors, tuple(options), None)
+
+    def add_registered_method_handlers(self, method_handlers: dict[str, Any]) -> None:
+        super().add_registered_method_handlers(method_handlers)
+        self.handlers.update(method_handlers)
+
+    def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
+        """Answer all calls of a method; gRPC's own loop, which waits for the next call, never receives one.
+
+        Args:
+            method: its path; None: unknown methods.
+        """
+        loop = asyncio.get_running_loop()
+        return loop.create_task(self._answer_unknown() if method is None else self._answer_all(method))
+
+    async def _answer_all(self, method: bytes) -> None:
+        """Answer calls of a method in several concurrent loops until the server stops.
+
+        Then raise the exception that requesting another call raises. This method ends as soon as one loop
+        raises; the other loops answer the calls that they have accepted and then end.
+        """
+        resolver = cygrpc._MethodResolver([], self.handlers)
+        await asyncio.gather(
+            *(
+                self._answer(
+                    method.decode(),
+                    resolver,
+                    self.interceptors,
+                    lambda: self._request_registered_call(method),
+                )
+                for _ in range(PARALLEL_ACCEPTS)
+            )
+        )
+
+    async def _answer_unknown(self) -> None:
+        """Answer calls of unknown methods with UNIMPLEMENTED until the server stops."""
+        await self._answer("", cygrpc._MethodResolver([], {}), (), self._request_call)
+
+    async def _answer(
+        self,
+        path: str,
+        resolver: Any,
+        interceptors: tuple[grpc.aio.ServerInterceptor, ...],
+        next_call: Callable[[], Awaitable[Any]],
+    ) -> None:
+        """Accept one call after the other, and answer each in a task of its own."""
+        while True:
+            try:
+                # No variable may refer to the call: it would keep the call in memory until the next one.
+                self._start(path, resolver, interceptors, await next_call())
+            except cygrpc._RequestCallError:
+                if not self.is_running():  # otherwise only this call has failed
+                    raise
+
+    def _start(
+        self, path: str, resolver: Any, interceptors: tuple[grpc.aio.ServerInterceptor, ...], state: Any
+    ) -> None:
+        """Answer a call in a task of its own."""
+        loop = asyncio.get_running_loop()
+        answer = cygrpc._handle_rpc(path, resolver, interceptors, state, loop, False)
+        holder: list[weakref.ref[asyncio.Task[None]]] = []
+        context = copy_context()
+        context.run(serving_task.set, holder)
+        task = loop.create_task(cygrpc._schedule_rpc_coro(answer, state, loop, path), context=context)
+        holder.append(weakref.ref(task))
+        self.open_calls.add(task)
+        task.add_done_callback(self.open_calls.discard)
+
+
+def on_call_done(callback: Callable[[Any], None]) -> None:
+    """Have a function called when gRPC has finished the call which this task handles, whatever its outcome.
+
+    Unlike ``ServicerContext.add_done_callback``, this leaves no reference cycle, which would keep the call
+    and its messages in memory until they are garbage-collected.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    task.add_done_callback(callback)
+
+
+def current_call_canceller() -> Callable[[], None] | None:
+    """Return a function that cancels the call which this task handles.
+
+    It also works after the method has returned, while gRPC waits for the client to read the answer, which
+    gRPC itself has no way to end. Both tasks of the call are cancelled; when nothing refers to the call any
+    more, which may need a garbage collection, gRPC resets the client's stream and frees the answer. None:
+    there is no way, because gRPC's own loop is used.
+    """
+    serving, handling = serving_task.get(None), asyncio.current_task()
+    if serving is None or handling is None:
+        return None
+
+    def cancel() -> None:
+        handling.cancel()
+        for task in (reference() for reference in serving):
+            if task is not None:
+                task.cancel()
+
+    return cancel
+
+
+def changed_internals() -> Iterator[str]:
+    """Yield those of ``INTERNALS`` that the installed gRPC lacks or that take other arguments."""
+    for name, arguments in INTERNALS.items():
+        try:
+            part = attrgetter(name)(cygrpc)
+            if arguments is not None and ", ".join(inspect.signature(part).parameters) != arguments:
+                yield name
+        except (AttributeError, TypeError, ValueError):  # the last two: no signature
+            yield name
+
+
+def create_grpc_server(
+    interceptors: Sequence[grpc.aio.ServerInterceptor],
+    max_calls_per_connection: int,
+    options: Sequence[tuple[str, Any]] = (),
+) -> grpc.aio.Server:
+    """Create a ``grpc.aio.server`` with the accept loops of this module.
+
+    If the installed gRPC has other internals, it keeps its own loop, and a warning is logged.
+
+    Args:
+        max_calls_per_connection: open calls per connection. Well-behaved clients wait until a call has ended;
+            calls of others, such as clients that open and reset streams endlessly, are refused. Until a call
+            is accepted it takes 10 to 15 KB of memory, which the process never returns to the system.
+    """
+    options = [
+        *options,
+        ("grpc.max_concurrent_streams", max_calls_per_connection),
+        # This protection would also count calls that have ended but are not cleaned up, and so would refuse
+        # well-behaved clients.
+        ("grpc.http.overload_protection", 0),
+        ("grpc.server.max_pending_requests", MAX_PENDING_CALLS),
+        ("grpc.server.max_pending_requests_hard_limit", 2 * MAX_PENDING_CALLS),
+    ]
+    server: Any = grpc.aio.server(interceptors=interceptors, options=options)
+    changed = list(changed_internals())
+    if changed or type(getattr(server, "_server", None)) is not AioServer:
+        log.warning(
+            "gRPC internals changed; accepting calls is slower", version=grpc.__version__, changed=changed
+        )
+    else:
+        server._server = Core(interceptors, options)
+    return server
+
+
+async def watch_listening(server: grpc.aio.Server, on_lost: Callable[[str], None]) -> None:
+    """Call ``on_lost`` with the reason if the server stops listening without being stopped."""
+    try:
+        # Without a timeout gRPC does not report the end of its loop while calls are open.
+        while await server.wait_for_termination(CHECK_INTERVAL_S):
+            pass
+    except Exception as error:
+        on_lost(f"gRPC has stopped listening: {error!r}")

@@ -1,1 +1,0 @@
-"""Listening sockets, TLS, addresses and the file of clients."""

@@ -1,1 +1,0 @@
-"""Metrics, logs, traces and timings; nothing here depends on the queues and workers that are measured."""

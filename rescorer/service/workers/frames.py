@@ -1,0 +1,340 @@
+"""Exchange messages between the processes of a server.
+
+Frames of a JSON header and flat arrays, such as tries.
+
+Exchange messages between the processes of a server: frames of a JSON header and flat arrays.
+
+    4 bytes magic, 4 bytes header length, 8 bytes body length, header, body
+
+The header is a JSON object. Its ``arrays`` list the name, type and shape of each array; the body holds the
+arrays in the same order, each aligned to 8 bytes. Nothing is pickled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from traceback import format_exception
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rescorer import errors
+from rescorer.errors import RescorerError, ScoringError, Unavailable
+from rescorer.models.language_model import EdgeScores
+from rescorer.runtime import shield_children
+from rescorer.trie import HypothesisTrie
+
+PREFIX = struct.Struct("<4sIQ")
+MAGIC = b"RSF1"
+MAX_FRAME_BYTES = 1 << 32
+"""Largest frame in bytes, without its prefix."""
+HAS_WORKED = 0
+"""Id of the frame by which a process reports that it has done some work. It answers no request."""
+UNEXPECTED_ERROR = "unexpected error in a process of the server; its log has the details"
+ARRAY_TYPES = {"<i8", "<f8", "|b1", "|u1"}
+
+Arrays = Mapping[str, np.ndarray]
+
+
+class Frame(NamedTuple):
+    header: dict[str, Any]
+    arrays: Arrays
+
+
+def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
+    """Serialise a frame.
+
+    Raises:
+        ValueError: If an array has a type that frames do not support.
+    """
+    descriptions, parts = [], []
+    for name, array in (arrays or {}).items():
+        array = np.ascontiguousarray(array)
+        if array.dtype.str not in ARRAY_TYPES:
+            raise ValueError(
+                f"array {name!r}: expected one of the types {sorted(ARRAY_TYPES)}, got {array.dtype.str}"
+            )
+        descriptions.append([name, array.dtype.str, list(array.shape)])
+        parts += [array.tobytes(), bytes(-array.nbytes % 8)]
+    head = json.dumps({**header, "arrays": descriptions}).encode()
+    body = b"".join(parts)
+    return PREFIX.pack(MAGIC, len(head), len(body)) + head + body
+
+
+def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
+    """Return the lengths in bytes of a frame's header and body.
+
+    Raises:
+        ValueError: If the magic is wrong, or the frame is larger than ``MAX_FRAME_BYTES``.
+    """
+    magic, head, body = PREFIX.unpack(prefix)
+    if magic != MAGIC or head + body > MAX_FRAME_BYTES:
+        raise ValueError(f"invalid frame prefix {bytes(prefix)!r}")
+    return head, body
+
+
+def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
+    """Deserialise a frame from its header and body.
+
+    Raises:
+        ValueError: If an array has an unsupported type or shape, or extends beyond the body.
+    """
+    header = json.loads(head)
+    arrays, begin = {}, 0
+    for name, kind, shape in header.pop("arrays"):
+        if kind not in ARRAY_TYPES or any(size < 0 for size in shape):
+            raise ValueError(f"array {name!r} has the invalid type {kind!r} or shape {shape}")
+        count = int(np.prod(shape, dtype=np.int64))
+        dtype = np.dtype(kind)
+        if begin + count * dtype.itemsize > len(body):
+            raise ValueError(f"array {name!r} of shape {shape} extends beyond the frame")
+        arrays[name] = np.frombuffer(body, dtype, count, begin).reshape(shape)
+        begin += count * dtype.itemsize
+        begin += -begin % 8
+    return Frame(header, arrays)
+
+
+def error_header(error: Exception) -> dict[str, str]:
+    """Describe an error in the header of a reply. Errors that are not ours become a ScoringError, with their
+    traceback for the log only: the message of a ScoringError may become the reason for a refused model."""
+    if isinstance(error, RescorerError):
+        return {"fault": type(error).__name__, "message": str(error)}
+    traceback = "".join(format_exception(error))
+    return {"fault": ScoringError.__name__, "message": UNEXPECTED_ERROR, "traceback": traceback}
+
+
+def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
+    """Rebuild the error that a reply's header describes; return None if it describes none."""
+    if "fault" not in header:
+        return None
+    kind = getattr(errors, header["fault"], ScoringError)
+    known = isinstance(kind, type) and issubclass(kind, RescorerError)
+    error = (kind if known else ScoringError)(header["message"])
+    if "traceback" in header:
+        error.add_note(header["traceback"])
+    return error
+
+
+class WorkerLost(Unavailable):
+    """A process has exited or was terminated; its request may be sent to another one."""
+
+
+class Peer:
+    """The process at the other end of a connection, while the connection lasts."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._writer = writer
+        self._pending: dict[int, asyncio.Future[Frame]] = {}
+        self._last_id = HAS_WORKED
+        self.alive = True
+        self.has_worked = False
+        """Whether the process has reported that it has done some work."""
+        self._reading = asyncio.create_task(self._read(reader))
+
+    async def ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
+        """Send a request and return the reply.
+
+        Raises:
+            WorkerLost: If the process exited before it replied.
+            RescorerError: If the process replied with this error.
+        """
+        if not self.alive:
+            raise WorkerLost("a process has died")
+        self._last_id += 1
+        request_id = self._last_id  # other requests may be sent before this one is answered
+        reply = self._pending[request_id] = asyncio.get_running_loop().create_future()
+        try:
+            self._writer.write(pack({**header, "id": request_id}, arrays))
+            await self._writer.drain()
+            frame = await reply
+        except ConnectionError:
+            raise WorkerLost("a process has died") from None
+        finally:
+            self._pending.pop(request_id, None)
+        if error := error_from_header(frame.header):
+            raise error
+        return frame
+
+    async def wait_closed(self) -> None:
+        """Wait until the process or its connection is gone."""
+        await asyncio.wait((self._reading,))
+
+    def close(self) -> None:
+        """Close the connection; pending requests raise WorkerLost."""
+        self._reading.cancel()
+        self._writer.close()
+        self._mark_dead()
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                frame = await read_frame(reader)
+                self.has_worked |= frame.header["id"] == HAS_WORKED
+                reply = self._pending.get(frame.header["id"])
+                if reply is not None and not reply.done():
+                    reply.set_result(frame)
+        except (asyncio.IncompleteReadError, OSError, ValueError, KeyError):
+            pass  # the connection was closed, or sent an invalid frame
+        finally:
+            self._mark_dead()
+
+    def _mark_dead(self) -> None:
+        self.alive = False
+        for reply in self._pending.values():
+            if not reply.done():
+                reply.set_exception(WorkerLost("a process has died"))
+                reply.exception()  # asyncio logs exceptions that nobody retrieves, and the caller may be gone
+
+
+class Child(Peer):
+    """A child process, spawned and never forked. It exits when the socket that it inherited is closed."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
+        super().__init__(reader, writer)
+        self._process = process
+        self.pid = process.pid
+
+    @classmethod
+    async def spawn(cls, module: str, *arguments: str, pass_fds: Sequence[int] = ()) -> Child:
+        """Run a Python module, with the descriptor of its socket as the first argument.
+
+        Args:
+            pass_fds: further descriptors to inherit, under the same numbers.
+        """
+        own_end, child_end = socket.socketpair()
+        with child_end:
+            command = (sys.executable, "-m", module, str(child_end.fileno()), *arguments)
+            with shield_children():
+                process = await asyncio.create_subprocess_exec(
+                    *command, pass_fds=[child_end.fileno(), *pass_fds], stdin=asyncio.subprocess.DEVNULL
+                )
+        return cls(process, *await asyncio.open_connection(sock=own_end))
+
+    async def kill(self) -> None:
+        """Kill the process, whatever it is doing, and wait for its exit."""
+        self.close()
+        if self._process.returncode is None:
+            self._process.kill()
+        await self._process.wait()
+
+
+async def read_frame(reader: asyncio.StreamReader) -> Frame:
+    """Read the next frame.
+
+    Raises:
+        IncompleteReadError: If the connection was closed.
+        ValueError: If the frame is invalid.
+    """
+    head_bytes, body_bytes = parse_prefix(await reader.readexactly(PREFIX.size))
+    return unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))
+
+
+def read_frames(connection: socket.socket) -> Iterator[Frame]:
+    """Yield frames until the peer disconnects, even mid-frame."""
+    while prefix := receive_exactly(connection, PREFIX.size):
+        sizes = parse_prefix(prefix)
+        head, body = (receive_exactly(connection, size) for size in sizes)
+        if (len(head), len(body)) == sizes:
+            yield unpack(head, body)
+
+
+def receive_exactly(connection: socket.socket, size: int) -> bytearray:
+    """Receive ``size`` bytes; none if the peer disconnects before the last one.
+
+    The buffer is writable, because torch warns about read-only arrays.
+    """
+    buffer = bytearray(size)
+    filled = 0
+    while filled < size:
+        received = connection.recv_into(memoryview(buffer)[filled:])
+        if not received:
+            return bytearray()
+        filled += received
+    return buffer
+
+
+def pack_trie(trie: HypothesisTrie) -> Arrays:
+    """Convert a trie to flat arrays. Words are UTF-8, one per line, because no word contains a line break."""
+    words = "".join(f"{word}\n" for word in trie.words).encode("utf-8", "surrogatepass")
+    contexts = [np.asarray(context, dtype=np.int64) for context in trie.contexts]
+    return {
+        "words": np.frombuffer(words, dtype=np.uint8),
+        "contexts": np.concatenate([*contexts, np.zeros(0, dtype=np.int64)]),
+        "context_lengths": np.array([len(context) for context in contexts], dtype=np.int64),
+        "parent": trie.parent,
+        "node_word": trie.node_word,
+        "level_bounds": np.array(trie.level_bounds, dtype=np.int64),
+        "hypothesis_node": trie.hypothesis_node,
+        "end_nodes": trie.end_nodes,
+        "confidences": np.array([value for values in trie.confidences for value in values], dtype=np.float64),
+        "confidence_counts": np.array(list(map(len, trie.confidences)), dtype=np.int64),
+        "flatness": np.array(trie.flatness, dtype=np.float64),
+    }
+
+
+def unpack_trie(arrays: Arrays) -> HypothesisTrie:
+    """Rebuild the trie that ``pack_trie`` converted."""
+    words = arrays["words"].tobytes().decode("utf-8", "surrogatepass").split("\n")[:-1]
+    bounds = np.cumsum(arrays["context_lengths"])[:-1]
+    return HypothesisTrie(
+        words=tuple(words),
+        contexts=tuple(np.split(arrays["contexts"], bounds)) if len(arrays["context_lengths"]) else (),
+        parent=arrays["parent"],
+        node_word=arrays["node_word"],
+        level_bounds=tuple(arrays["level_bounds"].tolist()),
+        hypothesis_node=arrays["hypothesis_node"],
+        end_nodes=arrays["end_nodes"],
+        confidences=_split_confidences(arrays),
+        flatness=tuple(arrays["flatness"].tolist()),
+    )
+
+
+def _split_confidences(arrays: Arrays) -> tuple[tuple[float, ...], ...]:
+    """The confidences of the utterances before each root."""
+    values = iter(arrays["confidences"].tolist())
+    return tuple(tuple(islice(values, count)) for count in arrays["confidence_counts"].tolist())
+
+
+def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
+    """Convert edge scores by model to flat arrays: three per model, one if it has a neural cache, and
+    one per encoding of words by it."""
+    arrays = {f"log_probs {name}": edges.log_probs for name, edges in scores.items()}
+    arrays |= {f"unknown {name}": edges.unknown for name, edges in scores.items()}
+    arrays |= {f"backward {name}": np.array([edges.backward]) for name, edges in scores.items()}
+    arrays |= {f"cached {name}": edges.cached for name, edges in scores.items() if edges.cached is not None}
+    return arrays | {
+        f"encoding {name}/{reranker}": values  # no name contains a slash
+        for name, edges in scores.items()
+        for reranker, values in edges.encodings.items()
+    }
+
+
+def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
+    """Rebuild the edge scores that ``pack_scores`` converted."""
+    names = [name.removeprefix("log_probs ") for name in arrays if name.startswith("log_probs ")]
+    encodings: dict[str, dict[str, np.ndarray]] = {name: {} for name in names}
+    for key, values in arrays.items():
+        if key.startswith("encoding "):
+            name, _, reranker = key.removeprefix("encoding ").partition("/")
+            encodings[name][reranker] = values
+    return {
+        name: EdgeScores(
+            arrays[f"log_probs {name}"],
+            arrays[f"unknown {name}"],
+            encodings[name],
+            bool(arrays[f"backward {name}"][0]),
+            arrays.get(f"cached {name}"),
+        )
+        for name in names
+    }

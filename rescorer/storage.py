@@ -1,0 +1,327 @@
+"""Find and read objects of storage services by their URLs, such as ``s3://bucket/key``, through fsspec.
+
+Explain the faults of storage services in one line each, as errors of the operating system.
+
+The libraries of the services are optional, so their errors are recognised by name.
+
+Find and read objects of storage services by their URLs, such as ``s3://bucket/key``, through fsspec.
+
+URLs come in; names, sizes and streams come out. Faults are errors of the operating system, with a reason in
+one line: not found, access denied, no answer.
+"""
+
+from __future__ import annotations
+
+import errno
+import glob
+import io
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+from urllib.parse import unquote, urlsplit
+
+from rescorer.errors import ConfigError, FormatError
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_url(name: object) -> bool:
+    """Whether a name is that of an object in a storage; ``file://`` counts, until ``as_local`` removes it."""
+    return isinstance(name, str) and URL.match(name) is not None
+
+
+def protocol_of(url: str) -> str:
+    """The protocol of a URL, in lower case.
+
+    >>> protocol_of("S3://bucket/key")
+    's3'
+    """
+    return url.partition("://")[0].lower()
+
+
+def as_local(name: str) -> str:
+    """The path of a ``file://`` URL; other URLs with their protocol in lower case; other names as they are.
+
+    >>> as_local("file:///data/a%20b.jsonl"), as_local("S3://bucket/Key")
+    ('/data/a b.jsonl', 's3://bucket/Key')
+    """
+    if not is_url(name):
+        return name
+    if (protocol := protocol_of(name)) != "file":
+        return protocol + name[len(protocol) :]
+    parts = urlsplit(name)
+    return unquote(parts.netloc + parts.path)
+
+
+def base_name(name: str | Path) -> str:
+    """The last part of a name or URL."""
+    return str(name).rstrip("/").rpartition("/")[2]
+
+
+LIBRARIES = frozenset(
+    {"aiobotocore", "aiohttp", "asyncio", "botocore", "fsspec", "gcsfs", "google", "requests"}
+)
+NO_CREDENTIALS = frozenset(
+    {"NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "DefaultCredentialsError"}
+)
+REFUSED_CREDENTIALS = frozenset(
+    {"ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired"}
+)
+NO_ANSWER = frozenset(
+    {
+        "ConnectionError",
+        "HTTPClientError",
+        "TimeoutError",
+        "FSTimeoutError",
+        "ClientConnectionError",
+        "Timeout",
+    }
+)
+CHANGED = "FileExpired"
+HOW_TO_LOG_IN = {
+    "gs": "log in with `gcloud auth application-default login`, or set GOOGLE_APPLICATION_CREDENTIALS",
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE, or give the machine a role",
+}
+
+
+@contextmanager
+def explained(url: str) -> Iterator[None]:
+    """Turn the faults of a storage into OSErrors whose ``strerror`` says what happened and what to do.
+
+    Raises:
+        FileNotFoundError: there is no such object or bucket.
+        FileExistsError: an object that should be created exists.
+        OSError: access is denied, the storage does not answer, or it fails.
+    """
+    try:
+        yield
+    except Exception as error:
+        if (fault := explain(error, url)) is None:
+            raise
+        raise fault from error
+
+
+@contextmanager
+def reading(url: str) -> Iterator[None]:
+    """Turn faults while an object is read into FormatErrors, except that there is no such object.
+
+    A reader of lists would take an OSError for the damaged end of a file, and go on without the rest.
+    """
+    try:
+        with explained(url):
+            yield
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise FormatError(f"cannot be read: {error.strerror}", file=url) from error
+
+
+def explain(error: Exception, url: str) -> OSError | None:
+    """The error of the operating system for a fault of a storage; None for any other error."""
+    names = {kind.__name__ for kind in type(error).__mro__}
+    code, family = error_code(error), "gs" if protocol_of(url) in ("gs", "gcs") else "s3"
+    if isinstance(error, FileExistsError):
+        return FileExistsError(errno.EEXIST, "exists already")
+    if code == "NoSuchBucket":
+        return FileNotFoundError(errno.ENOENT, "there is no such bucket")
+    if isinstance(error, FileNotFoundError):
+        return FileNotFoundError(errno.ENOENT, "there is no such object")
+    if names & NO_CREDENTIALS:
+        return PermissionError(errno.EACCES, f"no credentials: {HOW_TO_LOG_IN[family]}")
+    if code in REFUSED_CREDENTIALS or code == "401":
+        return PermissionError(errno.EACCES, f"the credentials are refused: {_first_line(error)}")
+    if isinstance(error, PermissionError) or code in ("403", "AccessDenied") or "Forbidden" in str(error):
+        return PermissionError(
+            errno.EACCES, "access denied: these credentials need permission to list, read and write here"
+        )
+    if CHANGED in names:
+        return OSError(errno.EBUSY, "changed while it was read")
+    if names & NO_ANSWER:
+        return OSError(errno.ETIMEDOUT, f"the storage does not answer: {_first_line(error)}")
+    if isinstance(error, OSError) or type(error).__module__.partition(".")[0] in LIBRARIES:
+        return OSError(errno.EPROTO, f"the storage fails: {_first_line(error)}")  # EIO is that of a disk
+    return None
+
+
+def error_code(error: BaseException) -> str:
+    """The code that a service gave an error or its cause; an empty string if there is none."""
+    for fault in (error, error.__cause__, getattr(error.__cause__, "__cause__", None)):
+        response = getattr(fault, "response", None)
+        if isinstance(response, dict):
+            return str(response.get("Error", {}).get("Code", ""))
+        if (code := getattr(fault, "code", None)) is not None:
+            return str(code)
+    return ""
+
+
+def _first_line(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return text.strip().partition("\n")[0] or type(error).__name__
+
+
+BLOCK_BYTES = 4 << 20
+"""Bytes that a request reads at least: enough that the wait for its answer matters little."""
+BUFFER_BYTES = 1 << 16
+S3 = frozenset({"s3", "s3a"})
+RETRIES = 2
+"""Times that s3fs repeats a request, beyond the retries of botocore (``AWS_MAX_ATTEMPTS``)."""
+
+
+def open_filesystem(url: str) -> Any:
+    """The file system of fsspec that knows a URL; it remembers no listings.
+
+    Raises:
+        ConfigError: a package is missing, the protocol is unknown, or there is no more than a protocol.
+    """
+    protocol = protocol_of(url)
+    if not url.partition("://")[2].strip("/"):
+        raise ConfigError(f"{url}: expected the name of a bucket, such as {protocol}://BUCKET/KEY")
+    try:
+        import fsspec
+
+        filesystem = fsspec.filesystem(protocol, use_listings_cache=False)
+    except ImportError as error:
+        missing = "pip install gcsfs" if "gcsfs" in str(error) else "pip install 'rescorer[storage]'"
+        raise ConfigError(f"{url}: object storage needs another package: {missing}") from None
+    except ValueError:
+        raise ConfigError(f"{url}: unknown protocol {protocol!r}; expected one such as s3 or gs") from None
+    if protocol in S3:
+        filesystem.retries = RETRIES
+    return filesystem
+
+
+def normalise(url: str) -> str:
+    """The URL by which ``find_objects`` names the same place: with one name of the protocol, and no slash at
+    its end.
+
+    Raises:
+        ConfigError: as for ``open_filesystem``.
+    """
+    return _name_of(open_filesystem(url), url)
+
+
+def _name_of(filesystem: Any, url: str) -> str:
+    return str(filesystem.unstrip_protocol(filesystem._strip_protocol(url)))
+
+
+class _ObjectReader(io.RawIOBase):
+    """An object as a stream of bytes whose faults are FormatErrors."""
+
+    def __init__(self, stream: Any, url: str) -> None:
+        self.name = url
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return int(self._stream.seek(offset, whence))
+
+    def tell(self) -> int:
+        return int(self._stream.tell())
+
+    def readinto(self, buffer: Any) -> int:
+        try:
+            with reading(self.name):
+                return int(self._stream.readinto(buffer))
+        except FileNotFoundError:
+            raise FormatError("was deleted while it was read", file=self.name) from None
+
+    def close(self) -> None:
+        self._stream.close()
+        super().close()
+
+
+def open_object(url: str) -> BinaryIO:
+    """Open an object for reading; blocks are requested when they are needed.
+
+    All of it is read from one version: a change meanwhile is an error where the storage has entity tags.
+
+    Raises:
+        FileNotFoundError: there is no such object.
+        FormatError: it cannot be read, now or later.
+        ConfigError: as for ``open_filesystem``.
+    """
+    filesystem = open_filesystem(url)
+    with reading(url):
+        stream = filesystem.open(url, "rb", block_size=BLOCK_BYTES)
+    return io.BufferedReader(_ObjectReader(stream, url), BUFFER_BYTES)
+
+
+def is_object(url: str) -> bool:
+    """Whether a URL is that of an object, not of a prefix; raises FormatError if that cannot be found out."""
+    filesystem = open_filesystem(url)
+    try:
+        with reading(url):
+            return bool(filesystem.info(url)["type"] == "file")
+    except FileNotFoundError:
+        return False
+
+
+def find_objects(url: str) -> list[str]:
+    """The URLs of an object, of all objects below a prefix, or of those that match a glob, in order.
+
+    Below a prefix, names with a part that begins with ``.`` or ``_`` are left out, as tools for tables do.
+
+    Raises:
+        FileNotFoundError: there are none.
+        FormatError: the storage cannot be asked.
+        ConfigError: as for ``open_filesystem``.
+    """
+    filesystem = open_filesystem(url)
+    with reading(url):
+        try:
+            found = {url: filesystem.info(url)}
+        except FileNotFoundError:
+            found = filesystem.glob(url, detail=True) if glob.has_magic(url) else {}
+            if not found:
+                raise
+        names = []
+        for name, info in sorted(found.items()):
+            names += [name] if info["type"] == "file" else _find_below(filesystem, name)
+        if not names:
+            raise FileNotFoundError(url)
+    return [_name_of(filesystem, name) for name in names]
+
+
+def _find_below(filesystem: Any, prefix: str) -> list[str]:
+    root = filesystem._strip_protocol(prefix).rstrip("/") + "/"
+    return sorted(
+        name
+        for name in filesystem.find(root)
+        if name.startswith(root) and not name.endswith("/")
+        if not any(part.startswith((".", "_")) for part in name[len(root) :].split("/"))
+    )
+
+
+def measure_objects(urls: Sequence[str]) -> list[int]:
+    """The number of bytes of each object, many at the same time.
+
+    Raises:
+        FormatError: an object cannot be measured, or is not there any more.
+        ConfigError: as for ``open_filesystem``.
+    """
+    sizes: dict[str, int] = {}
+    for protocol in {protocol_of(url) for url in urls}:
+        names = [url for url in urls if protocol_of(url) == protocol]
+        filesystem = open_filesystem(names[0])
+        try:
+            with reading(names[0]):
+                found = filesystem.sizes(names)
+        except (FileNotFoundError, FormatError):
+            found = [_measure(filesystem, name) for name in names]  # one by one, to say which it is
+        sizes |= dict(zip(names, found, strict=True))
+    return [int(sizes[url]) for url in urls]
+
+
+def _measure(filesystem: Any, url: str) -> int:
+    try:
+        with reading(url):
+            return int(filesystem.size(url))
+    except FileNotFoundError as error:
+        raise FormatError(f"cannot be read: {error.strerror}", file=url) from None

@@ -1,0 +1,436 @@
+"""Options of the commands that evaluate lists: inputs, references, counting, analyses and the score cache.
+
+Options of the commands that evaluate lists: inputs, references, counting, analyses and the score cache.
+
+Text from the command line comes in; readers of lists with references, bounds and loaded models come out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.evaluation.error_rate import CountingSettings, Method, has_choices
+from rescorer.evaluation.false_alarms import (
+    DEFAULT_MAX_SHARE,
+    PhraseBound,
+    draw_distractors,
+    find_false_alarms,
+    has_phrases,
+)
+from rescorer.evaluation.folds import ALL
+from rescorer.evaluation.list_errors import align_recordings
+from rescorer.evaluation.scored_lists import ScoredList, find_cache_folder, load_cached_rescorer, score_lists
+from rescorer.formats.inputs import open_references
+from rescorer.formats.nist import Recording, is_stm, read_recordings, read_segments
+from rescorer.formats.nist import reject_choices as reject_recording
+from rescorer.formats.pieces import MAX_SAMPLE_LISTS, find_markup, join_text, tally_markup
+from rescorer.phrases import MAX_PHRASES
+from rescorer.pipeline import Rescorer
+from rescorer.scoring.combination import PHRASES
+from rescorer.scoring.ranker import ListRanker
+from rescorer.terminal.list_options import ListInputOptions, Lists, warn_of_pieces
+from rescorer.terminal.options import (
+    CandidateOptions,
+    DeviceOption,
+    FirstPassOption,
+    PhraseOptions,
+    SelectionOptions,
+    TextOptions,
+    WeightOptions,
+    check_streams,
+    parse_first_pass,
+)
+from rescorer.terminal.program import Rejections
+from rescorer.types import ErrorUnit, NBestList, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class AnalysisOptions:
+    """What to print besides the rows: about the errors of one system, about groups, and more rows."""
+
+    errors: Annotated[
+        bool,
+        typer.Option(
+            "--errors",
+            help="Add the commonest confusions, the words that rescoring fixed and broke, and error rates by "
+            "word frequency, unknown words, length, and rank of the chosen hypothesis.",
+        ),
+    ] = False
+    alignments: Annotated[
+        bool,
+        typer.Option(
+            "--alignments",
+            help="Print the lists with errors: reference, first pass and rescored text, word under word.",
+        ),
+    ] = False
+    system: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROW",
+            help="Row that --errors and --alignments are about; default: the last one whose models rank, "
+            "with --tune the one with held-out weights.",
+        ),
+    ] = None
+    by_group: Annotated[
+        bool, typer.Option("--by-group", help="Add a table with one row per speaker or other group.")
+    ] = False
+    own_lists: Annotated[
+        bool, typer.Option("--own-lists", help="With several files: add rows for all lists of each.")
+    ] = False
+
+
+DEFAULT_PERCENT = 100 * DEFAULT_MAX_SHARE
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseBoundOptions:
+    """How large the weight of phrases may become."""
+
+    max_false_alarms: Annotated[
+        float,
+        typer.Option(
+            min=0.0,
+            max=100.0,
+            metavar="PERCENT",
+            help="Share of the lists that phrases which were not said may make worse.",
+        ),
+    ] = DEFAULT_PERCENT
+    distractors: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=MAX_PHRASES // 2,
+            metavar="N",
+            help="Also give all lists N phrases of 1 to 3 words that occur in hypotheses but in no "
+            "reference, drawn with seed 1, and bound the weight of phrases by them too.",
+        ),
+    ] = 0
+
+    def make_bound(
+        self,
+        rescorer: Rescorer,
+        scored: Sequence[ScoredList],
+        weights: Weights,
+        names: Collection[str],
+    ) -> PhraseBound | None:
+        """Return what bounds the weight of phrases; None if there are none, or it is not tuned.
+
+        Args:
+            weights: complete weights, whose λ the lists were scored with.
+            names: weights to tune.
+
+        Raises:
+            ConfigError: an option would be without effect.
+        """
+        is_free = PHRASES in names or ALL in names
+        if is_free and (self.distractors or has_phrases(rescorer, scored)):
+            normalise = rescorer.bundle.normaliser.normalise
+            distractors = draw_distractors(scored, normalise, self.distractors) if self.distractors else []
+            alarms = find_false_alarms(rescorer, scored, weights, distractors)
+            return PhraseBound(alarms, self.max_false_alarms / 100)
+        if self.max_false_alarms != DEFAULT_PERCENT or self.distractors:
+            why = "no list has phrases" if is_free else "--free does not name it"
+            raise ConfigError(
+                f"--max-false-alarms and --distractors bound the weight of phrases, but {why}; give lists "
+                "with phrases, --phrases or --phrase-list, and let it be free"
+            )
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """Where language model scores are cached."""
+
+    cache: Annotated[
+        Path | None,
+        typer.Option(
+            "--cache",
+            metavar="DIR",
+            envvar="RESCORER_CACHE",
+            show_envvar=True,
+            help="Folder in which the scores of language models are cached by content; default: "
+            "rescorer/scores in the user's cache folder.",
+        ),
+    ] = None
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write cached scores.")] = (
+        False
+    )
+
+    def load_rescorer(self, bundle: Path, device: str) -> Rescorer:
+        """Load a bundle; with a cache, its models are loaded when a score is missing."""
+        if self.no_cache:
+            return Rescorer.load(bundle, device)
+
+        def note(line: str) -> None:
+            typer.echo(f"note: {line}", err=True)
+
+        return load_cached_rescorer(bundle, device, self.cache or find_cache_folder(), note)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions(CacheOptions):
+    """Where language models run, and where their scores are cached."""
+
+    device: DeviceOption = "cpu"
+
+    def load(self, bundle: Path) -> Rescorer:
+        """Load a bundle on the device; see ``load_rescorer``."""
+        return self.load_rescorer(bundle, self.device)
+
+
+ReferenceOption = Annotated[
+    str | None,
+    typer.Option(
+        help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text, "
+        "a table with a header, or JSON; a NeMo manifest, by the names of audio files or, for lists "
+        "without ids, by order; plain sentences, by order; or by time, if the name ends in .stm and FILE "
+        "is a ctm."
+    ),
+]
+ListReader = Callable[[str | Sequence[str]], Lists]
+"""Reads the lists of an input, or of several as one."""
+AlternationsOption = Annotated[
+    Literal["on", "off"],
+    typer.Option(
+        help="on: { a / b / @ } is a choice, in references and hypotheses, and the reading that fits best "
+        "counts; off: braces are ordinary characters, as in Buckwalter's transliteration."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CountingOptions:
+    """How to count errors; see ``CountingSettings``."""
+
+    counting: Annotated[
+        Method,
+        typer.Option(
+            help="levenshtein: fewest errors that explain a hypothesis; sclite: errors of the alignment by "
+            "NIST's sclite, sometimes one more."
+        ),
+    ] = "levenshtein"
+    unit: Annotated[
+        ErrorUnit | None,
+        typer.Option(
+            help="What to count. word: words (WER); character: characters as people see them, without spaces "
+            "(CER, sclite -c); mixed: characters of scripts without spaces such as Han, Kana and Thai, and "
+            "words of all others (MER, sclite -c NOASCII). Default: word."
+        ),
+    ] = None
+    characters: Annotated[bool, typer.Option("--characters", help="The same as --unit character.")] = False
+    optional_words: Annotated[
+        bool, typer.Option("--optional-words", help="With sclite: allow (word) to be left out (its -D).")
+    ] = False
+    fragments: Annotated[
+        bool,
+        typer.Option("--fragments", help="With sclite: match wo- with words that start with wo (its -F)."),
+    ] = False
+    alternations: AlternationsOption = "on"
+
+    def settings(self) -> CountingSettings:
+        """Raises ConfigError if the options contradict each other."""
+        if self.characters and self.unit not in (None, "character"):
+            raise ConfigError(f"--characters and --unit {self.unit} contradict each other; omit one of them")
+        unit = "character" if self.characters else self.unit or "word"
+        return CountingSettings(
+            self.counting,
+            unit,
+            self.optional_words,
+            self.fragments,
+            alternations=self.alternations == "on",
+        )
+
+
+def make_list_reader(
+    reference: str | None,
+    options: ListInputOptions,
+    *,
+    warn_of_markup: bool = True,
+    alternations: bool = False,
+) -> ListReader:
+    """Build a function that reads the lists of an input, or of several as one, with their references: by id,
+    by the lines of a manifest or of plain text, or, for an stm, by time.
+
+    Args:
+        warn_of_markup: warn on stderr if toolkits' markup is left in texts.
+        alternations: write the alternatives of a ctm as ``{ a / b }``, for texts that are only counted;
+            otherwise, recordings with alternatives are rejected.
+
+    Raises:
+        ConfigError: the options do not fit an stm.
+    """
+    if reference and is_stm(reference):
+        if options.is_set:
+            raise ConfigError(
+                "an stm scores a ctm and names its speakers: omit --map, --stream, --groups, --format and "
+                "--join-pieces"
+            )
+        segments = list(read_segments(reference))
+
+        def read_channels(file: str) -> Iterator[Recording | FormatError]:
+            for item in read_recordings(file):
+                if isinstance(item, Recording) and item.has_choices and not alternations:
+                    item = reject_recording(item, file)
+                yield item
+
+        return lambda file: align_recordings(read_channels(_only(file)), segments)
+    references = open_references(reference) if reference else None
+    if references is not None and options.join_pieces:
+        kinds = find_markup(references.texts())
+        references = references.edited(lambda text: join_text(text, kinds))
+    elif references is not None and warn_of_markup:
+        sample = islice(references.texts(), MAX_SAMPLE_LISTS)
+        warn_of_pieces(str(reference), tally_markup(sample).found())
+
+    def read(source: str | Sequence[str]) -> Lists:
+        lists = options.read(source, reference=reference, warn_of_markup=warn_of_markup)
+        if references is None:
+            return lists
+        name = source if isinstance(source, str) else ", ".join(source)
+        numbered = bool(references.manifest) and options.has_numbers_as_ids(source, reference)
+        return references.match(lists, name, partial(typer.echo, err=True), numbered=numbered)
+
+    return read
+
+
+def _only(source: str | Sequence[str]) -> str:
+    """The only one of some inputs."""
+    (name,) = [source] if isinstance(source, str) else source
+    return name
+
+
+def reject_choices(lists: Lists) -> Lists:
+    """Yield the lists, and an error in place of one whose hypotheses have alternatives.
+
+    For what reads a hypothesis as one sequence of words: it would publish the words of all alternatives.
+    """
+    for item in lists:
+        texts = (one.text for one in item.hypotheses) if isinstance(item, NBestList) else ()
+        index = next((index for index, text in enumerate(texts) if has_choices(text)), None)
+        if isinstance(item, NBestList) and index is not None:
+            message = "has alternatives; expected one sequence of words, or --alternations off"
+            yield InvalidList(message, list_id=item.id, hypothesis=index, field="text")
+        else:
+            yield item
+
+
+def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections) -> list[NBestList]:
+    """Collect the lists that could be read; add the errors to ``rejected``."""
+    good: list[NBestList] = []
+    for item in lists:
+        if isinstance(item, NBestList):
+            good.append(item)
+        else:
+            rejected.add(item)
+    return good
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedTextOptions:
+    """How texts are read, normalised and counted that no models score."""
+
+    text: TextOptions
+    lists: ListInputOptions
+    counting: CountingOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedListOptions:
+    """Lists with references, and the weights that rank them."""
+
+    reference: ReferenceOption = None
+    text: TextOptions
+    lists: ListInputOptions
+    weights: WeightOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluationOptions:
+    """What ``rescorer evaluate`` and ``rescorer report`` need in order to evaluate files."""
+
+    reference: ReferenceOption = None
+    bundle: Annotated[
+        Path | None,
+        typer.Option(
+            "--bundle",
+            "-b",
+            help="Model bundle to re-rank with: adds rows for each of its models, for their mixture, for "
+            "minimum Bayes risk (MBR), and for the word weight without models.",
+        ),
+    ] = None
+    tune: Annotated[
+        bool,
+        typer.Option(
+            "--tune", help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`."
+        ),
+    ] = False
+    first_pass: FirstPassOption = None
+    text: TextOptions
+    lists: ListInputOptions
+    weights: WeightOptions
+    selection: SelectionOptions
+    counting: CountingOptions
+    phrases: PhraseOptions
+    candidates: CandidateOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankedListOptions:
+    """What commands need in order to rank lists under one set of weights and to count their errors."""
+
+    reference: ReferenceOption = None
+    first_pass: FirstPassOption = None
+    text: TextOptions
+    lists: ListInputOptions
+    weights: WeightOptions
+    counting: CountingOptions
+
+    def make_reader(self, *, warn_of_markup: bool = True) -> ListReader:
+        """Build a function that reads the lists of inputs; see ``make_list_reader``."""
+        return make_list_reader(self.reference, self.lists, warn_of_markup=warn_of_markup)
+
+    def parse_first_pass(self) -> Weights | None:
+        """The recogniser's own weights; None for the order of the lists."""
+        return parse_first_pass(self.first_pass)
+
+    def check_streams(self, lists: Sequence[NBestList], weights: Weights, source: str) -> None:
+        """Raise ConfigError if the lists lack a stream of the weights, of the first pass or of an option."""
+        for some in (weights, self.parse_first_pass()):
+            check_streams(lists, some, self.lists, source)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredListOptions(RankedListOptions):
+    """What commands need in order to score lists by the models of a bundle and to count their errors."""
+
+    selection: SelectionOptions
+    phrases: PhraseOptions
+    candidates: CandidateOptions
+
+    def apply(self, ranker: ListRanker) -> None:
+        """Let a ranker compare texts, expect phrases and generate hypotheses; see the ``apply`` of each."""
+        self.text.apply(ranker)
+        self.phrases.apply(ranker)
+        self.candidates.apply(ranker)
+
+    def score(
+        self, rescorer: Rescorer, lists: Sequence[NBestList], weights: Weights
+    ) -> tuple[list[ScoredList], list[InvalidList]]:
+        """Score lists; see ``score_lists``."""
+        return score_lists(
+            rescorer,
+            lists,
+            weights,
+            self.parse_first_pass(),
+            self.counting.settings(),
+            self.selection.selection(),
+            generate=self.candidates.generate,
+        )

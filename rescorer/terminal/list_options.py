@@ -1,0 +1,549 @@
+"""Options for reading n-best lists.
+
+Advice on options for lists whose scores are not those that weights need.
+
+Advise options for lists whose scores are not those that weights need.
+
+Advice starts from the recogniser's own score, with the weight of everything else 0: an untuned weight of
+language models can triple the errors of a recogniser that has one inside. `rescorer tune` finds weights from
+there.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+
+from rescorer.errors import ConfigError, InputError, RescorerError, find_similar, pluralise, quote
+from rescorer.formats import delimited, parquet, speech_services
+from rescorer.formats.fields import FieldMap, parse_field_map
+from rescorer.formats.inputs import Parts, expand_globs, find_parts, read_parts
+from rescorer.formats.io.folders import read_sample
+from rescorer.formats.io.text_io import source_name
+from rescorer.formats.jsonlines import compile_group_pattern, read_header, read_lists
+from rescorer.formats.nist import read_groups
+from rescorer.formats.pieces import (
+    FoundMarkup,
+    JoinReport,
+    ListMarkup,
+    join_lists,
+    join_text,
+    sample_markup,
+    watch_markup,
+)
+from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
+from rescorer.jobs.plan import ListSource
+from rescorer.jobs.store import PLAN
+from rescorer.scoring.list_checks import (
+    UnreadField,
+    find_unread_fields,
+    find_unread_lists,
+    find_untuned_weights,
+    name_fields,
+)
+from rescorer.storage import as_local, is_url
+from rescorer.types import NBestList, Weights
+
+if TYPE_CHECKING:
+    from rescorer.jobs.shards import Outputs
+
+
+Lists = Iterator[NBestList | InputError]
+"""Lists as a reader yields them, with an error in place of each list that cannot be read."""
+
+FIELD_READERS: Mapping[str, Callable[..., Lists]] = {
+    **dict.fromkeys(("jsonl", "json"), read_lists),
+    "parquet": parquet.read_lists,
+}
+"""Readers of the formats whose fields may have other names."""
+TABLE = "table"
+"""The format with one hypothesis per row, whose columns may have other names."""
+
+MapOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="NAME=FIELD,…",
+        help="Field names of JSON lines, or column names of tables: hypotheses=hyps,text=text_norm,"
+        "reference=ref. NAME is one of id, hypotheses, text, scores, reference, context, group.",
+    ),
+]
+StreamOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--stream",
+        metavar="NAME=FIELD[:BASE[:SIGN]]",
+        help="Score stream in a field of its own, with its log base and sign: acoustic=am, "
+        "acoustic=am_log2:2, graph=lmwt:e:cost, first_pass=confidence:prob.",
+    ),
+]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="NAME[:OPTION=VALUE,…]",
+        help="Format of the lists; default: detected from their content. `rescorer convert --formats` shows "
+        "all formats.",
+    ),
+]
+JoinPiecesOption = Annotated[
+    bool,
+    typer.Option(
+        "--join-pieces",
+        help="Join pieces of words and letters that a toolkit left in the texts (▁the ▁un known, un ##known, "
+        "un@@ known, t h e |), and remove marks such as <|en|> and <eos>. A note names what was found.",
+    ),
+]
+GroupsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|PATTERN",
+        help="Speaker or other group of each list: a file of lines `id speaker` (Kaldi's utt2spk), a JSON "
+        "file with id and speaker, or a regular expression "
+        r"with one group that matches it in the id: '^(\d+)-'.",
+    ),
+]
+
+MAX_MISSING = 5
+"""Number of missing jobs that are named."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListFormatOptions:
+    """The format of a file of lists, and the names of its fields."""
+
+    maps: MapOption = None
+    streams: StreamOption = None
+    format_: FormatOption = None
+    join_pieces: JoinPiecesOption = False
+
+
+@dataclass(frozen=True, slots=True)
+class ListInputOptions(ListFormatOptions):
+    """How to read a file of lists."""
+
+    groups: GroupsOption = None
+
+    def read(
+        self,
+        source: str | Sequence[str],
+        *,
+        reference: str | None = None,
+        warn: bool = True,
+        warn_of_markup: bool = True,
+    ) -> Lists:
+        """Read the lists of a file or folder; custom field names or streams imply JSON lines or tables.
+
+        Args:
+            source: an input; or several, which are read as one, in order, and may be patterns such as
+                ``nbest.*``.
+            reference: file of references, which may tell what plain text is.
+            warn: warn on stderr if there are no lists, or if toolkits' markup is left in the texts.
+            warn_of_markup: whether ``warn`` includes the latter.
+
+        Raises:
+            ConfigError: the options contradict each other or do not fit the format; or an input is given
+                twice.
+            FormatError: the format cannot be detected.
+        """
+        names = self._name_inputs(source)
+        parts = [self.find_parts(name, reference) for name in names]
+        lists = read_parts(parts, self._read_part)
+        if not warn:
+            return join_lists(lists) if self.join_pieces else lists
+        name = ", ".join(map(source_name, names))
+        lists = warn_if_empty(lists, name)
+        if self.join_pieces:
+            return join_lists(lists, PrintedReport(name))
+        return watch_markup(lists, partial(warn_of_pieces, name)) if warn_of_markup else lists
+
+    def has_numbers_as_ids(self, source: str | Sequence[str], reference: str | None = None) -> bool:
+        """Whether the ids of lists are positions in the file, because the format has none."""
+        choices = [choose(self.find_format(name, reference)) for name in self._name_inputs(source)]
+        return all(choice.format.is_numbered for choice in choices)
+
+    def _name_inputs(self, source: str | Sequence[str]) -> list[str]:
+        if isinstance(source, str):
+            return [as_local(source)]
+        return expand_globs(map(as_local, source))
+
+    def _read_part(self, source: str, format_: str) -> Lists:
+        """Read a file, or a folder that is one list file."""
+        has_fields, find_group = bool(self.maps or self.streams), parse_groups(self.groups)
+        choice = choose(format_)
+        if choice.format.name in FIELD_READERS and not choice.options:
+            lists = FIELD_READERS[choice.format.name](source, self._parse_fields(), find_group)
+        elif choice.format.name == TABLE:
+            note = partial(typer.echo, err=True)
+            lists = choice.read(source, names=self._parse_fields(), note=note)
+            lists = assign_groups(lists, find_group) if find_group else lists
+        elif has_fields:
+            raise ConfigError(
+                f"--map and --stream are for JSON lines, parquet and tables, not for {choice.format.name}"
+            )
+        else:
+            lists = choice.read(source)
+            lists = assign_groups(lists, find_group) if find_group else lists
+        return lists
+
+    def find_format(self, source: str, reference: str | None = None) -> str:
+        """The format of a file or folder, with its options, if it was given; raises FormatError if it cannot
+        be detected."""
+        return self.find_parts(source, reference, warn=False).choice
+
+    def find_parts(self, source: str, reference: str | None = None, *, warn: bool = True) -> Parts:
+        """The files and folders that an input consists of, and their format; a folder of shards consists of
+        their output.
+
+        Args:
+            reference: file of references, which may tell what plain text is.
+            warn: warn on stderr of jobs that are missing.
+
+        Raises:
+            FormatError: the format cannot be detected.
+            ConfigError: a shard is not committed.
+        """
+        choice = self.format_ or ""
+        if not choice and (self.maps or self.streams):
+            choice = _find_mapped_format(source)
+        elif not choice and reference is not None and Path(source).is_file():
+            choice = detect_measured(source, reference)
+        is_local = (Path(source) / PLAN).is_file()
+        parts = None if is_local else find_parts(source, choice)
+        if parts is None or f"{source.rstrip('/')}/{PLAN}" in parts.paths:
+            outputs = find_shard_outputs(source)
+            return Parts(choice or outputs.format, "the plan of its shards", outputs.names)
+        if warn and (missing := ", ".join(parts.missing[:MAX_MISSING])):
+            more = ", …" * (len(parts.missing) > MAX_MISSING)
+            jobs = pluralise(len(parts.paths), "job")
+            typer.echo(f"warning: {source}: {missing}{more} missing between its {jobs}", err=True)
+        return parts
+
+    def find_header(self, source: str) -> str:
+        """The header line of a file of JSON lines; an empty string if it has none."""
+        return read_header(source, self._parse_fields())
+
+    def read_lines(self, stream: BinaryIO, first_line: int, header: str) -> Lists:
+        """Read the lists of a part of a file of JSON lines; see ``jsonlines.read_lists``.
+
+        The first lists of the whole file decide which pieces are joined, so that all parts are read alike.
+        """
+        lists = read_lists(stream, self._parse_fields(), parse_groups(self.groups), first_line, header)
+        if not self.join_pieces:
+            return lists
+        name = source_name(stream)
+        is_whole = is_url(name) or Path(name).is_file()
+        markup = _sample_file(name, tuple(self.maps or ()), tuple(self.streams or ())) if is_whole else None
+        return join_lists(lists, markup=markup)
+
+    def as_source(self, *, may_divide: bool = True) -> ListSource:
+        """How files are read that may be divided."""
+        read = partial(self.read, warn=False)
+        return ListSource(self.find_parts, self.find_header, read, self.read_lines, may_divide)
+
+    def _parse_fields(self) -> FieldMap:
+        return parse_field_map(self.maps or (), self.streams or ())
+
+    def check_groups(self, lists: Sequence[NBestList]) -> None:
+        """Raise ConfigError if ``--groups`` was given and puts all lists into one group, or finds none."""
+        groups = sorted({nbest.group for nbest in lists})
+        if self.groups is None or len(groups) != 1:
+            return
+        found = f"all {len(lists):,} lists are of the group {groups[0]!r}"
+        if not groups[0]:
+            found = f"no list gets a group, such as the one with the id {lists[0].id!r}"
+        raise ConfigError(
+            f"--groups {self.groups!r}: {found}, but tuning holds out one group at a time; match the part of "
+            "the id that differs between speakers, or omit --groups to divide the lists by id"
+        )
+
+    @property
+    def is_set(self) -> bool:
+        """Whether any of the options was given."""
+        return bool(self.maps or self.streams or self.groups or self.format_ or self.join_pieces)
+
+
+@lru_cache
+def _sample_file(name: str, maps: tuple[str, ...], streams: tuple[str, ...]) -> ListMarkup:
+    """The markup of a file of JSON lines."""
+    return sample_markup(read_lists(name, parse_field_map(maps, streams)))
+
+
+def warn_of_pieces(source: str, found: Sequence[FoundMarkup]) -> None:
+    """Print a line to stderr if texts have toolkits' markup."""
+    if found:
+        example = f"such as {quote(found[0].examples[0])}; --join-pieces makes words of them"
+        typer.echo(
+            f"warning: {source_name(source)}: the texts have {_name_kinds(found)}, {example}", err=True
+        )
+
+
+def _name_kinds(found: Sequence[FoundMarkup]) -> str:
+    return " and ".join(dict.fromkeys(item.kind.description for item in found))
+
+
+@dataclass(frozen=True, slots=True)
+class PrintedReport(JoinReport):
+    """Prints to stderr what ``--join-pieces`` does to a file."""
+
+    file: str
+
+    def joined(self, found: tuple[FoundMarkup, ...]) -> None:
+        message = "--join-pieces found nothing to join"
+        if found:
+            text = found[0].examples[0]
+            joined = join_text(text, [item.kind for item in found])
+            message = f"joined {_name_kinds(found)}: {quote(text)} is read as {quote(joined)}"
+        typer.echo(f"note: {self.file}: {message}", err=True)
+
+    def lost_times(self, count: int) -> None:
+        what = pluralise(count, "hypothesis", "hypotheses")
+        message = f"the field words of {what} was left out: it does not fit the joined text"
+        typer.echo(f"warning: {self.file}: {message}", err=True)
+
+    def left(self, found: tuple[FoundMarkup, ...]) -> None:
+        texts = f"{found[0].texts:,} texts still have {_name_kinds(found)}, which the first lists do not have"
+        example = f"such as {quote(found[0].examples[0])}; give these lists in a file of their own"
+        typer.echo(f"warning: {self.file}: {texts}, {example}", err=True)
+
+
+def _find_mapped_format(source: str) -> str:
+    """The format of a file whose fields or columns options name."""
+    if is_pipe(source):
+        return "jsonl"
+    sample = read_sample(source)
+    if parquet.looks_like(sample):
+        return "parquet"
+    return TABLE if delimited.may_have_columns(sample) else "jsonl"
+
+
+def find_shard_outputs(source: str) -> Outputs:
+    """The output of all shards of `rescorer rescore --shards`, given their folder or prefix.
+
+    Prints to stderr how many lists are missing because they were rejected.
+
+    Raises:
+        ConfigError: a shard is not committed.
+        FormatError: the plan or a record cannot be read.
+    """
+    from rescorer.jobs.shards import find_outputs
+    from rescorer.jobs.store import open_store
+
+    with open_store(source) as store:
+        outputs = find_outputs(store)
+    if outputs.summary.rejected:
+        rejected = pluralise(outputs.summary.rejected, "list was", "lists were")
+        typer.echo(f"{source}: {rejected} rejected when the shards were rescored", err=True)
+    return outputs
+
+
+def warn_if_empty(lists: Lists, source: str) -> Lists:
+    """Yield the lists; warn on stderr if there are none, which usually means an error further upstream."""
+    is_empty = True
+    for item in lists:
+        is_empty = False
+        yield item
+    if is_empty:
+        typer.echo(f"warning: {source_name(source)}: there are no lists in it", err=True)
+
+
+def parse_groups(groups: str | None) -> Callable[[str], str] | None:
+    """Turn the value of ``--groups`` into a function from list id to group."""
+    if groups is None:
+        return None
+    if Path(groups).exists():
+        group_by_id = read_groups(groups)
+        return lambda list_id: group_by_id.get(list_id, "")
+    try:
+        return compile_group_pattern(groups)
+    except ConfigError as error:
+        raise ConfigError(f"--groups {error}") from None
+
+
+TUNE = "`rescorer tune` with the same options then finds weights, judged on held-out lists"
+SCORE_OPTIONS = (speech_services.FORMAT, "whisper")
+"""Formats with the options ``score``, ``base`` and ``sign``."""
+OWN_TERMS = ("word", "oov", "empty", "phrases")
+"""Terms of a total besides scores, each with a weight of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """The first lists of an input, and how they are read."""
+
+    lists: Sequence[NBestList]
+    options: ListInputOptions
+    source: str
+
+    @property
+    def streams(self) -> list[str]:
+        """Names of the score streams that were read."""
+        return sorted({name for nbest in self.lists for name in nbest.streams})
+
+    def unread(self) -> list[UnreadField]:
+        """Numbers of the hypotheses that were not read as streams."""
+        return find_unread_fields(self.lists)
+
+    def reading_options(self, field: UnreadField, stream: str) -> tuple[str, str] | None:
+        """The options that read a field as a stream, and the name that the stream gets; None if none can."""
+        try:
+            choice = choose(self.options.find_format(as_local(self.source)))
+        except RescorerError:
+            return None
+        name = choice.format.name
+        if name in FIELD_READERS and not choice.options and ":" not in field.name and "=" not in stream:
+            holder = f"--map {shlex.quote(f'scores={field.parent}')} " if field.parent else ""
+            is_usable = "," not in field.parent
+            return (f"{holder}--stream {_option(stream, field)}", stream) if is_usable else None
+        if name in SCORE_OPTIONS and not field.parent and not {*",:"} & {*field.name}:
+            base, _, sign = field.units.lstrip(":").partition(":")
+            units = {"score": field.name, "base": base or "e", **({"sign": sign} if sign else {})}
+            settings = ",".join(f"{key}={value}" for key, value in {**choice.options, **units}.items())
+            return f"--format {shlex.quote(f'{name}:{settings}')}", speech_services.STREAM
+        return None
+
+
+def advise_start(given: Input, weights: Weights, missing: str) -> str:
+    """Say what to write for weights that need streams which lists do not have, and that use none of theirs.
+
+    Args:
+        missing: a stream that the weights name and the lists do not have.
+    """
+    if given.streams:
+        return f"{advise_own_score(given, weights)}; {TUNE}"
+    unread = given.unread()
+    likely = [field for field in unread if field.is_likely]
+    if not likely:
+        return (
+            f"`-w {missing}=0` leaves it out, and language models alone decide the ranking: give each "
+            "hypothesis the score of the recogniser, such as -ln(rank) if only the order is known"
+        )
+    if reading := given.reading_options(likely[0], missing):
+        options, stream = reading
+        return f"`{options} {rank_by(weights, stream)}` ranks by {likely[0].label!r} alone; {TUNE}"
+    return (
+        f"no option reads {likely[0].label!r} from this format: `rescorer convert` makes JSON lines of it, "
+        f"and `--stream {_option(missing, likely[0])} {rank_by(weights, missing)}` reads them; {TUNE}"
+    )
+
+
+def advise_own_score(given: Input, weights: Weights) -> str:
+    """Name the options that rank by one stream alone: that of the order of the lists."""
+    own = _find_own_score(given.lists, given.streams)
+    which = "the only score" if len(given.streams) == 1 else f"the score {own!r}"
+    return f"`{rank_by(weights, own)}` ranks by {which} alone"
+
+
+def advise_field(given: Input, stream: str) -> str:
+    """Name the option that may read a missing stream from a field; empty if no field looks like it."""
+    likely = [field for field in given.unread() if field.is_likely]
+    similar = find_similar(stream, [field.name for field in likely])
+    for field in sorted(likely, key=lambda field: field.name != similar):
+        if not field.parent and (reading := given.reading_options(field, stream)) and reading[1] == stream:
+            return f", or `{reading[0]}` reads the field {field.label!r}"
+    return ""
+
+
+def describe_scores(given: Input) -> str:
+    """Say which streams were read, or which fields of the hypotheses have numbers if none was."""
+    if streams := given.streams:
+        return f"streams: {', '.join(streams)}"
+    names = name_fields(given.unread())
+    return f"no scores at all; the hypotheses have numbers in: {names}" if names else "no scores at all"
+
+
+def advise_tuning(lists: Sequence[NBestList], weights: Weights) -> str:
+    """A warning about weights that were never tuned for scores like an end-to-end model's; else empty."""
+    found = find_untuned_weights(lists, weights)
+    if found is None:
+        return ""
+    without = " ".join(f"-w {shlex.quote(f'lm:{name}=0')}" for name, weight in weights.lm.items() if weight)
+    return f"{found.describe()}. Rank by the scores alone, `{without}`; {TUNE}"
+
+
+def rank_by(weights: Weights, stream: str) -> str:
+    """The options ``-w`` with which one stream alone decides the ranking."""
+    return " ".join(f"-w {shlex.quote(change)}" for change in _changes_to_rank_by(weights, stream))
+
+
+def _changes_to_rank_by(weights: Weights, stream: str) -> Iterator[str]:
+    for name, weight in weights.streams.items():
+        if weight and name != stream:
+            yield f"{name}=0"
+    if weights.streams.get(stream, 0.0) <= 0.0:
+        yield f"{stream}=1"
+    yield from (f"lm:{name}=0" for name, weight in weights.lm.items() if weight)
+    yield from (f"{name}=0" for name in OWN_TERMS if getattr(weights, name))
+    yield from (f"reranker:{name}=0" for name, weight in weights.rerankers.items() if weight)
+
+
+def _find_own_score(lists: Sequence[NBestList], streams: Sequence[str]) -> str:
+    """The stream whose best hypothesis is most often the first one, as is that of the recogniser's totals."""
+
+    def agreement(stream: str) -> int:
+        scores = [nbest.streams[stream] for nbest in lists if stream in nbest.streams]
+        return sum(values[0] == max(values) for values in scores)
+
+    return max(streams, key=agreement)
+
+
+def _option(stream: str, field: UnreadField) -> str:
+    return shlex.quote(f"{stream}={field.name}{field.units}")
+
+
+def describe_unread(given: Input, weights: Weights | None) -> str:
+    """Lines about hypotheses that nothing reads, and about scores if weights rank; empty if all is read."""
+    scores = describe_unread_scores(given, weights) if weights else ""
+    return "\n".join(filter(None, (describe_unread_lists(given), scores)))
+
+
+def describe_unread_lists(given: Input) -> str:
+    """A line about arrays that look like hypotheses and that nothing reads; empty if there are none."""
+    found = find_unread_lists(given.lists)
+    if not found:
+        return ""
+    try:
+        name = choose(given.options.find_format(as_local(given.source))).format.name
+    except RescorerError:
+        name = ""
+    reading = "rename it to 'candidates' to read it"
+    if name in FIELD_READERS:
+        reading = f"`--map {shlex.quote(found[0].map_option)}` reads it"
+    return f"warning: lists have {found[0].description}, which is not read as their hypotheses; {reading}"
+
+
+def describe_unread_scores(given: Input, weights: Weights) -> str:
+    """A line about scores that nothing reads while language models rank; empty if there are none.
+
+    Where the weights use a stream, it names what is called like a score and is left over, unless the user
+    chose the streams.
+    """
+    used = any(weights.streams.get(name) for name in given.streams) or any(weights.rerankers.values())
+    if given.options.streams or (given.streams and not used):
+        return ""
+    likely = [field for field in given.unread() if field.is_likely]
+    if used:
+        named = [field for field in likely if field.is_named and not field.parent]
+        reading = given.reading_options(named[0], named[0].name) if named else None
+        if not reading or reading[1] != named[0].name:
+            return ""
+        reads = f"`{reading[0]}` reads {'it' if len(named) == 1 else 'the first'}"
+        return f"note: no stream is read from {name_fields(named)}; {reads}"
+    if not likely:
+        return ""
+    reading = given.reading_options(likely[0], next(iter(weights.streams), "acoustic"))
+    advice = (
+        f"; `{reading[0]} {rank_by(weights, reading[1])}` ranks by {likely[0].label!r} alone; {TUNE}"
+        if reading
+        else ""
+    )
+    return (
+        "warning: no score of the hypotheses is read, and language models alone decide the ranking; fields "
+        f"that look like scores: {name_fields(likely)}{advice}"
+    )

@@ -1,0 +1,587 @@
+"""Declare command-line options once, as dataclass fields, and those that several commands share.
+
+Declare command-line options once, as dataclass fields, and share them between commands.
+
+A field is declared like a parameter of a typer command: with an ``Annotated`` type, whose ``typer.Option``
+or ``typer.Argument`` holds the flags and the help, and with a default unless it is required. Fields of
+dataclasses in a library, which must not import typer, carry ``help``, ``flags``, ``metavar`` and ``min`` as
+metadata instead. A field may itself be such a dataclass. A command takes the dataclass as a parameter.
+
+Options that several commands share, and what their values mean; those of one kind of command in folders.
+
+Text from the command line comes in; readers of lists, weights and settings come out.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean
+from rescorer.evaluation.list_errors import Selection
+from rescorer.extensions import COMPONENTS, Generation, Phrases
+from rescorer.formats.fields import parse_field_map
+from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, check_writable, is_rescored
+from rescorer.models.bundle import Bundle, read_normaliser
+from rescorer.phrases import read_phrase_file
+from rescorer.scoring.combination import parse_weights
+from rescorer.scoring.components import weighted_columns
+from rescorer.scoring.options import load_weights
+from rescorer.scoring.ranker import ListRanker
+from rescorer.terminal.list_options import (
+    Input,
+    ListInputOptions,
+    Lists,
+    advise_field,
+    advise_own_score,
+    advise_start,
+    advise_tuning,
+    describe_scores,
+    describe_unread,
+)
+from rescorer.text import FILLERS, LETTERS, Normaliser, NormaliserSettings
+from rescorer.types import NBestList, Weights
+
+
+def expand_options(function: Callable[..., None]) -> Callable[..., None]:
+    """Replace each dataclass parameter of a command by one option per field, at the same place in ``--help``.
+
+    >>> @dataclass(frozen=True)
+    ... class SizeOptions:
+    ...     width: Annotated[int, typer.Option(help="Width in pixels.")] = 640
+    >>> @expand_options
+    ... def resize(file: str, size: SizeOptions) -> None: ...
+    >>> list(inspect.signature(resize).parameters)
+    ['file', 'width']
+    """
+    own = inspect.signature(function, eval_str=True).parameters.values()
+    groups: dict[str, Any] = {
+        parameter.name: parameter.annotation for parameter in own if is_dataclass(parameter.annotation)
+    }
+    parameters: list[inspect.Parameter] = []
+    for parameter in own:
+        if parameter.name in groups:
+            parameters += _field_parameters(groups[parameter.name])
+        else:
+            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+
+    def command(**values: Any) -> None:
+        options = {name: _build_group(group, values) for name, group in groups.items()}
+        function(**options, **values)
+
+    command.__name__, command.__doc__ = function.__name__, function.__doc__
+    command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    return command
+
+
+def _build_group(group: Any, values: dict[str, Any]) -> Any:
+    """Make a dataclass from the values of its options, which are taken out of ``values``."""
+    hints = get_type_hints(group)
+    return group(
+        **{
+            field.name: (
+                _build_group(hints[field.name], values)
+                if is_dataclass(hints[field.name])
+                else values.pop(field.name)
+            )
+            for field in fields(group)
+        }
+    )
+
+
+def _field_parameters(group: Any) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(group, include_extras=True)
+    for field in fields(group):
+        annotation = hints[field.name]
+        if is_dataclass(annotation):
+            yield from _field_parameters(annotation)
+            continue
+        if "help" in field.metadata:
+            flags = field.metadata.get("flags", ())
+            settings: dict[str, Any] = {name: field.metadata.get(name) for name in ("help", "metavar", "min")}
+            annotation = Annotated[annotation, typer.Option(*flags, **settings)]
+        default = inspect.Parameter.empty if field.default is MISSING else field.default
+        yield inspect.Parameter(
+            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
+        )
+
+
+BundleOption = Annotated[
+    Path,
+    typer.Option(
+        "--bundle",
+        "-b",
+        help="Folder of a model bundle: one version, such as models/starter/1, or all versions, such as "
+        "models/starter, for the newest.",
+    ),
+]
+DeviceOption = Annotated[str, typer.Option(help="Device of the models: cpu, cuda, cuda:1, …")]
+DtypeOption = Annotated[
+    str,
+    typer.Option(
+        help="Precision of matrix products: float32, or bfloat16 or int8, which are slightly less exact and "
+        "faster on processors that support them."
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class SelectionOptions:
+    """Which hypotheses of a list take part in its ranking."""
+
+    merge: Annotated[
+        bool,
+        typer.Option(
+            "--merge",
+            help="Merge hypotheses with the same words after normalisation, adding their probabilities.",
+        ),
+    ] = False
+    drop_empty: Annotated[
+        bool,
+        typer.Option(
+            "--drop-empty",
+            help="Drop hypotheses without words after normalisation; if all are empty, the first stays.",
+        ),
+    ] = False
+
+    def selection(self) -> Selection:
+        """The same choice, as the evaluation expects it."""
+        return Selection(self.merge, self.drop_empty)
+
+
+def warn_if_tuned_otherwise(weights: Weights, selection: Selection) -> None:
+    """Print a line to stderr if the weights were tuned with another choice of hypotheses."""
+    for name, option, is_set in (
+        ("merge", "--merge", selection.merge),
+        ("drop_empty", "--drop-empty", selection.drop_empty),
+    ):
+        was_set = weights.tuned_with.get(name, is_set)
+        if was_set != is_set:
+            tuned, now = ("with", "without") if was_set else ("without", "with")
+            message = f"were tuned {tuned} {option} and are used {now} it"
+            typer.echo(f"warning: weights {weights.name!r} {message}", err=True)
+
+
+RAW = "raw"
+
+
+@dataclass(frozen=True, slots=True)
+class TextOptions:
+    """By which words texts are compared, counted and written; what models read is the bundle's to decide."""
+
+    normaliser: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="JSON file of normaliser settings by which words are compared and errors are counted; raw "
+            "only splits at white space. Default: words without case and punctuation, also with a bundle, "
+            "whose models read text as it says.",
+        ),
+    ] = None
+    language: Annotated[
+        str,
+        typer.Option(
+            metavar="TAG", help="Language of the text, such as tr or az-Latn: decides the case of I and ı."
+        ),
+    ] = ""
+    fillers: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME,…", help=f"Drop the fillers of a language or corpus: {', '.join(FILLERS)}."
+        ),
+    ] = ""
+    letters: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help=f"Alphabet in which signs are letters and case counts: {', '.join(LETTERS)}."
+        ),
+    ] = ""
+
+    def make_normaliser(self, bundle: Bundle | None = None) -> Normaliser:
+        """The normaliser that the options choose, by default the one for text of the bundle, if there is one.
+
+        Raises:
+            ConfigError: the file does not exist, or a name is unknown.
+            BundleError: the file is not one of normaliser settings.
+        """
+        changes = self._changes()
+        if self.normaliser is None and not changes:
+            return bundle.text_normaliser if bundle else Normaliser()
+        settings = self._read_settings(bundle)
+        try:
+            return Normaliser(replace(settings, **changes))
+        except ConfigError as error:  # begins with the name of the setting, as the option is named
+            raise ConfigError(f"--{error}") from None
+
+    def apply(self, ranker: ListRanker) -> None:
+        """Let a ranker compare and write texts by the normaliser that the options choose."""
+        ranker.text_normaliser = self.make_normaliser(ranker.bundle)
+
+    def _changes(self) -> dict[str, Any]:
+        fillers = tuple(name.strip() for name in self.fillers.split(",") if name.strip())
+        changes = {"language": self.language, "fillers": fillers, "letters": self.letters}
+        return {name: value for name, value in changes.items() if value}
+
+    def _read_settings(self, bundle: Bundle | None) -> NormaliserSettings:
+        if self.normaliser is None:
+            return bundle.text_normaliser.settings if bundle else NormaliserSettings()
+        if self.normaliser == RAW:
+            return NormaliserSettings.raw()
+        path = Path(self.normaliser)
+        if not path.exists():
+            raise ConfigError(
+                f"--normaliser {path}: no such file; expected a JSON file of normaliser settings, such as "
+                "the text.json of a bundle, or raw; leave it out for words without case and punctuation"
+            )
+        return read_normaliser(path).settings
+
+
+@dataclass(frozen=True, slots=True)
+class PhraseOptions:
+    """Names and phrases that are more likely than usual in all lists of a command."""
+
+    phrases: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Names and phrases that are expected in all lists, one per line; or JSON objects with text, "
+            "weight, spellings and slot. Hypotheses get credits for those that they have.",
+        ),
+    ] = None
+    phrase_list: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="The same, of the bundle's phrases/NAME.txt. Repeatable."),
+    ] = None
+
+    def apply(self, ranker: ListRanker) -> None:
+        """Let a ranker expect the phrases in all lists.
+
+        Raises:
+            ConfigError: the file cannot be read, a phrase is invalid, or the bundle lacks a list.
+            FormatError: a line of the file is not a phrase.
+        """
+        names = self.phrase_list or []
+        given = () if self.phrases is None else read_phrase_file(self.phrases)
+        try:
+            ranker.component(Phrases).expect(given, names)
+        except LimitExceeded as error:
+            raise ConfigError(f"--phrases {self.phrases}: {error}") from None
+
+
+DictionaryOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Pronunciations of words, in the form of the CMU dictionary: lines of a word and its phones. "
+        "Default: the dictionary that the extra sounds installs.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class CandidateOptions:
+    """Whether hypotheses are generated from phrases, and how words sound."""
+
+    generate: Annotated[
+        bool,
+        typer.Option(
+            "--generate",
+            help="Add hypotheses that a list lacks, with its phrases in place of what sounds like them; the "
+            "output marks them as generated. Needs the extra sounds, or --dictionary.",
+        ),
+    ] = False
+    dictionary: DictionaryOption = None
+
+    def apply(self, ranker: ListRanker) -> None:
+        """Read the dictionary, if it is needed.
+
+        Raises:
+            ConfigError: there is no dictionary, it cannot be read, or it is not used.
+        """
+        if self.dictionary is not None and not self.generate:
+            raise ConfigError("--dictionary is for generating hypotheses; give --generate too")
+        if self.generate:
+            use_dictionary(ranker, self.dictionary)
+
+
+def use_dictionary(ranker: ListRanker, path: Path | None) -> None:
+    """Read a dictionary, by default the installed one; raises as ``CandidateOptions.apply``."""
+    generation = ranker.component(Generation)
+    generation.dictionary = path
+    try:
+        generation.generator  # noqa: B018  # reads the dictionary
+    except FormatError as error:
+        raise ConfigError(f"--dictionary {error}") from None
+
+
+N_CHECKED_LISTS = 10
+"""Number of lists that are checked for the streams named by options before anything is scored."""
+TABLES = {"lm": "lm", "mix": "mixture", "reranker": "rerankers"}
+"""Field of ``Weights`` by the prefix of a name in ``--weight``; names without one are streams."""
+WEIGHTS_BY_PREFIX = {
+    "lm": ("lm:mixture", "the language models"),
+    "mix": ("mix:NAME", "the share of a model in the mixture"),
+    "reranker": ("reranker:NAME", "a reranker"),
+}
+"""What somebody wants who gives a prefix of ``TABLES`` without a name, and how it is written."""
+OWN_WEIGHTS = (
+    "word",
+    "oov",
+    "empty",
+    "phrases",
+    "cache",
+    "neural_cache",
+    "flatness",
+    "generated",
+    "sound_match",
+)
+"""Names in ``--weight`` that are fields of ``Weights`` themselves."""
+FIRST_PASS = "--first-pass"
+"""Option of the recogniser's own weights, and the name of that weights set in messages."""
+
+WeightsOption = Annotated[
+    str,
+    typer.Option("--weights", help="Name of a weights set of the bundle, or a JSON file of weights."),
+]
+WeightOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--weight",
+        "-w",
+        metavar="NAME=VALUE",
+        help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
+        "empty=-5, phrases=2, cache=0.1, neural_cache=0.1, flatness=0.3, generated=-20, sound_match=10, "
+        "reranker:NAME=1. May be repeated.",
+    ),
+]
+FirstPassOption = Annotated[
+    str | None,
+    typer.Option(
+        FIRST_PASS,
+        metavar="STREAM=WEIGHT,…",
+        help="Weights that the recogniser ranked by, also that of a word: acoustic=1,lm=9.5,word=-0.6. "
+        "Default: the order of the lists.",
+    ),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WeightOptions:
+    """Which weights to use."""
+
+    weights: WeightsOption = "default"
+    weight: WeightOption = None
+
+    def resolve(self, known: Mapping[str, Weights]) -> Weights:
+        """Find the weights by name or in a file, and apply the changes.
+
+        Args:
+            known: the weights sets of the bundle.
+
+        Raises:
+            ConfigError: there are no such weights, or an option is malformed.
+        """
+        weights = _find_weights(self.weights, known)
+        if self.weight and weights.calibration is not None:
+            typer.echo(
+                f"warning: --weight changes weights {weights.name!r}: their calibration does not apply any "
+                "more, and there are no confidences",
+                err=True,
+            )
+            weights = replace(weights, calibration=None)
+        for change in self.weight or ():
+            weights = change_weight(weights, change)
+        return weights
+
+
+def _find_weights(name: str, known: Mapping[str, Weights]) -> Weights:
+    if name in known:
+        return known[name]
+    if Path(name).is_file():
+        return load_weights(name)
+    available = ", ".join(sorted(known))
+    raise ConfigError(
+        f"--weights {name}: no such file, and the bundle has {available}{did_you_mean(name, known)}"
+    )
+
+
+def change_weight(weights: Weights, change: str) -> Weights:
+    """Apply one ``NAME=VALUE``, and add a ``*`` to the name of the weights, which have changed."""
+    name, equals, text = change.partition("=")
+    try:
+        value = float(text)
+    except ValueError:
+        value = None
+    if not equals or not name or value is None:
+        raise ConfigError(f"--weight {change!r}: expected NAME=NUMBER")
+    label = weights.name if weights.name.endswith("*") else f"{weights.name}*"
+    if name in OWN_WEIGHTS:
+        return _replace_checked(weights, label, **{name: value})
+    if name in weighted_columns(COMPONENTS):
+        return _replace_checked(weights, label, components={**weights.components, name: value})
+    table = TABLES.get(name.split(":")[0], "streams") if ":" in name else "streams"
+    key = name.split(":", 1)[1] if table != "streams" else name
+    if table == "mixture":
+        return _replace_checked(weights, label, mixture=rescale_mixture(weights.mixture, key, value))
+    return _replace_checked(weights, label, **{table: {**getattr(weights, table), key: value}})
+
+
+def rescale_mixture(mixture: Mapping[str, float], name: str, value: float) -> dict[str, float]:
+    """Set one interpolation weight and scale the others so that the sum stays 1."""
+    others = {key: weight for key, weight in mixture.items() if key != name}
+    remaining, sum_of_others = 1.0 - value, sum(others.values())
+    scaled = {
+        key: weight * remaining / sum_of_others if sum_of_others else 0.0 for key, weight in others.items()
+    }
+    return {**scaled, name: value}
+
+
+def _replace_checked(weights: Weights, label: str, **fields: object) -> Weights:
+    """Replace fields, checked like those of a weights file."""
+    checked = parse_weights(fields)
+    return replace(weights, name=label, **{name: getattr(checked, name) for name in fields})
+
+
+def check_first_lists(
+    lists: Lists,
+    weights: Weights,
+    options: ListInputOptions,
+    source: str,
+    to: str,
+    warnings: list[str] | None = None,
+) -> Lists:
+    """Check the first lists against the weights and the output format, then yield all lists.
+
+    Warns on stderr if the weights use no stream of the lists, or were never tuned for such scores.
+
+    Args:
+        warnings: gets what was warned about untuned weights.
+
+    Raises:
+        ConfigError: as in ``check_streams`` and ``check_writable``.
+    """
+    first = list(itertools.islice(lists, N_CHECKED_LISTS))
+    good = [item for item in first if isinstance(item, NBestList)]
+    check_streams(good, weights, options, source)
+    check_writable(to, good)
+    given = Input(good, options, source)
+    if (names := given.streams) and not any((*weights.streams.values(), *weights.rerankers.values())):
+        message = f"use no score of the lists ({', '.join(names)}): language models alone decide the ranking"
+        advice = advise_own_score(given, weights)
+        typer.echo(f"warning: weights {weights.name!r} {message}; {advice}", err=True)
+    line = warn_if_untuned(good, weights)
+    if line and warnings is not None:
+        warnings.append(line)
+    return itertools.chain(first, lists)
+
+
+def warn_if_untuned(lists: Sequence[NBestList], weights: Weights) -> str:
+    """Warn on stderr if weights were never tuned for scores like those of the lists; return the text."""
+    if line := advise_tuning(lists[:N_CHECKED_LISTS], weights):
+        typer.echo(f"warning: {line}", err=True)
+    return line
+
+
+def check_streams(
+    lists: Sequence[NBestList],
+    weights: Weights | None,
+    options: ListInputOptions,
+    source: str,
+    printed: Collection[str] = (),
+) -> str:
+    """Check that lists have the streams that are named; name fields that nothing reads on stderr.
+
+    Args:
+        weights: weights that rank the lists; None if nothing does.
+        options: how the lists were read from the source.
+        printed: lines about other files, which are not printed again.
+
+    Returns:
+        The line that names fields; empty if there is none.
+
+    Raises:
+        ConfigError: weights or ``--stream`` name a stream that none of the first lists has.
+    """
+    first = lists[:N_CHECKED_LISTS]
+    if not first:
+        return ""
+    given = Input(first, options, source)
+    known = given.streams
+    none = f"none of the first {len(first)} lists has" if len(first) > 1 else "the only list does not have"
+    fields = sorted(
+        {name for nbest in first for hypothesis in nbest.hypotheses for name in hypothesis.fields}
+    )
+    for name, stream in parse_field_map((), options.streams or ()).streams.items():
+        if name not in known:
+            hint = did_you_mean(stream.field, [*fields, *known])
+            raise ConfigError(f"--stream {name}={stream.field}: {none} a score in that field{hint}")
+    if weights is None:
+        return ""
+    rescored = all(map(is_rescored, first))
+    for name, weight in weights.streams.items():
+        if weight == 0 or name in known:
+            continue
+        need = f"weights {weights.name!r} need the stream {name!r}"
+        if rescored:
+            raise ConfigError(
+                f"{need}, but {RESCORED_LISTS_MESSAGE}: give the lists that it read, or `-w {name}=0` to "
+                "rank by language models alone"
+            )
+        hint = _suggest_weight(name, weights, given)
+        raise ConfigError(f"{need}, but {none} it ({describe_scores(given)}){hint}")
+    line = "" if weights.name == FIRST_PASS or rescored else describe_unread(given, weights)
+    if line and line not in printed:
+        typer.echo(line, err=True)
+    return line
+
+
+def warn_of_unread_lists(lists: Sequence[NBestList], options: ListInputOptions, source: str) -> None:
+    """Name on stderr what looks like hypotheses in the first lists, and is not read as such."""
+    if line := describe_unread(Input(lists[:N_CHECKED_LISTS], options, source), None):
+        typer.echo(line, err=True)
+
+
+def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
+    """Say what to write instead of a weight of a stream that the lists do not have."""
+    weight, known = weights.streams[name], given.streams
+    if name in {"mixture", *weights.lm, *weights.mixture}:
+        return f"; did you mean `-w lm:{name}={weight:g}`?"
+    components = weighted_columns(COMPONENTS)
+    if name in components:
+        return f'; it is a component: write `-w {name}={weight:g}`, or put it under "components" in the file'
+    similar = did_you_mean(name, [*known, *OWN_WEIGHTS, *components])
+    if weights.name == FIRST_PASS:
+        return similar or f"; leave it out{advise_field(given, name)}"
+    if name in TABLES:
+        whole, meant = WEIGHTS_BY_PREFIX[name]
+        return f"; for {meant} write `-w {whole}={weight:g}`; `-w {name}=0` leaves it out"
+    if similar and did_you_mean(name, components):
+        return similar
+    if not any(weights.streams.get(stream) for stream in known):
+        return f"; {advise_start(given, weights, name)}"
+    return similar or f"; `-w {name}=0` leaves it out{advise_field(given, name)}"
+
+
+def parse_first_pass(text: str | None) -> Weights | None:
+    """Parse the value of ``--first-pass``, ``a=1,b=2,word=-0.5``; raises ConfigError if it is malformed."""
+    if not text:
+        return None
+    values: dict[str, float] = {}
+    for part in text.split(","):
+        name, equals, value = part.partition("=")
+        try:
+            values[name.strip()] = float(value)
+        except ValueError:
+            equals = ""
+        if not equals or not math.isfinite(values.get(name.strip(), math.nan)):
+            raise ConfigError(f"{FIRST_PASS} {part!r}: expected STREAM=NUMBER or word=NUMBER")
+    word = values.pop("word", 0.0)
+    return parse_weights({"name": FIRST_PASS, "streams": values, "lm": {}, "word": word})

@@ -1,0 +1,298 @@
+"""Print tables and progress bars that remain readable on narrow terminals.
+
+Write tables as Markdown, CSV or LaTeX.
+
+Render results as tables for the terminal.
+
+The dataclasses of ``rescorer.evaluation`` come in; rich renderables go out.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+from tqdm import tqdm
+
+from rescorer.evaluation.figures import MAX_NUMBER_CHARS, format_size
+from rescorer.formats.io.text_io import write_text
+from rescorer.jobs.files import FileSummary
+from rescorer.terminal.program import check_output_path
+
+PIPE_WIDTH = 160
+"""Columns assumed if the output is neither a terminal nor given a width by the variable COLUMNS."""
+GAP = 2
+"""Spaces between columns."""
+MAX_TEXT_WIDTH = 96
+"""Longest line of text in a grid; longer ones are hard to read."""
+LONG_NUMBER = re.compile(r"(?<![\w.,])([+−-]?)(\d[\d,]*(?:\.\d+)?)(?![\w.])")
+MAX_NAME_SHARE = 0.3
+"""Largest share of the width that the names of the rows may take if the table must fold."""
+
+
+def has_width() -> bool:
+    """Whether the output has a width: that of a terminal, or one that the variable COLUMNS declares."""
+    return sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit()
+
+
+class PipeConsole(Console):
+    """A console that reports a closed pipe to the program, which ends with the exit code of SIGPIPE."""
+
+    def on_broken_pipe(self) -> None:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise BrokenPipeError
+
+
+def make_console() -> Console:
+    """A console on stdout, as wide as the terminal."""
+    return PipeConsole(width=None if has_width() else PIPE_WIDTH, highlight=False)
+
+
+def print_out(*renderables: RenderableType) -> None:
+    """Print tables, and text as it is, to stdout; text wraps at spaces if the output has a width."""
+    console = make_console()
+    for renderable in renderables:
+        is_text = isinstance(renderable, str)
+        content = Text(renderable) if isinstance(renderable, str) else renderable
+        console.print(content, soft_wrap=is_text and not has_width())
+
+
+class FoldingTable:
+    """A table with a column of names and columns of numbers, which are right-aligned.
+
+    Where the numbers do not fit beside each other, the headings wrap; columns that still do not fit follow
+    in a further table below, which repeats the names. The most important columns therefore come first.
+    """
+
+    def __init__(self, first_column: str, *number_columns: str, title: str = "") -> None:
+        self._names, self._headings, self._title = first_column, number_columns, title
+        self._rows: list[tuple[str, tuple[str, ...]]] = []
+
+    def add_row(self, name: str, *numbers: str) -> None:
+        """Add a row with one formatted number per column."""
+        if len(numbers) != len(self._headings):
+            raise ValueError(f"{len(numbers)} numbers for {len(self._headings)} columns")
+        self._rows.append((name, tuple(map(shorten_numbers, numbers))))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        widest = self._name_width(options.max_width) + sum(GAP + width for width in self._full_widths())
+        return Measurement(min(widest, options.max_width), min(widest, options.max_width))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        if self._title:
+            yield Text(self._title, style="italic")
+        name_width = self._name_width(options.max_width)
+        free = options.max_width - name_width
+        widths = self._full_widths()
+        if sum(GAP + width for width in widths) > free:
+            widths = [self._width(column, self._headings[column].split()) for column in range(len(widths))]
+        for number, columns in enumerate(_fold(widths, free)):
+            if number:
+                yield Text()
+            yield self._part(columns, name_width, widths)
+
+    def _part(self, columns: Sequence[int], name_width: int, widths: Sequence[int]) -> Table:
+        table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0))
+        table.add_column(self._names, width=name_width, overflow="fold", vertical="bottom")
+        for column in columns:
+            heading = Text(self._headings[column], justify="right")
+            table.add_column(heading, justify="right", width=widths[column], vertical="bottom")
+        for name, numbers in self._rows:
+            table.add_row(Text(name), *(Text(numbers[column]) for column in columns))
+        return table
+
+    def _name_width(self, max_width: int) -> int:
+        longest = max(map(cell_len, (self._names, *(name for name, _ in self._rows))))
+        if longest + sum(GAP + width for width in self._full_widths()) <= max_width:
+            return longest
+        return min(longest, max(int(MAX_NAME_SHARE * max_width), 1))
+
+    def _full_widths(self) -> list[int]:
+        return [self._width(column, [heading]) for column, heading in enumerate(self._headings)]
+
+    def _width(self, column: int, heading_lines: Sequence[str]) -> int:
+        cells = (numbers[column] for _, numbers in self._rows)
+        return max(map(cell_len, (*heading_lines, *cells)), default=0)
+
+
+def shorten_numbers(cell: str) -> str:
+    """Write numbers with decimals or commas that are longer than a column should be as powers of ten.
+
+    >>> shorten_numbers("−18,904,574,813,251.25 ± 0.50")
+    '−1.89e+13 ± 0.50'
+    """
+    return LONG_NUMBER.sub(_shorten, cell)
+
+
+def _shorten(match: re.Match[str]) -> str:
+    sign, number = match.groups()
+    if len(match[0]) <= MAX_NUMBER_CHARS or not {*",."} & {*number}:  # plain digits may be an id
+        return match[0]
+    return sign + format_size(float(number.replace(",", "")), 0)
+
+
+def make_text_grid(rows: Iterable[tuple[str, str | Text]]) -> Table:
+    """Make a table without headings: names on the left, and text on the right, which wraps at spaces."""
+    grid = Table.grid(padding=(0, GAP, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold", max_width=MAX_TEXT_WIDTH)
+    for name, text in rows:
+        grid.add_row(Text(name), Text(text) if isinstance(text, str) else text)
+    return grid
+
+
+def _fold(widths: Sequence[int], free: int) -> Iterator[list[int]]:
+    """Yield the indices of columns that fit beside each other; at least one column, however wide it is."""
+    columns: list[int] = []
+    used = 0
+    for column, width in enumerate(widths):
+        if columns and used + GAP + width > free:
+            yield columns
+            columns, used = [], 0
+        columns.append(column)
+        used += GAP + width
+    yield columns
+
+
+Rows = Sequence[Sequence[str]]
+
+ExportOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--export",
+        metavar="FILE",
+        help="Also write the table to a file: Markdown (.md) or LaTeX (.tex, package booktabs), as it is "
+        "shown, or CSV (.csv), in which every number has a column of its own.",
+    ),
+]
+
+
+def to_markdown(headings: Sequence[str], rows: Rows) -> str:
+    """Format a table in GitHub's Markdown; numbers, after the first column, are right-aligned."""
+    marks = ["---", *["---:"] * (len(headings) - 1)]
+    escaped = (list(map(_escape_markdown, line)) for line in (headings, *rows))
+    head, *others = (f"| {' | '.join(cells)} |\n" for cells in escaped)
+    return "".join([head, f"| {' | '.join(marks)} |\n", *others])
+
+
+def _escape_markdown(cell: str) -> str:
+    """Escape what would end the cell or be read as HTML, emphasis, code or a link."""
+    escaped = re.sub(r"[\\`*\[\]|]|(?<!\w)_|_(?!\w)", r"\\\g<0>", cell).replace("<", "&lt;")
+    return " ".join(escaped.split())
+
+
+def to_csv(headings: Sequence[str], rows: Sequence[Sequence[str | float | None]]) -> str:
+    """Format a table for programs as comma-separated values (RFC 4180); None is an empty cell."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerows([headings, *rows])
+    return text.getvalue()
+
+
+def to_latex(headings: Sequence[str], rows: Rows) -> str:
+    """Format a table as a LaTeX ``tabular`` with the rules of the package booktabs."""
+    columns = "l" + "r" * (len(headings) - 1)
+    head, *body = (" & ".join(map(_escape_latex, line)) + r" \\" for line in (headings, *rows))
+    lines = [rf"\begin{{tabular}}{{{columns}}}", r"\toprule", head, r"\midrule", *body, r"\bottomrule"]
+    return "\n".join([*lines, r"\end{tabular}", ""])
+
+
+LATEX_ESCAPES = {
+    "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#",
+    "_": r"\_", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$",
+    "−": "$-$", "±": r"$\pm$", "–": "--", "→": r"$\rightarrow$",
+    "|": r"\textbar{}",
+}  # fmt: skip
+
+
+def _escape_latex(cell: str) -> str:
+    return "".join(LATEX_ESCAPES.get(character, character) for character in cell)
+
+
+WRITERS: dict[str, Callable[[Sequence[str], Rows], str]] = {".md": to_markdown, ".tex": to_latex}
+"""Tables for people, by the end of the file's name."""
+CSV = ".csv"
+
+
+def check_export(path: Path | None) -> None:
+    """Raise ConfigError if ``--export`` names an unknown kind of file or a folder that does not exist."""
+    if path is not None:
+        check_output_path("--export", path, [*WRITERS, CSV])
+
+
+def write_export(
+    path: Path, headings: Sequence[str], rows: Rows, records: Sequence[Mapping[str, str | float | None]]
+) -> None:
+    """Write a table in the format that the end of the file's name chooses; see ``check_export``.
+
+    Args:
+        headings, rows: the table as people read it, for Markdown and LaTeX.
+        records: the same as unformatted numbers, for CSV; all have the same keys, which become headings.
+
+    Raises:
+        FormatError: the file cannot be written.
+    """
+    suffix = path.suffix.lower()
+    if suffix == CSV:
+        write_text(path, to_csv(list(records[0]), [list(record.values()) for record in records]))
+    else:
+        write_text(path, WRITERS[suffix](headings, rows))
+
+
+GZIP_MAGIC = b"\x1f\x8b"
+MAX_HEADER_BYTES = 1 << 24
+
+
+def count_json_lines(source: str) -> int | None:
+    """Count the lines of a file that begin with ``{``, without the header; None if it is not such a file.
+
+    Reading a file is hundreds of times as fast as rescoring it.
+    """
+    path = Path(source)
+    if not path.is_file():
+        return None
+    with path.open("rb") as file:
+        is_gzip = file.read(len(GZIP_MAGIC)) == GZIP_MAGIC
+    try:
+        with gzip.open(path) if is_gzip else path.open("rb") as lines:
+            first = lines.readline(MAX_HEADER_BYTES)
+            if not first.startswith(b"{") or not first.endswith(b"\n"):
+                return None
+            is_list = b'"format"' not in first
+            return sum(line.startswith(b"{") for line in lines) + is_list
+    except (OSError, EOFError):  # a damaged file, which the reader reports
+        return None
+
+
+@contextmanager
+def show_rescoring(
+    enabled: bool, sources: Sequence[str] = ()
+) -> Iterator[Callable[[int, FileSummary], None]]:
+    """Show a bar on stderr; yields the function to call after each batch.
+
+    Args:
+        sources: the inputs; if they are files with one list per line, the bar shows how many there are.
+    """
+    counts = list(map(count_json_lines, sources)) if enabled else []
+    total = None if None in counts else sum(filter(None, counts)) or None
+    with tqdm(desc="rescoring", unit=" lists", total=total, disable=not enabled) as bar:
+
+        def update(n_items: int, summary: FileSummary) -> None:
+            bar.update(n_items)
+            bar.set_postfix_str(f"{summary.words:,} words", refresh=False)
+
+        yield update

@@ -1,0 +1,722 @@
+"""Adapt a bundle to a domain by text alone: its n-gram, its networks and the weights of its mixture.
+
+Adapt a bundle to a domain by text alone.
+
+A bundle and a text come in; a new bundle comes out, with perplexities and error rates before and after.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rescorer.errors import MAX_QUOTED_CHARS, BundleError, ConfigError, FormatError, InvalidList, shorten
+from rescorer.evaluation.figures import gain_to_dict
+from rescorer.evaluation.scored_lists import order_by_decision, order_by_first_pass, score_lists
+from rescorer.evaluation.significance import Result, Significance, judge_rows
+from rescorer.evaluation.statistics import Gain
+from rescorer.evaluation.systems import FIRST_PASS, Comparison, build_row
+from rescorer.formats.io.text_io import check_target
+from rescorer.models.bundle import TEXT, WEIGHTS, Bundle, list_model_files, publish, read_bundle
+from rescorer.models.language_model import LanguageModel
+from rescorer.models.network_files import NETWORK_FILES
+from rescorer.models.neural import align_vocabularies, load_model
+from rescorer.models.ngram_files import contains_words
+from rescorer.models.ngrams import NgramModel
+from rescorer.pipeline import Rescorer, load_bundle_models, load_ngram
+from rescorer.safe_input import Folder
+from rescorer.scoring.combination import MIXTURE, weights_to_dict
+from rescorer.text import Normaliser
+from rescorer.trie import Words
+from rescorer.types import NBestList, Weights
+from rescorer_training.corpus import read_lines, read_sentences
+from rescorer_training.evaluation.perplexity import (
+    choose_name,
+    fit_mixture,
+    measure,
+    open_ngram,
+    score_tokens,
+)
+from rescorer_training.neural.checkpoint import find_precision, quantise
+from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
+from rescorer_training.neural.prepare import RunInputs, perplexity, print_status
+from rescorer_training.neural.train import prepare_run, train
+from rescorer_training.ngram.estimate import NGramOptions, train_ngram
+from rescorer_training.ngram.prune import interpolate_files
+from rescorer_training.progress import track
+
+MIN_TRAINING_SENTENCES = 100
+MIN_HELD_OUT_SENTENCES = 20
+HELD_OUT_SHARE = 0.1
+MAX_HELD_OUT_SENTENCES = 10_000
+"""More would make the figures hardly more exact, and cost time and training text."""
+MAX_BLOCK_SENTENCES = 50
+"""Sentences that follow each other stay together, so that few dialogues or documents are on both sides."""
+MAX_UNKNOWN_SHARE = 0.5
+
+
+@dataclass(frozen=True)
+class DomainText:
+    """The parts of a text, each written to a file with one sentence per line."""
+
+    name: str
+    train: Path
+    fitting: Path
+    """Held-out half that chooses interpolation weights and when training stops."""
+    judging: Path
+    """Held-out half that chooses nothing: figures are measured on it."""
+    held_out_name: str
+    """File that the held-out halves are from."""
+    n_sentences: int
+    """Number of sentences to learn from."""
+    counts: Counter[str]
+    """Occurrences of each canonical word in the text to learn from."""
+
+    @property
+    def n_words(self) -> int:
+        return self.counts.total()
+
+    def count_unknown(self, known: Collection[str]) -> tuple[int, int]:
+        """Number of distinct words of the training text that are not in ``known``, and of their uses."""
+        unknown = [count for word, count in self.counts.items() if word not in known]
+        return len(unknown), sum(unknown)
+
+
+def divide_text(
+    text: Path, validation: Path | None, normaliser: Normaliser, seed: int, folder: Path
+) -> DomainText:
+    """Read a text, hold out blocks of consecutive sentences, and write the parts into ``folder``.
+
+    Args:
+        validation: held-out text; None holds out a tenth of ``text``.
+
+    Raises:
+        ConfigError: there are too few sentences, or both texts are the same file.
+        FormatError: a file cannot be read.
+    """
+    if validation is not None and validation.exists() and text.exists() and validation.samefile(text):
+        raise ConfigError(
+            f"--valid {validation} is the text to learn from; give another text, or leave it out"
+        )
+    lines, words = _read_sentences(text, normaliser)
+    if validation is None:
+        purpose = f"{MIN_TRAINING_SENTENCES} to learn from and {MIN_HELD_OUT_SENTENCES} held out"
+        _check_count(text, len(lines), MIN_TRAINING_SENTENCES + MIN_HELD_OUT_SENTENCES, purpose)
+        fitting, judging = choose_held_out(len(lines), seed)
+        held_out = lines
+    else:
+        held_out, _ = _read_sentences(validation, normaliser)
+        _check_count(text, len(lines), MIN_TRAINING_SENTENCES, "to learn from")
+        _check_count(validation, len(held_out), MIN_HELD_OUT_SENTENCES, "held out")
+        fitting, judging = divide_blocks(cut_into_blocks(len(held_out)))
+    excluded = {*fitting, *judging} if validation is None else set()
+    train = [i for i in range(len(lines)) if i not in excluded]
+    files = [folder / f"{part}.txt" for part in ("train", "fitting", "judging")]
+    _write_lines(files[0], [lines[i] for i in train])
+    _write_lines(files[1], [held_out[i] for i in fitting])
+    _write_lines(files[2], [held_out[i] for i in judging])
+    counts = Counter(word for i in train for word in words[i])
+    source = text if validation is None else validation
+    return DomainText(text.name, files[0], files[1], files[2], source.name, len(train), counts)
+
+
+def _write_lines(path: Path, lines: Sequence[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+def choose_held_out(n_sentences: int, seed: int) -> tuple[list[int], list[int]]:
+    """Choose blocks of sentences to hold out, for fitting and for judging; returns the sentences' numbers."""
+    wanted = min(max(HELD_OUT_SHARE * n_sentences, MIN_HELD_OUT_SENTENCES), MAX_HELD_OUT_SENTENCES)
+    blocks = cut_into_blocks(n_sentences)
+    n_blocks = max(2, round(wanted / len(blocks[0])))
+    chosen = np.random.default_rng(seed).choice(len(blocks), n_blocks, replace=False)
+    return divide_blocks([blocks[number] for number in sorted(chosen.tolist())])
+
+
+def cut_into_blocks(n_sentences: int) -> list[range]:
+    """Cut a text into at least 20 blocks of at most ``MAX_BLOCK_SENTENCES`` consecutive sentences."""
+    size = max(1, min(MAX_BLOCK_SENTENCES, n_sentences // 20))
+    return [range(begin, min(begin + size, n_sentences)) for begin in range(0, n_sentences, size)]
+
+
+def divide_blocks(blocks: Sequence[range]) -> tuple[list[int], list[int]]:
+    """Return the sentences of every other block, and those of the blocks between them."""
+    return [i for block in blocks[0::2] for i in block], [i for block in blocks[1::2] for i in block]
+
+
+def _check_count(path: Path, n_sentences: int, least: int, purpose: str) -> None:
+    if n_sentences < least:
+        found = f"{n_sentences:,} sentence{'s' * (n_sentences != 1)} with words"
+        raise ConfigError(f"{path} has {found}; expected at least {least} ({purpose})")
+
+
+def check_known(text: DomainText, known: Collection[str], bundle: str) -> None:
+    """Raise ConfigError if most of a text is unknown to a bundle, as if it were in another language."""
+    n_unknown, uses = text.count_unknown(known)
+    if uses > MAX_UNKNOWN_SHARE * text.n_words:
+        examples = ", ".join(repr(word) for word, _ in text.counts.most_common() if word not in known)
+        share = 100 * uses / text.n_words
+        raise ConfigError(
+            f"{text.name}: {share:.0f} % of its words are unknown to {bundle} ({n_unknown:,} distinct ones, "
+            f"such as {shorten(examples, MAX_QUOTED_CHARS)}); expected at most "
+            f"{100 * MAX_UNKNOWN_SHARE:.0f} %: check language and spelling, and whether lines have ids or "
+            "markup; a bundle of another language has to be trained"
+        )
+
+
+def _read_sentences(path: Path, normaliser: Normaliser) -> tuple[list[str], list[Sequence[str]]]:
+    """Return the lines that have canonical words, and these words."""
+    lines: list[str] = []
+    sentences: list[Sequence[str]] = []
+    with track(f"reading {path.name}", "lines") as task:
+        for line in read_lines(path):
+            task.advance()
+            if words := normaliser.normalise(line):
+                lines.append(line)
+                sentences.append(words)
+    return lines, sentences
+
+
+SOURCE, DOMAIN = "source", "domain"
+"""Names of the bundle's n-gram and of the domain's; the latter is also a name in the mixture."""
+DEFAULT_ORDER, MAX_ORDER = 4, 6
+MIN_SOURCE_SHARE = 0.01
+"""Least interpolation weight of the bundle's n-gram, which knows words that the domain's text lacks.
+
+It costs at most 0.01 nats per word of a text that is just like the domain's."""
+
+
+@dataclass(frozen=True)
+class AdaptedNgram:
+    """An n-gram model to put into the adapted bundle."""
+
+    model: str
+    """Its name in the bundle: that of the model that it replaces, or a new one."""
+    file: Path
+    order: int
+    shares: Mapping[str, float] = field(default_factory=dict)
+    """Interpolation weights of the bundle's n-gram and of the domain's; empty if not interpolated."""
+    reason: str = ""
+    """Why the domain's n-gram stands beside that of the bundle."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data."""
+        facts: dict[str, Any] = {"model": self.model, "order": self.order}
+        if self.shares:
+            return facts | {"interpolation": {name: round(share, 4) for name, share in self.shares.items()}}
+        return facts | {"beside_because": self.reason}
+
+
+def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
+    """Estimate a Kneser-Ney model of the domain's text, and interpolate the bundle's n-gram with it.
+
+    The interpolation weights are fitted by EM on held-out text. A KenLM binary cannot be read back, so the
+    domain's model then stands beside it, as a further model of the mixture.
+
+    Args:
+        folder: folder for the files.
+
+    Raises:
+        ConfigError: the text has special words, such as ``<unk>``.
+    """
+    name = next((name for name, kind in bundle.model_kinds.items() if kind == "ngram"), None)
+    entry = bundle.manifest["models"].get(name, {})
+    source = None if name is None else load_ngram(bundle.files, name, entry)
+    order = min(source.order, MAX_ORDER) if source else DEFAULT_ORDER
+    file = folder / "domain.arpa.gz"
+    train_ngram([text.train], bundle.normaliser, file, NGramOptions(order))
+    beside = choose_name(DOMAIN, bundle.model_kinds)
+    if name is None or source is None:
+        return AdaptedNgram(beside, file, order, reason="the bundle has no n-gram")
+    path = bundle.files.path / entry["path"]
+    if not contains_words(path):
+        return AdaptedNgram(beside, file, order, reason="the bundle's n-gram is a KenLM binary")
+    models = {SOURCE: source, DOMAIN: open_ngram(file, DOMAIN)}
+    try:
+        shares = _interpolate(models, [path, file], text, bundle, folder / "ngram.arpa.gz")
+    except (FormatError, BundleError) as error:
+        return AdaptedNgram(beside, file, order, reason=str(error))
+    return AdaptedNgram(name, folder / "ngram.arpa.gz", max(source.order, order), shares)
+
+
+def _interpolate(
+    models: Mapping[str, NgramModel], paths: list[Path], text: DomainText, bundle: Bundle, output: Path
+) -> dict[str, float]:
+    """Fit the interpolation weights and write the interpolated model; return the weights."""
+    align_vocabularies(list(models.values()))
+    sentences = list(read_sentences([text.fitting], bundle.normaliser))
+    fitted = fit_mixture(score_tokens(models, sentences, "fitting the n-grams").log_probs)
+    domain = min(fitted[DOMAIN], 1 - MIN_SOURCE_SHARE)
+    shares = {SOURCE: 1 - domain, DOMAIN: domain}
+    interpolate_files(paths, list(models.values()), list(shares.values())).save(output)
+    return shares
+
+
+LONGEST_SENTENCE = 200
+"""Maximum number of words per training sentence; longer sentences are truncated."""
+
+
+@dataclass(frozen=True)
+class AdaptedNetwork:
+    """A network that was trained further on the text of a domain."""
+
+    folder: Path
+    """The model to put into the bundle: that of the bundle if training did not improve it."""
+    perplexity_before: float
+    """On the held-out half that decides when training stops; unknown words count as ``<unk>``."""
+    perplexity_after: float
+    epochs: int
+    seconds: float
+    unknown_words: int
+    """Number of distinct words of the training text that the network does not know."""
+    unknown_uses: int
+    """Number of times that these words occur."""
+
+    @property
+    def is_improved(self) -> bool:
+        return self.perplexity_after < self.perplexity_before
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data."""
+        return {
+            "improved": self.is_improved,
+            "fitting_perplexity": [round(self.perplexity_before, 3), round(self.perplexity_after, 3)],
+            "epochs": self.epochs,
+            "seconds": round(self.seconds, 1),
+            "unknown_words": self.unknown_words,
+            "unknown_uses": self.unknown_uses,
+        }
+
+
+def adapt_network(
+    source: Path,
+    text: DomainText,
+    normaliser: Normaliser,
+    options: TrainingOptions,
+    folder: Path,
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+) -> AdaptedNetwork:
+    """Continue the training of a network on the domain's text, with early stopping on held-out text.
+
+    The vocabulary stays; words outside it are trained as ``<unk>``. The result is stored in the precision of
+    the source.
+
+    Args:
+        source: folder of the model in the bundle.
+        folder: folder for the training run.
+
+    Raises:
+        FormatError: the network knows none of the words.
+        ConfigError: the device is not available.
+    """
+    start = folder / "start" / "best"
+    start.mkdir(parents=True)
+    for name in NETWORK_FILES:
+        shutil.copyfile(source / name, start / name)
+    run = folder / "run"
+    inputs = RunInputs([text.train], text.fitting, run, normaliser, LONGEST_SENTENCE, start.parent)
+    prepared = prepare_run(inputs, None, 0)
+    model, vocabulary = load_model(start)
+    before = perplexity(model, prepared.validation)
+    network = NetworkOptions(dropout=model.config.dropout)
+    facts = train(inputs, prepared, network, options, RunOptions(threads, device))
+    after = facts["validation_perplexity"]
+    adapted = source
+    if after < before:
+        adapted = folder / "adapted"
+        quantise(run / "best", adapted, find_precision(source))
+    unknown = text.count_unknown(frozenset(vocabulary.words))
+    return AdaptedNetwork(adapted, before, after, facts["epochs"], facts["seconds"], *unknown)
+
+
+BEFORE, AFTER = "before", "after"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A figure of the bundle and of the adapted one; None for a model that one of them does not have."""
+
+    before: float | None
+    after: float | None
+
+    def to_list(self, decimals: int) -> list[float | None]:
+        """Convert to JSON data."""
+        return [None if value is None else round(value, decimals or None) for value in self]
+
+    def __iter__(self) -> Iterator[float | None]:
+        return iter((self.before, self.after))
+
+
+@dataclass(frozen=True)
+class MeasuredText:
+    """Perplexities on a text from which nothing was learnt."""
+
+    file: str
+    tokens: int
+    """Number of words and sentence ends."""
+    unknown: Change
+    """Number of words that no model knows."""
+    perplexity: Mapping[str, Change]
+    """By model, ``mixture`` included."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; pairs are before and after."""
+        perplexity = {name: change.to_list(3) for name, change in self.perplexity.items()}
+        return {
+            "text": self.file,
+            "tokens": self.tokens,
+            "unknown_words": self.unknown.to_list(0),
+            "perplexity": perplexity,
+        }
+
+    def to_measurement(self) -> dict[str, Any]:
+        """Convert to what a manifest says of the adapted models."""
+        perplexity = {name: change.after for name, change in self.perplexity.items() if change.after}
+        return {
+            "text": self.file,
+            "tokens": self.tokens,
+            "unknown_words": self.unknown.after,
+            "perplexity": {name: round(value, 3) for name, value in perplexity.items()},
+        }
+
+
+@dataclass(frozen=True)
+class AdaptedModels:
+    """The adapted models, and what they were made from."""
+
+    source: str
+    """Name and version of the bundle that was adapted."""
+    text: DomainText
+    seed: int
+    ngram: AdaptedNgram
+    networks: Mapping[str, AdaptedNetwork]
+    """By the name of the model."""
+
+
+@dataclass(frozen=True)
+class AdaptationReport:
+    """What was done to a bundle, and what it changed."""
+
+    adapted: AdaptedModels
+    shares: Mapping[str, Change]
+    """Interpolation weight λ of each model in the mixture."""
+    texts: Mapping[str, MeasuredText]
+    """What was measured on the ``domain`` and on the ``general`` text."""
+    stale_weights: Sequence[str]
+    """Weights sets that lost what was learnt with the models of the source, as from ``write_settings``."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data, as the manifest has it; pairs are before and after."""
+        adapted = self.adapted
+        return {
+            "source": adapted.source,
+            "text": adapted.text.name,
+            "sentences": adapted.text.n_sentences,
+            "words": adapted.text.n_words,
+            "seed": adapted.seed,
+            "ngram": adapted.ngram.to_dict(),
+            "networks": {name: network.to_dict() for name, network in adapted.networks.items()},
+            "mixture": {name: change.to_list(4) for name, change in self.shares.items()},
+            "texts": {name: text.to_dict() for name, text in self.texts.items()},
+            "stale_weights": list(self.stale_weights),
+        }
+
+
+@dataclass(frozen=True)
+class JudgedText:
+    """A text to measure perplexities on."""
+
+    file: str
+    """Name to report."""
+    sentences: Sequence[Words]
+
+
+@dataclass(frozen=True)
+class MixedModels:
+    """Models of a bundle, by name, and the interpolation weights λ of their mixture."""
+
+    models: Mapping[str, LanguageModel]
+    shares: Mapping[str, float]
+
+
+def measure_texts(
+    before: MixedModels, after: MixedModels, texts: Mapping[str, JudgedText]
+) -> dict[str, MeasuredText]:
+    """Measure perplexities on each text.
+
+    All models spread probability 1 over the same words: the bundle pays for the new words of the adapted one
+    as for any word that it does not know, so that the perplexities are comparable.
+    """
+    vocabulary = frozenset().union(*(model.vocabulary() for model in after.models.values()))
+    align_vocabularies(list(before.models.values()), vocabulary)
+    align_vocabularies(list(after.models.values()))
+    measured: dict[str, MeasuredText] = {}
+    for name, text in texts.items():
+        perplexities: list[dict[str, float]] = []
+        unknown: list[int] = []
+        n_tokens = 0
+        for label, mixed in ((BEFORE, before), (AFTER, after)):
+            scores = score_tokens(mixed.models, text.sentences, f"scoring {name} text, {label}")
+            values = measure(scores, mixed.shares)
+            perplexities.append({model: value.shared for model, value in values.models.items()})
+            unknown.append(values.models[MIXTURE].n_unknown)
+            n_tokens = values.n_tokens
+        measured[name] = MeasuredText(text.file, n_tokens, Change(*unknown), pair_up(*perplexities))
+    return measured
+
+
+def pair_up(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str, Change]:
+    """Pair the figures of the same model, the mixture last."""
+    names = [name for name in dict.fromkeys([*before, *after]) if name != MIXTURE]
+    ends = [MIXTURE] if MIXTURE in after else []
+    return {name: Change(before.get(name), after.get(name)) for name in [*names, *ends]}
+
+
+@dataclass(frozen=True)
+class ListComparison:
+    """What the first pass, the bundle and the adapted one choose."""
+
+    results: Sequence[Result]
+    """The first pass, before and after, with intervals."""
+    gain: Gain
+    """By how much the adapted bundle has a lower error rate than the bundle."""
+    unit: str
+    """What the bootstrap drew: ``list`` or ``group``."""
+    n_units: int
+    n_lists: int
+    rejected: Sequence[InvalidList]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent."""
+        return {
+            "systems": [{"name": result.row.name, **result.to_dict()} for result in self.results],
+            "after_over_before": gain_to_dict(self.gain),
+            "lists": self.n_lists,
+            "drawn": self.unit,
+            "units": self.n_units,
+            "rejected_lists": [str(error) for error in self.rejected],
+        }
+
+
+def compare_bundles(
+    before: Rescorer, after: Rescorer, lists: Sequence[NBestList], weights: Weights
+) -> ListComparison:
+    """Rank lists that have references by both bundles, and compare the errors with a paired bootstrap.
+
+    Args:
+        weights: weights for both, apart from λ: those of the adapted bundle were fitted with its models.
+
+    Raises:
+        FormatError: no list can be evaluated.
+    """
+    adapted = replace(weights, mixture=after.bundle.weights["default"].mixture)
+    scored, rejected = score_lists(before, lists, weights)
+    scored_after, _ = score_lists(after, lists, adapted)
+    if not scored:
+        raise FormatError("no list could be evaluated" + (f": {rejected[0]}" if rejected else ""))
+    first = build_row(FIRST_PASS, "first pass", scored, map(order_by_first_pass, scored))
+    rows = [
+        build_row(name, "model", items, (order_by_decision(item, chosen) for item in items))
+        for name, items, chosen in ((BEFORE, scored, weights), (AFTER, scored_after, adapted))
+    ]
+    comparison = Comparison(scored, first, [first, *rows])
+    significance = Significance(comparison)
+    drawn = significance.bootstrap
+    return ListComparison(
+        judge_rows(comparison, significance), significance.gain(rows[1], rows[0]), drawn.unit, drawn.n_units,
+        len(scored), rejected,
+    )  # fmt: skip
+
+
+NGRAM_FILE = "model.arpa.gz"
+DEFAULT = "default"
+"""The weights set that every bundle has."""
+
+
+def copy_models(
+    bundle: Bundle, ngram: AdaptedNgram, networks: Mapping[str, Path], folder: Path
+) -> dict[str, Any]:
+    """Copy the adapted models, and those that stay as they are, into an unfinished bundle.
+
+    Args:
+        networks: folder of each network, by the name of the model.
+
+    Returns:
+        The models' manifest entries, in the order of the source and then the new one.
+    """
+    new: dict[str, Any] = {"kind": "ngram", "path": f"{ngram.model}/{NGRAM_FILE}", "order": ngram.order}
+    slots = sorted(bundle.slots.get(ngram.model, ()))  # interpolation keeps all words
+    new |= {"slots": slots} if slots else {}
+    entries: dict[str, Any] = {**bundle.manifest["models"], ngram.model: new}
+    for name, entry in entries.items():
+        for file in list_model_files(entry):
+            source = bundle.files.path / file
+            if name == ngram.model:
+                source = ngram.file
+            elif name in networks:
+                source = networks[name] / Path(file).name
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(source, folder / file)
+    return entries
+
+
+def write_settings(bundle: Bundle, shares: Mapping[str, float], folder: Path) -> list[str]:
+    """Write the normaliser and the weights sets; the sets keep all values except those of the models.
+
+    λ become ``shares`` in each set that has λ. What was learnt with the models of the source is left out:
+    rerankers, sets other than ``default`` that use them, confidences, and held-out error rates.
+
+    Returns:
+        The names of the sets from which something was left out.
+    """
+    shutil.copyfile(bundle.files.path / TEXT, folder / TEXT)
+    (folder / WEIGHTS).mkdir()
+    for name, weights in bundle.weights.items():
+        if weights.rerankers and name != DEFAULT:
+            continue
+        mixture = shares if weights.mixture else {}
+        adapted = replace(weights, mixture=mixture, calibration=None, held_out={}, rerankers={})
+        text = json.dumps(weights_to_dict(adapted), indent=2)
+        (folder / WEIGHTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    return [name for name, weights in bundle.weights.items() if depends_on_models(weights)]
+
+
+def depends_on_models(weights: Weights) -> bool:
+    """Whether weights have something that was learnt with the models of their bundle, other than λ."""
+    return bool(weights.calibration or weights.held_out or weights.rerankers)
+
+
+@dataclass(frozen=True)
+class AdaptationInputs:
+    """The bundle, the texts and where the result goes."""
+
+    bundle: Path
+    text: Path
+    output: Path
+    """Folder of the new bundle, NAME/VERSION."""
+    validation: Path | None = None
+    """Held-out text of the domain; None holds out a tenth of ``text``."""
+    general: Path | None = None
+    """Text of another kind, on which to measure what was forgotten."""
+    device: str = "cpu"
+    threads: int | None = None
+
+
+def adapt_bundle(inputs: AdaptationInputs, options: TrainingOptions) -> AdaptationReport:
+    """Publish an adapted bundle, and report perplexities before and after.
+
+    Raises:
+        ConfigError: the output exists or has no version, or the text is too short or mostly unknown words.
+        BundleError: the bundle cannot be read.
+        FormatError: a text cannot be read.
+    """
+    check_output(inputs.output)
+    bundle = read_bundle(inputs.bundle)
+    if bundle.backward:
+        raise ConfigError(
+            f"{bundle.label} has the backward model {min(bundle.backward)!r}, and only forward ones can be "
+            "adapted; train models on the domain's text, and make a bundle of them"
+        )
+    models = load_bundle_models(bundle, inputs.device)
+    with tempfile.TemporaryDirectory(prefix="rescorer-adapt-") as name:
+        folder = Path(name)
+        text = divide_text(inputs.text, inputs.validation, bundle.normaliser, options.seed, folder)
+        texts = read_judged_texts(inputs, text, bundle.normaliser)
+        check_known(text, frozenset().union(*(model.vocabulary() for model in models.values())), bundle.label)
+        print_status(f"{text.n_words:,} words in {text.n_sentences:,} sentences to learn from")
+        ngram = adapt_ngram(bundle, text, folder)
+        networks = adapt_networks(bundle, text, inputs, options, folder)
+        adapted = AdaptedModels(bundle.label, text, options.seed, ngram, networks)
+        return publish_adapted(inputs, bundle, models, adapted, texts)
+
+
+def check_output(output: Path) -> None:
+    """Raise ConfigError unless a bundle that does not exist yet can be written to a path, NAME/VERSION."""
+    if not output.name.isdecimal():
+        raise ConfigError(f"{output}: the last part of the path must be a version number, such as {output}/1")
+    if output.exists():
+        raise ConfigError(f"{output} exists, and bundles are immutable; choose another one with --output")
+    ancestor = next(parent for parent in output.absolute().parents if parent.exists())
+    try:
+        check_target(ancestor / output.name)
+    except FormatError as error:
+        raise ConfigError(f"--output {output}: {error}; choose another folder") from None
+
+
+def adapt_networks(
+    bundle: Bundle, text: DomainText, inputs: AdaptationInputs, options: TrainingOptions, folder: Path
+) -> dict[str, AdaptedNetwork]:
+    """Finish each network of a bundle on the domain's text; returns them by model name."""
+    networks: dict[str, AdaptedNetwork] = {}
+    for name, entry in bundle.manifest["models"].items():
+        if entry["kind"] == "neural":
+            networks[name] = adapt_network(
+                bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
+                device=inputs.device, threads=inputs.threads,
+            )  # fmt: skip
+    return networks
+
+
+def read_judged_texts(
+    inputs: AdaptationInputs, text: DomainText, normaliser: Normaliser
+) -> dict[str, JudgedText]:
+    """Read the texts to measure perplexities on; raises ConfigError if one has no words."""
+    files = {"domain": (text.held_out_name, text.judging)}
+    if inputs.general:
+        files["general"] = inputs.general.name, inputs.general
+    texts = {
+        name: JudgedText(file, tuple(read_sentences([path], normaliser)))
+        for name, (file, path) in files.items()
+    }
+    for name, judged in texts.items():
+        if not judged.sentences:
+            raise ConfigError(f"the {name} text {judged.file} has no words; expected one sentence per line")
+    return texts
+
+
+def publish_adapted(
+    inputs: AdaptationInputs,
+    bundle: Bundle,
+    before: Mapping[str, LanguageModel],
+    adapted: AdaptedModels,
+    texts: Mapping[str, JudgedText],
+) -> AdaptationReport:
+    """Fit λ on held-out text, measure, and publish the bundle.
+
+    Args:
+        before: models of ``bundle``.
+        texts: texts to measure perplexities on, by name.
+    """
+    reports: list[AdaptationReport] = []
+
+    def fill(partial: Path) -> dict[str, Any]:
+        networks = {name: network.folder for name, network in adapted.networks.items()}
+        entries = copy_models(bundle, adapted.ngram, networks, partial)
+        unfinished = replace(bundle, files=Folder(partial), manifest={"models": entries})
+        after = load_bundle_models(unfinished, inputs.device)
+        fitting = list(read_sentences([adapted.text.fitting], bundle.normaliser))
+        shares = fit_mixture(score_tokens(after, fitting, "fitting λ").log_probs)
+        stale = write_settings(bundle, shares, partial)
+        old_shares = bundle.weights["default"].mixture
+        measured = measure_texts(MixedModels(before, old_shares), MixedModels(after, shares), texts)
+        reports.append(AdaptationReport(adapted, pair_up(old_shares, shares), measured, stale))
+        return {
+            "name": inputs.output.absolute().parent.name,
+            "version": int(inputs.output.name),
+            "models": entries,
+            "measured": {name: item.to_measurement() for name, item in measured.items()},
+            "training": {**bundle.manifest.get("training", {}), "adaptation": reports[0].to_dict()},
+        }
+
+    publish(inputs.output, fill)
+    return reports[0]

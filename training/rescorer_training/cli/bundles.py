@@ -1,0 +1,466 @@
+"""Commands that make bundles: from models, or from a bundle and the text of a domain.
+
+Commands that make bundles: from models, or from a bundle and the text of a domain.
+
+A new bundle comes out, with a table of perplexities.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import RenderableType
+
+from rescorer.errors import ConfigError, FormatError
+from rescorer.evaluation.figures import (
+    UNKNOWN,
+    describe_p,
+    describe_unknown,
+    format_gain,
+    format_interval,
+    format_number,
+    format_p,
+    format_percent,
+    format_signed,
+    format_size,
+)
+from rescorer.models.bundle import Bundle, read_bundle
+from rescorer.terminal.evaluation_options import ReferenceOption, collect_lists, make_list_reader
+from rescorer.terminal.list_options import ListInputOptions
+from rescorer.terminal.options import WeightOptions, check_streams, expand_options
+from rescorer.terminal.program import Rejections
+from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer.types import NBestList, Weights
+from rescorer_training.cli.options import (
+    DeviceOption,
+    JsonOption,
+    NormaliserOption,
+    ThreadsOption,
+    parse_number,
+    parse_pairs,
+    parse_shares,
+)
+from rescorer_training.corpus import choose_normaliser, is_pipe
+from rescorer_training.neural.options import TrainingOptions
+
+if TYPE_CHECKING:
+    from rescorer_training.adaptation import AdaptationInputs, AdaptationReport, Change, ListComparison
+
+
+TEXT_NAMES = {"domain": "held-out text of the domain", "general": "general text"}
+
+
+def print_report(report: AdaptationReport, target: Path) -> None:
+    """Print perplexities and λ before and after, and what else there is to know."""
+    for name, text in report.texts.items():
+        title = f"perplexity of {TEXT_NAMES[name]}: {text.file}, {text.tokens:,} tokens"
+        table = FoldingTable("model", "before", "after", "change", "λ before", "λ after", title=title)
+        for model, change in text.perplexity.items():
+            shares = report.shares.get(model, (None, None))
+            table.add_row(model, *format_change(change), *(format_value(share, 4) for share in shares))
+        print_out(table, "")
+    print_out(*describe_models(report), "", f"{target}: adapted from {report.adapted.source}")
+
+
+def format_change(change: Change) -> tuple[str, str, str]:
+    """A perplexity before and after, and the change in percent."""
+    percent = UNKNOWN
+    if change.before and change.after:
+        percent = f"{format_signed(100 * (change.after / change.before - 1), 1)} %"
+    return format_value(change.before, 2), format_value(change.after, 2), percent
+
+
+def format_value(value: float | None, decimals: int) -> str:
+    return UNKNOWN if value is None else format_number(value, decimals)
+
+
+def describe_models(report: AdaptationReport) -> Iterator[str]:
+    """Say of each model what was done to it."""
+    ngram, text = report.adapted.ngram, report.adapted.text
+    yield f"learnt from {text.name}: {text.n_words:,} words in {text.n_sentences:,} sentences"
+    if ngram.shares:
+        shares = ", ".join(f"{name} {share:.4f}" for name, share in ngram.shares.items())
+        yield f"{ngram.model}: interpolated with a {ngram.order}-gram of the text ({shares})"
+    else:
+        yield f"{ngram.model}: a {ngram.order}-gram of the text, a further model because {ngram.reason}"
+    for name, network in report.adapted.networks.items():
+        if network.is_improved:
+            yield f"{name}: {network.epochs} epochs in {network.seconds / 60:.1f} min"
+        else:
+            yield f"{name}: left as it was, because held-out text did not improve"
+        if network.unknown_words:
+            share = 100 * network.unknown_uses / text.n_words
+            yield (
+                f"{name}: does not know {network.unknown_words:,} words of the text ({share:.1f} % of it); "
+                "the n-gram shares out their probability"
+            )
+    if report.stale_weights:
+        names = ", ".join(report.stale_weights)
+        yield (
+            f"weights {names}: left out confidences, held-out error rates and rerankers, which belong to the "
+            "models of the source; train, tune and calibrate again"
+        )
+
+
+def describe_lists(compared: ListComparison, weights: str) -> Iterator[RenderableType]:
+    """Yield a table of error rates, and a sentence on the gain of the adapted bundle."""
+    title = f"error rates of {compared.n_lists:,} lists, weights {weights!r}"
+    table = FoldingTable("bundle", "WER %", "interval", "gain", "p", "errors", title=title)
+    for result in compared.results:
+        system, gain = result.row.report.total.system, result.gain
+        is_known = gain is not None and gain.interval.is_finite
+        table.add_row(
+            result.row.name,
+            format_percent(system.rate),
+            format_interval(result.interval),
+            format_gain(gain) if gain else UNKNOWN,
+            format_p(gain.p_value) if gain and is_known else UNKNOWN,
+            f"{system.errors:,}",
+        )
+    yield table
+    yield f"gains are over the first pass; intervals of 95 % from {compared.n_units:,} {compared.unit}s"
+    gain = compared.gain
+    if not gain.units_changed:
+        yield "after against before: the same errors"
+    elif gain.interval.is_finite:
+        yield f"after against before: {format_gain(gain)} points, {describe_p(gain.p_value)}"
+    else:
+        yield describe_unknown("the weights after", "those before", gain, compared.unit)
+
+
+BATCH_WORDS, WARMUP_STEPS, PATIENCE = 1024, 20, 2
+"""Small batches and a short warm-up, because the text of a domain is small."""
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuringTexts:
+    """Texts that models are not trained on."""
+
+    valid: Annotated[
+        Path | None,
+        typer.Option(
+            help="Held-out text of the domain: half of it chooses λ and when training stops, half judges. "
+            "Default: a tenth of the text, blocks of consecutive sentences chosen by --seed."
+        ),
+    ] = None
+    general: Annotated[
+        Path | None,
+        typer.Option(help="Text of another kind, to measure what the models forget of what they knew."),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class FurtherTraining:
+    """How the networks are trained further."""
+
+    epochs: Annotated[int, typer.Option(help="Largest number of passes of the network over the text.")] = 12
+    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the network.")] = 1e-3
+    seed: Annotated[
+        int, typer.Option(min=0, help="Random seed of the held-out part and of the training.")
+    ] = 1
+    device: DeviceOption = "cpu"
+    threads: ThreadsOption = None
+
+    def to_options(self) -> TrainingOptions:
+        """Raises ConfigError if a value is out of range."""
+        return TrainingOptions(
+            self.epochs, batch_words=BATCH_WORDS, learning_rate=self.learning_rate, warmup_steps=WARMUP_STEPS,
+            patience=PATIENCE, schedule="plateau", seed=self.seed,
+        )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ListsToRank:
+    """Lists to rank by both bundles, and the weights to do it by."""
+
+    lists: Sequence[NBestList]
+    weights: Weights
+    rejected: Rejections
+
+    def compare(self, inputs: AdaptationInputs) -> ListComparison:
+        """Rank the lists by the bundle and by the adapted one; report rejected lists on stderr."""
+        from rescorer.pipeline import Rescorer
+        from rescorer_training.adaptation import compare_bundles
+
+        before, after = (Rescorer.load(folder, inputs.device) for folder in (inputs.bundle, inputs.output))
+        compared = compare_bundles(before, after, self.lists, self.weights)
+        for error in compared.rejected:
+            self.rejected.add(error)
+        self.rejected.report()
+        return compared
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankingOptions:
+    """Lists to rank by both bundles, and the weights to do it by."""
+
+    lists: Annotated[
+        str | None,
+        typer.Option(help="N-best lists with references, to measure error rates before and after."),
+    ] = None
+    reference: ReferenceOption = None
+    list_options: ListInputOptions
+    weight_options: WeightOptions
+
+    def read(self, bundle: Bundle) -> ListsToRank | None:
+        """Read the lists; None without any.
+
+        Raises:
+            ConfigError: the lists do not have the streams of the weights, or the weights use rerankers.
+            FormatError: no list has a reference.
+        """
+        if not self.lists:
+            return None
+        weights = self.weight_options.resolve(bundle.weights)
+        if weights.rerankers:
+            names = ", ".join(weights.rerankers)
+            raise ConfigError(
+                f"weights {weights.name!r} use the reranker {names}, which an adapted bundle does not have; "
+                "choose others with --weights"
+            )
+        rejected = Rejections()
+        lists = collect_lists(make_list_reader(self.reference, self.list_options)(self.lists), rejected)
+        if not any(nbest.reference for nbest in lists):
+            rejected.report()
+            raise FormatError(
+                "no list has a reference; give the references with --reference", file=self.lists
+            )
+        check_streams(lists, weights, self.list_options, self.lists)
+        return ListsToRank(lists, weights, rejected)
+
+
+@expand_options
+def adapt(
+    bundle: Annotated[
+        Path, typer.Argument(help="Bundle to adapt: NAME/VERSION, or NAME for its newest version.")
+    ],
+    *,
+    text: Annotated[Path, typer.Option(help="Text of the domain, one sentence per line; gzip or plain.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="Folder of the new bundle, NAME/VERSION. Default: the name of the bundle and of the text, "
+            "version 1, in the current folder: starter-domain/1.",
+        ),
+    ] = None,
+    measuring: MeasuringTexts,
+    ranking: RankingOptions,
+    training: FurtherTraining,
+    as_json: JsonOption = False,
+) -> None:
+    """Adapt a bundle to a domain by text alone, and measure what that changes.
+
+    Example: rescorer-train adapt models/starter/1 --text domain.txt.gz -o models/domain/1
+
+    The n-gram is interpolated with a Kneser-Ney model of the text; each network is trained further on it,
+    until held-out text no longer improves; λ are fitted by EM. The other values of the weights sets stay as
+    they are, so tune them afterwards if there are lists.
+    """
+    # deferred, because importing torch takes seconds
+    from rescorer_training.adaptation import AdaptationInputs, adapt_bundle, check_output
+
+    for path in (text, measuring.valid, measuring.general):
+        if path is not None and not path.is_file() and not is_pipe(path):
+            raise ConfigError(f"{path}: no such text; expected a file with one sentence per line")
+    source = read_bundle(bundle)
+    target = output or Path(f"{source.name}-{text.name.split('.')[0]}") / "1"
+    check_output(target)
+    scorable = ranking.read(source)
+    inputs = AdaptationInputs(
+        source.folder, text, target, measuring.valid, measuring.general, training.device, training.threads
+    )
+    report = adapt_bundle(inputs, training.to_options())
+    compared = scorable.compare(inputs) if scorable else None
+    if as_json:
+        facts = {"bundle": str(target), **report.to_dict()}
+        facts |= {"error_rates": compared.to_dict()} if compared else {}
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+        return
+    print_report(report, target)
+    if compared and scorable:
+        print_out("", *describe_lists(compared, scorable.weights.name))
+
+
+@dataclass(frozen=True, slots=True)
+class BundledModels:
+    """Models of the bundle, and how they are interpolated."""
+
+    validation: Annotated[
+        Path, typer.Option(help="Held-out text on which to fit the interpolation weights λ.")
+    ]
+    ngram: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FILE",
+            help="ARPA file, n-gram table or KenLM binary; repeat for more, named ngram, ngram2, … unless a "
+            "name is given. Words that the first one does not know are the unknown ones.",
+        ),
+    ] = None
+    neural: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]FOLDER",
+            help="Folder of a trained network or of its run; repeat for more, named neural, neural2, … "
+            "unless a name is given.",
+        ),
+    ] = None
+    share: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHT",
+            help="Interpolation weight λ of a model in the mixture; repeat for each model. 0 alone leaves a "
+            "model out, and the λ of the others are fitted. Default: all fitted.",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, slots=True)
+class DefaultWeights:
+    """Values of the weights set ``default``."""
+
+    stream: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=WEIGHT",
+            help="Weight of a score stream; repeat for more. Default: acoustic=1.",
+        ),
+    ] = None
+    lm_weight: Annotated[float, typer.Option(help="Weight of the mixture's log-probability.")] = 1.0
+    word: Annotated[float, typer.Option(help="Word insertion penalty: score added per word.")] = 0.0
+    oov: Annotated[float, typer.Option(help="Score added per word that the n-gram model does not know.")] = (
+        0.0
+    )
+
+    def to_weights(self, shares: Mapping[str, float]) -> Weights:
+        """Raises ConfigError if a stream has no number."""
+        streams = {name: parse_number(value) for name, value in parse_pairs(self.stream or ["acoustic=1"])}
+        return Weights("default", streams, {"mixture": self.lm_weight}, self.word, self.oov, shares)
+
+
+@dataclass(frozen=True, slots=True)
+class ContentOptions:
+    """What the bundle has besides models and default weights, and how it is stored."""
+
+    weight_set: Annotated[
+        list[Path] | None, typer.Option(help="JSON file of a further weight set to include; repeat for more.")
+    ] = None
+    reranker: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder of a reranker that was trained with these models, to include; repeat for more.",
+        ),
+    ] = None
+    tables: Annotated[
+        bool,
+        typer.Option(
+            help="Store n-grams as tables instead of ARPA files: larger, but opened at once and shared by "
+            "the workers of a server."
+        ),
+    ] = False
+    half: Annotated[bool, typer.Option(help="Store networks in half precision.")] = False
+    note: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=TEXT",
+            help="Note for the manifest, such as commands, text or licence; repeat for more.",
+        ),
+    ] = None
+
+
+@expand_options
+def bundle(
+    output: Annotated[
+        Path, typer.Argument(help="Folder to write, NAME/VERSION with a numeric version: models/starter/1.")
+    ],
+    *,
+    models: BundledModels,
+    test: Annotated[
+        list[Path] | None,
+        typer.Option(help="Text on which to measure perplexities for the manifest; repeat for more."),
+    ] = None,
+    normaliser: NormaliserOption = None,
+    weights: DefaultWeights,
+    content: ContentOptions,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the manifest.")] = False,
+) -> None:
+    """Publish trained models as a bundle that rescorer can serve.
+
+    Example: rescorer-train bundle models/mine/1 --ngram mine.arpa.gz --neural runs/lstm/best --validation
+    valid.txt
+    """
+    # deferred, because importing torch takes seconds
+    from rescorer_training.evaluation.perplexity import resolve_model_folder
+    from rescorer_training.recipe.bundles import BundleParts, make_bundle, name_models
+
+    if not output.name.isdecimal():
+        raise ConfigError(f"{output}: the last part of the path must be a version number, such as {output}/1")
+    default = weights.to_weights(parse_shares(models.share))
+    ngrams = name_models("ngram", models.ngram or [])
+    networks = {
+        name: resolve_model_folder(path) for name, path in name_models("neural", models.neural or []).items()
+    }
+    parts = BundleParts(
+        name=output.parent.name,
+        version=int(output.name),
+        ngrams=ngrams,
+        networks=networks,
+        normaliser=choose_normaliser(normaliser, [*ngrams.values(), *networks.values()]),
+        weights=default,
+        validation=models.validation,
+        tests={path.name.split(".")[0]: path for path in test or []},
+        weight_sets=content.weight_set or (),
+        rerankers=content.reranker or (),
+        tables=content.tables,
+        half=content.half,
+        facts=dict(parse_pairs(content.note or [])),
+    )
+    manifest = make_bundle(parts, output)
+    shares = read_bundle(output).weights["default"].mixture  # also verifies that the bundle loads
+    if as_json:
+        typer.echo(json.dumps(manifest, indent=2, ensure_ascii=False))
+    else:
+        print_out(make_table(manifest, shares))
+
+
+def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> FoldingTable:
+    """Make a table of perplexities with one row per text and one column per model."""
+    names = [*manifest["models"], "mixture"]
+    weights = ", ".join(f"{name} {share:.3f}" for name, share in shares.items())
+    title = f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})"
+    table = FoldingTable("text", "tokens", "unknown", *names, title=title)
+    for facts in manifest["measured"].values():
+        values = [format_size(facts["perplexity"][name]) for name in names]
+        table.add_row(facts["text"], f"{facts['tokens']:,}", f"{facts['unknown_words']:,}", *values)
+    return table
+
+
+def tables(
+    bundle: Annotated[
+        Path, typer.Argument(help="Bundle to convert: NAME/VERSION, or NAME for its newest version.")
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the new bundle, NAME/VERSION: models/mine/2.")
+    ],
+) -> None:
+    """Publish a bundle again, with n-gram tables in place of its ARPA files.
+
+    Example: rescorer-train tables models/starter -o tables/starter/1
+
+    Tables are larger, but opened at once and shared by the workers of a server. Scores stay the same to the
+    last bit, so that weights and rerankers stay valid.
+    """
+    # deferred, because importing them takes seconds
+    from rescorer_training.adaptation import check_output
+    from rescorer_training.recipe.bundles import publish_tables
+
+    check_output(output)
+    for name in publish_tables(bundle, output):
+        typer.echo(f"{output}: {name} is a table now")

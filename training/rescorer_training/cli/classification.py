@@ -1,0 +1,291 @@
+"""The commands ``rescorer-train classify train``, ``evaluate`` and ``predict``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rescorer.errors import ConfigError
+from rescorer.evaluation.statistics import mcnemar
+from rescorer.formats.io import text_io
+from rescorer.models.bundle import TEXT
+from rescorer.terminal.options import expand_options
+from rescorer.terminal.program import PLAIN_HELP
+from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer_training.classification import ClassifierOptions, ClassifierTraining
+from rescorer_training.cli.options import JsonOption, NormaliserOption, check_run_output, parse_pairs
+from rescorer_training.corpus import choose_normaliser
+from rescorer_training.neural.options import RunOptions
+
+if TYPE_CHECKING:
+    from rescorer.text import Normaliser
+    from rescorer_training.classification import Accuracy
+
+
+def parse_texts(values: list[str]) -> dict[str, Path]:
+    """Parse NAME=FILE arguments into the text of each class.
+
+    Raises:
+        ConfigError: an argument has no name or no file, or a name occurs twice.
+    """
+    texts: dict[str, Path] = {}
+    for name, file in parse_pairs(values):
+        if not name or not file:
+            raise ConfigError(f"expected NAME=FILE, got {name + '=' + file!r}")
+        if name in texts:
+            raise ConfigError(f"class {name!r} is given twice; expected one text per class")
+        texts[name] = Path(file)
+    return texts
+
+
+def find_model(run: Path) -> Path:
+    """Return the folder of a classifier: ``best`` in the folder of a run, or the given folder itself."""
+    return run / "best" if (run / "best").is_dir() else run
+
+
+NAIVE_BAYES = "naive Bayes"
+
+
+def evaluate_command(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of classify train.")],
+    texts: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME=FILE...", help="Held-out text of each class, one sentence per line."),
+    ],
+    against: Annotated[
+        list[Path] | None,
+        typer.Option(help="Folder of another run with the same classes to compare with; may be repeated."),
+    ] = None,
+    normaliser: NormaliserOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Measure a classifier on held-out texts, beside naive Bayes and other classifiers.
+
+    Naive Bayes is estimated from the training text in the folder of the run, and left out without that text.
+    Intervals are of 95 %. They and the tests (McNemar's, exact, two-sided) take sentences as independent.
+
+    Example: rescorer-train classify evaluate runs/kinds novels=test.txt.gz telephone=calls-test.txt.gz
+    """
+    by_class = parse_texts(texts)
+    systems: dict[str, Accuracy] = {}
+    runs = [run, *(against or [])]
+    common = choose_normaliser(normaliser, map(find_model, runs))  # for the same sentences
+    for folder in runs:
+        systems |= _measure(folder, by_class, common, with_baseline=folder == run)
+    measured, *others = systems
+    tests = {name: mcnemar(systems[name].is_correct, systems[measured].is_correct) for name in others}
+    if as_json:
+        typer.echo(json.dumps({name: _describe(systems[name], tests.get(name)) for name in systems}))
+        return
+    first = systems[measured]
+    print_out(
+        _make_systems_table(systems, tests), "", _make_classes_table(first), "",
+        _make_confusions_table(first), "", _make_lengths_table(systems),
+    )  # fmt: skip
+
+
+def _measure(
+    run: Path, by_class: dict[str, Path], normaliser: Normaliser, *, with_baseline: bool
+) -> dict[str, Accuracy]:
+    """Measure the classifier of a run, and the naive Bayes classifier of its training text if asked for."""
+    from rescorer_training import classification
+    from rescorer_training.classification import load_classifier, predict
+
+    model, vocabulary = load_classifier(find_model(run))
+    labels = model.config.labels
+    text = classification.read_labelled(by_class, labels, normaliser, vocabulary)
+    measured = {str(run): classification.measure(text, labels, predict(model, text))}
+    if with_baseline and (run / classification.SPLIT_FILE).exists():
+        trained = classification.load_prepared(run)
+        measured[NAIVE_BAYES] = classification.measure(
+            text, labels, classification.fit_baseline(trained).predict(text)
+        )
+    return measured
+
+
+def _describe(accuracy: Accuracy, test: Any) -> dict[str, Any]:
+    """The figures of one classifier as plain data."""
+    from dataclasses import asdict
+
+    return {
+        "sentences": len(accuracy.truth),
+        "accuracy": accuracy.share,
+        "interval": list(accuracy.interval),
+        "recall": dict(zip(accuracy.labels, accuracy.recall(), strict=True)),
+        "precision": dict(zip(accuracy.labels, accuracy.precision(), strict=True)),
+        "labels": list(accuracy.labels),
+        "confusions": accuracy.confusions.tolist(),
+        "by_length": {
+            words: {"sentences": n, "accuracy": share} for words, (n, share) in accuracy.by_length().items()
+        },
+        "paired_test": asdict(test) if test else None,
+    }
+
+
+def _make_systems_table(systems: dict[str, Accuracy], tests: dict[str, Any]) -> FoldingTable:
+    table = FoldingTable(
+        "classifier", "accuracy %", "interval", "only it is right", "only the first is right", "p"
+    )
+    for name, accuracy in systems.items():
+        low, high = accuracy.interval
+        test = tests.get(name)
+        paired = (
+            (f"{test.only_first:,}", f"{test.only_second:,}", f"{test.p_value:.2g}") if test else ("", "", "")
+        )
+        table.add_row(name, _percent(accuracy.share), f"{_percent(low)} … {_percent(high)}", *paired)
+    return table
+
+
+def _make_classes_table(accuracy: Accuracy) -> FoldingTable:
+    table = FoldingTable("class", "sentences", "recall %", "precision %")
+    rows = zip(
+        accuracy.labels, accuracy.confusions.sum(axis=1), accuracy.recall(), accuracy.precision(), strict=True
+    )
+    for name, n, recall, precision in rows:
+        table.add_row(name, f"{n:,}", _percent(recall), _percent(precision))
+    return table
+
+
+def _make_confusions_table(accuracy: Accuracy) -> FoldingTable:
+    table = FoldingTable("class \\ predicted", *accuracy.labels)
+    for name, row in zip(accuracy.labels, accuracy.confusions, strict=True):
+        table.add_row(name, *(f"{n:,}" for n in row))
+    return table
+
+
+def _make_lengths_table(systems: dict[str, Accuracy]) -> FoldingTable:
+    table = FoldingTable("words", "sentences", *(f"accuracy %, {name}" for name in systems))
+    groups = [accuracy.by_length() for accuracy in systems.values()]
+    for words, (n, _) in groups[0].items():
+        table.add_row(words, f"{n:,}", *(_percent(group[words][1]) for group in groups))
+    return table
+
+
+def _percent(share: float | None) -> str:
+    return "–" if share is None else f"{100 * share:.2f}"
+
+
+def predict_command(
+    run: Annotated[Path, typer.Argument(help="Folder of a run of classify train.")],
+    text: Annotated[
+        str, typer.Argument(help="Text with one sentence per line, gzip or plain; - reads standard input.")
+    ] = "-",
+    as_json: JsonOption = False,
+) -> None:
+    """Write the class of each sentence, and the probability of every class, one line per line of text.
+
+    Columns are separated by tabs; the first line names them. With --json, every line is an object, which also
+    counts the words and those unknown to the classifier. Lines without words have predictions too.
+
+    Example: echo "call me ishmael" | rescorer-train classify predict runs/kinds
+    """
+    from rescorer_training.classification import load_classifier, predict_lines
+
+    folder = find_model(run)
+    model, vocabulary = load_classifier(folder)
+    lines = (line for _, line in text_io.read_lines_strict(text))
+    if not as_json:
+        typer.echo("\t".join(["class", *model.config.labels]))
+    for prediction in predict_lines(model, vocabulary, choose_normaliser(None, [folder]), lines):
+        if as_json:
+            facts = {
+                "class": prediction.label,
+                "probabilities": prediction.probabilities,
+                "words": prediction.n_words,
+                "unknown_words": prediction.n_unknown,
+            }
+            typer.echo(json.dumps(facts))
+        else:
+            values = (f"{value:.6f}" for value in prediction.probabilities.values())
+            typer.echo("\t".join([prediction.label, *values]))
+
+
+@dataclass(frozen=True, slots=True)
+class LabelledTextOptions:
+    """How texts are prepared: what is held out, which words are known, and the normaliser."""
+
+    validation: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=FILE",
+            help="Held-out text of a class for early stopping; repeat for each class. Default: the last "
+            "sentences of each text, which are then not trained on.",
+        ),
+    ] = None
+    validation_share: Annotated[
+        float, typer.Option(help="Share of each text that is held out if there is no --validation.")
+    ] = 0.1
+    vocabulary_size: Annotated[
+        int,
+        typer.Option(
+            help="Number of words to know, the most frequent ones; words that occur only once are unknown."
+        ),
+    ] = 50_000
+    normaliser: NormaliserOption = None
+
+
+@expand_options
+def train_command(
+    texts: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="NAME=FILE...", help="Text of each class, one sentence per line; gzip or plain."
+        ),
+    ],
+    output_folder: Annotated[
+        Path, typer.Option("-o", "--output", help="Folder of the run: model, log and state.")
+    ],
+    *,
+    preparation: LabelledTextOptions,
+    run: RunOptions,
+    as_json: JsonOption = False,
+    network: ClassifierOptions,
+    options: ClassifierTraining,
+) -> None:
+    """Train a classifier of sentences from one text per class.
+
+    Example: rescorer-train classify train novels=books.txt.gz telephone=calls.txt.gz -o runs/kinds
+    """
+    # deferred, because importing torch takes seconds
+    from rescorer_training import classification
+
+    by_class = parse_texts(texts)
+    if len(by_class) < 2:
+        raise ConfigError("there is one class; expected two or more texts, each as NAME=FILE")
+    validation = parse_texts(preparation.validation or [])
+    chosen = choose_normaliser(preparation.normaliser, [output_folder] if run.resume else [])
+    inputs = classification.RunInputs(output_folder, by_class, validation, chosen)
+    if run.resume:
+        text = classification.load_prepared(output_folder)
+    else:
+        files = (TEXT, classification.VOCABULARY_FILE, classification.TEXT_FILE, classification.SPLIT_FILE)
+        check_run_output("-o", output_folder, files)
+        classification.start_folder(inputs)
+        text = classification.prepare_text(
+            output_folder, by_class, validation, inputs.normaliser,
+            vocabulary_size=preparation.vocabulary_size, validation_share=preparation.validation_share,
+        )  # fmt: skip
+    facts = classification.train(inputs, text, network, options, run)
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        typer.echo(
+            f"validation accuracy {100 * facts['validation_accuracy']:.2f} %, naive Bayes "
+            f"{100 * facts['naive_bayes_validation_accuracy']:.2f} % ({facts['validation_sentences']:,} "
+            f"sentences: {facts['validation']})"
+        )
+
+
+classify_app = typer.Typer(
+    **PLAIN_HELP,
+    help="Classify sentences by the kind of text that they come from, with recurrent and other networks.\n\n"
+    "Example: rescorer-train classify train novels=books.txt.gz telephone=calls.txt.gz -o runs/kinds",
+    no_args_is_help=True,
+)
+classify_app.command("train")(train_command)
+classify_app.command("evaluate")(evaluate_command)
+classify_app.command("predict")(predict_command)

@@ -1,0 +1,418 @@
+"""Commands that measure language models: perplexity, sentence completion, sampled text.
+
+Commands that measure language models: perplexity, sentence completion, sampled text.
+
+Models and text come in; tables or JSON come out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rescorer.errors import ConfigError, pluralise
+from rescorer.evaluation.figures import format_size
+from rescorer.terminal.options import expand_options
+from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer_training.cli.options import (
+    DeviceOption,
+    JsonOption,
+    MixtureOptions,
+    NormaliserOption,
+    SeedOption,
+    read_words,
+    score_file,
+)
+from rescorer_training.completion import (
+    Answers,
+    CandidateScores,
+    answer,
+    combine,
+    read_questions,
+    score_sentences,
+    score_vectors,
+)
+from rescorer_training.corpus import choose_normaliser
+from rescorer_training.evaluation.past_text import (
+    SessionReport,
+    fit_share,
+    measure_sessions,
+    read_text_sessions,
+)
+from rescorer_training.evaluation.perplexity import (
+    ModelSet,
+    TextPerplexity,
+    TokenScores,
+    fit_mixture,
+    measure,
+)
+
+if TYPE_CHECKING:
+    from rescorer_training.evaluation.sample import SamplingOptions
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweringModels(MixtureOptions):
+    """Models that answer questions: language models, and word vectors."""
+
+    vectors: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[NAME=]PATH",
+            help="Folder of a run of vectors train, or a file of word vectors, whose cosines are taken; "
+            "repeat for more. The name is that of the row.",
+        ),
+    ] = None
+
+    @property
+    def has_language_models(self) -> bool:
+        """Whether to load language models; without any models it is so too, and loading reports the lack."""
+        return bool(self.bundle or self.ngram or self.neural or not self.vectors)
+
+
+@expand_options
+def complete_command(
+    questions: Annotated[
+        Path,
+        typer.Argument(
+            help="CSV file with the columns question, a, b, c, d, e and answer; _____ marks the blank."
+        ),
+    ],
+    *,
+    models: AnsweringModels,
+    learn: Annotated[
+        bool,
+        typer.Option(
+            "--combine", help="Learn to combine all models, by nested cross-validation on the questions."
+        ),
+    ] = False,
+    normaliser: NormaliserOption = None,
+    seed: SeedOption = 1,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Answer sentence-completion questions by language models, word vectors, and their combination.
+
+    Each of five words is put into the blank; the answer is the word that makes the sentence, including </s>,
+    most likely, or that goes best with the words around it. Random guessing would be 20 % correct. Intervals
+    are of 95 %, and p-values of McNemar's exact test, two-sided, against the combination. Its weights are
+    learned in ten folds, always without the questions that they answer.
+
+    Example: rescorer-train complete msr-dev.csv --bundle models/starter/1
+    """
+    asked = read_questions(questions)
+    scores: dict[str, CandidateScores] = {}
+    shares: Mapping[str, float] = {}
+    chosen = choose_normaliser(normaliser)
+    if models.has_language_models:
+        opened = models.open(normaliser, device)
+        scores, shares, chosen = score_sentences(opened, asked), opened.shares, opened.normaliser
+    scores |= score_vectors(models.vectors or [], asked, chosen, taken=scores)
+    combination = combine(scores, asked, seed) if learn else None
+    answers = answer(scores, asked, combination)
+    if as_json:
+        facts = {name: _describe(row) for name, row in answers.items()}
+        weights = dict(zip(combination.names, combination.mean_weights, strict=True)) if combination else None
+        typer.echo(json.dumps({"shares": dict(shares), "models": facts, "weights": weights}))
+    else:
+        print_out(make_answer_table(answers))
+
+
+def _describe(row: Answers) -> dict[str, Any]:
+    facts = asdict(row) | {"accuracy": round(row.accuracy, 2), "interval": row.interval}
+    return facts if row.test else {name: value for name, value in facts.items() if name != "test"}
+
+
+def make_answer_table(answers: Mapping[str, Answers]) -> FoldingTable:
+    """Make a table with one row per model."""
+    compared = any(row.test for row in answers.values())
+    paired = ("only it is right", "only the combination is right", "p") if compared else ()
+    table = FoldingTable(
+        "model", "correct", "of", "accuracy", "interval", "candidates with unknown words", *paired
+    )
+    for name, row in answers.items():
+        low, high = row.interval
+        tested = (
+            (f"{row.test.only_first:,}", f"{row.test.only_second:,}", f"{row.test.p_value:.2g}")
+            if (row.test)
+            else ("",) * len(paired)
+        )
+        table.add_row(
+            name, f"{row.n_correct:,}", f"{row.n_questions:,}", f"{row.accuracy:.1f} %",
+            f"{low:.1f} … {high:.1f}", f"{row.n_unknown:,}", *tested,
+        )  # fmt: skip
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class FittingOptions:
+    """Held-out text, and what is fitted on it besides λ.
+
+    Raises:
+        ConfigError: something is to be fitted, but there is no held-out text.
+    """
+
+    validation: Annotated[
+        Path | None,
+        typer.Option(help="Held-out text on which to fit the interpolation weights λ; overrides --share."),
+    ] = None
+    cache_words: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            help="Also report a neural cache of so many past words, fitted on --validation; 500 to 4,000 are "
+            "usual.",
+        ),
+    ] = 0
+    dynamic: Annotated[
+        bool,
+        typer.Option(
+            "--dynamic",
+            help="Also report dynamic evaluation, which goes on training on the past of the text, fitted on "
+            "--validation.",
+        ),
+    ] = False
+    session: Annotated[
+        bool,
+        typer.Option(
+            "--session",
+            help="Also report the mixture with a cache of the lines before each line, as weights.cache adds "
+            "it in rescoring; its λ is fitted on --validation.",
+        ),
+    ] = False
+
+    def __post_init__(self) -> None:
+        if (self.cache_words or self.dynamic or self.session) and not self.validation:
+            raise ConfigError(
+                "--cache-words, --dynamic and --session need --validation, on which they are fitted"
+            )
+
+
+@expand_options
+def perplexity_command(
+    texts: Annotated[
+        list[Path], typer.Argument(help="Texts to measure, one sentence per line; gzip or plain.")
+    ],
+    *,
+    mixture: MixtureOptions,
+    fitting: FittingOptions,
+    normaliser: NormaliserOption = None,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Measure the perplexity of texts under models and their mixture, including </s>.
+
+    The columns differ in how they treat words that a model does not know. shared: as in a bundle, a word that
+    only another model knows gets a share of <unk>, so that all numbers of the table are comparable. counted:
+    every unknown word counts as <unk>, as in KenLM's query and most papers. excluded: only tokens that all
+    models know.
+
+    Forward and backward models are not mixed; the row "both directions" is the geometric mean of their
+    perplexities.
+
+    A network that was trained to carry its state across sentence boundaries reads each text in order. With
+    --cache-words or --dynamic, it also learns from what it has read: these figures stand apart, and are not
+    to be compared with those of models that do not. So do those of --session, which reports perplexities
+    without a cache, with one, and as a control with one of other lines, half the text away.
+
+    Example: rescorer-train perplexity test.txt --ngram kn5.arpa.gz --neural runs/lstm --validation valid.txt
+    """
+    validation = fitting.validation
+    models = mixture.open(normaliser, device)
+    scores = {path: score_file(models, path) for path in dict.fromkeys((*texts, *filter(None, [validation])))}
+    shares = models.shares
+    if validation and shares:
+        shares = fit_mixture(scores[validation].log_probs)
+    measured = {str(path): measure(scores[path], shares) for path in texts}
+    past = {}
+    if validation and (fitting.cache_words or fitting.dynamic):
+        past = measure_past_text(models, scores, validation, fitting.cache_words, dynamic=fitting.dynamic)
+    sessions = None
+    if validation and fitting.session:
+        sessions = measure_text_sessions(models, scores, validation, shares, texts)
+    show(measured, past, sessions, shares, as_json=as_json)
+
+
+def show(
+    measured: Mapping[str, TextPerplexity],
+    past: Mapping[str, dict[str, Any]],
+    sessions: SessionReport | None,
+    shares: Mapping[str, float],
+    *,
+    as_json: bool,
+) -> None:
+    """Print tables, or one line of JSON."""
+    if as_json:
+        facts = {path: asdict(figures) for path, figures in measured.items()}
+        session_facts = asdict(sessions) if sessions else {}
+        shown = {"shares": dict(shares), "texts": facts, "past_text": past, "session": session_facts}
+        typer.echo(json.dumps(_finite(shown)))
+        return
+    for path, figures in measured.items():
+        print_out(make_perplexity_table(path, figures), *describe_impossible(figures))
+    if past:
+        print_out(make_past_table(past, measured))
+    if sessions:
+        print_out(make_session_table(sessions))
+    if shares:
+        print_out("λ: " + ", ".join(f"{name} {value:.3f}" for name, value in shares.items()))
+
+
+def measure_past_text(
+    models: ModelSet, scores: Mapping[Path, TokenScores], validation: Path, cache_words: int, *, dynamic: bool
+) -> dict[str, dict[str, Any]]:
+    """Perplexity of each text, by its path, under each network that learns from the past of the text."""
+    from rescorer_training.evaluation.past_text import score_past_texts  # torch takes seconds to import
+
+    texts = {str(path): read_words(models, path) for path in scores}
+    others = {str(path): of_text for path, of_text in scores.items()}
+    return {
+        past.name: {
+            "settings": dict(past.settings),
+            "perplexity": past.perplexities(),
+            "mixture": past.mix_with(others, str(validation)),
+        }
+        for past in score_past_texts(
+            models.models, texts, str(validation), cache_words=cache_words, dynamic=dynamic
+        )
+    }
+
+
+def measure_text_sessions(
+    models: ModelSet,
+    scores: Mapping[Path, TokenScores],
+    validation: Path,
+    shares: Mapping[str, float],
+    texts: Sequence[Path],
+) -> SessionReport:
+    """Perplexity of each text with a cache of the lines before each line, under the mixture or only model.
+
+    Args:
+        shares: λ of the mixture.
+    """
+    columns = scores[validation].log_probs
+    if scores[validation].backward or (len(columns) > 1 and not shares):
+        raise ConfigError("--session needs a single forward model, or a mixture of forward models")
+    chosen = shares or dict.fromkeys(columns, 1.0)
+    log_probs = {path: scores[path].mix(chosen) for path in scores}
+    words = {path: read_words(models, path) for path in scores}
+    share = fit_share(read_text_sessions(words[validation]), log_probs[validation])
+    measured = {str(path): measure_sessions(words[path], log_probs[path], share) for path in texts}
+    return SessionReport(share, measured)
+
+
+def make_session_table(report: SessionReport) -> FoldingTable:
+    """Make a table with one row per text."""
+    title = f"perplexity with a cache of the lines before each line, weights.cache = {report.share:g}"
+    table = FoldingTable("text", "without", "with", "other lines", title=title)
+    for path, measured in report.texts.items():
+        numbers = (measured.without, measured.with_session, measured.wrong_session)
+        table.add_row(path, *(format_size(value) for value in numbers))
+    return table
+
+
+def describe_impossible(measured: TextPerplexity) -> Iterator[str]:
+    """Say for each model how many tokens have no probability, and the perplexity with and without them."""
+    for name, figures in measured.models.items():
+        if not figures.n_impossible:
+            continue
+        if figures.n_impossible <= figures.n_unknown:
+            what = pluralise(figures.n_impossible, "unknown word has", "unknown words have")
+            what += " no probability, as it has none for <unk>"
+        else:
+            what = f"{pluralise(figures.n_impossible, 'token has', 'tokens have')} no probability"
+        with_them = format_size(figures.shared if figures.counted is None else figures.counted)
+        without = "–" if figures.possible is None else format_size(figures.possible)
+        yield f"{name}: {what}: perplexity {with_them} with them, {without} without"
+
+
+def _finite(values: Any) -> Any:
+    """Data for JSON, which has no infinite numbers: null in their place."""
+    if isinstance(values, dict):
+        return {key: _finite(value) for key, value in values.items()}
+    return None if isinstance(values, float) and not math.isfinite(values) else values
+
+
+def make_past_table(past: Mapping[str, dict[str, Any]], paths: Iterable[str]) -> FoldingTable:
+    """Make a table with one row per text and network."""
+    title = "networks that learn from the past of the text, alone and mixed with the other models"
+    table = FoldingTable("network", "text", "perplexity", "mixture", title=title)
+    for name, facts in past.items():
+        for path in paths:
+            mixture = format_size(facts["mixture"][path]) if facts["mixture"] else "–"
+            table.add_row(name, path, format_size(facts["perplexity"][path]), mixture)
+    return table
+
+
+def make_perplexity_table(path: str, measured: TextPerplexity) -> FoldingTable:
+    """Make a table with one row per model and one column per treatment of unknown words."""
+    title = f"{path}: {measured.n_sentences:,} sentences, {measured.n_tokens:,} tokens"
+    title += f", {measured.n_excluded:,} excluded" if measured.n_excluded else ""
+    table = FoldingTable("model", "unknown", "shared", "counted", "excluded", title=title)
+    for name, figures in measured.models.items():
+        values = (figures.shared, figures.counted, figures.excluded)
+        numbers = ("–" if value is None else format_size(value) for value in values)
+        table.add_row(name, f"{figures.n_unknown:,}", *numbers)
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class SampleOptions:
+    """How many sentences to sample, and how."""
+
+    number: Annotated[int, typer.Option("-n", "--number", help="Number of sentences.", min=1)] = 5
+    prompt: Annotated[str, typer.Option(help="Words at the beginning of every sentence.")] = ""
+    temperature: Annotated[
+        float,
+        typer.Option(
+            help="Sampling temperature: below 1 favours likely words, above 1 unlikely ones; 0 always takes "
+            "the likeliest word."
+        ),
+    ] = 1.0
+    top_k: Annotated[int, typer.Option(help="Number of likeliest words to choose from; 0 for all words.")] = 0
+    top_p: Annotated[float, typer.Option(help="Total probability of the likeliest words to choose from.")] = (
+        1.0
+    )
+    longest: Annotated[int, typer.Option(help="Maximum number of words per sentence.")] = 50
+    unknown: Annotated[bool, typer.Option("--unknown", help="Allow <unk> in sentences.")] = False
+    seed: SeedOption = 1
+
+    def to_sampling(self) -> SamplingOptions:
+        """Raises ConfigError if a value is out of range."""
+        from rescorer_training.evaluation.sample import SamplingOptions  # deferred: imports torch
+
+        return SamplingOptions(self.temperature, self.top_k, self.top_p, self.longest, self.unknown)
+
+
+@expand_options
+def sample_command(
+    *,
+    mixture: MixtureOptions,
+    sentences: SampleOptions,
+    normaliser: NormaliserOption = None,
+    device: DeviceOption = "cpu",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per sentence.")] = False,
+) -> None:
+    """Sample sentences word by word from an n-gram model, a network or a mixture.
+
+    Example: rescorer-train sample --bundle models/starter/1 --prompt "the ship" --top-p 0.9 -n 3
+    """
+    # deferred, because importing torch takes seconds
+    import numpy as np
+
+    from rescorer_training.evaluation.sample import Sampler
+
+    options = sentences.to_sampling()
+    models = mixture.open(normaliser, device)
+    sampler = Sampler(models.models, models.shares, options)
+    prompt_words = models.normaliser.normalise(sentences.prompt)
+    random = np.random.default_rng(sentences.seed)
+    for _ in range(sentences.number):
+        text = " ".join([*prompt_words, *sampler.sample_sentence(random, prompt_words)])
+        typer.echo(json.dumps({"text": text}, ensure_ascii=False) if as_json else text)

@@ -1,0 +1,642 @@
+"""Commands that train rerankers, and that make the lists to train them on.
+
+Commands that train rerankers, and that make the lists to train them on.
+
+Lists, speech or text come in; a bundle with a reranker, or lists, come out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import RenderableType
+
+from rescorer.errors import ConfigError, FormatError
+from rescorer.evaluation.error_rate import CountingSettings
+from rescorer.evaluation.figures import (
+    describe_p,
+    format_gain,
+    format_interval,
+    format_p,
+    format_percent,
+    format_signed,
+)
+from rescorer.evaluation.scored_lists import score_lists
+from rescorer.formats.io.text_io import is_stream, write_text
+from rescorer.pipeline import Rescorer
+from rescorer.terminal.evaluation_options import (
+    CacheOptions,
+    RankedListOptions,
+    ReferenceOption,
+    collect_lists,
+    make_list_reader,
+)
+from rescorer.terminal.list_options import ListInputOptions
+from rescorer.terminal.options import BundleOption, DeviceOption, expand_options
+from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_output_path
+from rescorer.terminal.tables import FoldingTable, print_out, to_markdown
+from rescorer.types import NBestList, Weights
+from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOption
+from rescorer_training.reranker.training import RerankerReport
+
+if TYPE_CHECKING:
+    from rescorer_training.lists.patterns import Choice
+    from rescorer_training.lists.speech import Summary
+    from rescorer_training.reranker.training import TrainingLists
+
+
+def make_tables(report: RerankerReport) -> Iterator[RenderableType]:
+    """Yield the tables and lines of a report."""
+    for heading, table in make_sections(report):
+        yield _fill(heading, table)
+        yield ""
+    yield from describe(report)
+
+
+Section = tuple[str, list[list[str]]]
+"""A title, and the lines of a table, of which the first has the headings."""
+
+
+def make_page(report: RerankerReport, title: str) -> str:
+    """A Markdown page with the tables and lines of a report."""
+    parts = [f"# {title}", *(f"- {line}" for line in describe(report))]
+    for heading, (headings, *lines) in make_sections(report):
+        parts += ["", f"## {heading.capitalize()}", "", to_markdown(headings, lines).rstrip()]
+    return "\n".join([parts[0], "", *parts[1:]]) + "\n"
+
+
+def make_sections(report: RerankerReport) -> Iterator[Section]:
+    """Yield the tables of a report as text."""
+    yield (
+        "error rates",
+        [
+            ["system", "WER %", "95 %", "saved, points", "p", "held out"],
+            *(
+                [
+                    system.name,
+                    format_percent(float(report.bootstrap.rates[index])),
+                    format_interval(report.bootstrap.interval(index)),
+                    format_gain(gain),
+                    format_p(gain.p_value) if gain.interval.is_finite else "-",
+                    "yes" if system.held_out else "-",
+                ]
+                for index, system in enumerate(report.systems)
+                for gain in [report.bootstrap.gain(0, index)]
+            ),
+        ],
+    )
+    yield (
+        "weights per standard deviation of the feature within lists",
+        [
+            ["feature", "weight", "mean of folds", "± over folds"],
+            *(
+                [part.name, *(f"{value:.3f}" for value in (part.weight, part.fold_mean, part.fold_spread))]
+                for part in report.weights
+            ),
+        ],
+    )
+    yield (
+        "lost by training without these features",
+        [
+            ["without", "points", "features"],
+            *([part.name, format_signed(100 * part.loss), str(len(part.features))] for part in report.worth),
+        ],
+    )
+
+
+def describe(report: RerankerReport) -> Iterator[str]:
+    """Yield lines about the judgement, the choices in the folds and the calibration."""
+    judgement = report.judgement
+    p_value = f" ({describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
+    yield f"{report.explain()}{p_value}"
+    if report.n_seen:
+        yield (
+            f"warning: the base weights were tuned on {report.n_seen:,} of these lists, from which they are "
+            "therefore not held out: error rates may be too low"
+        )
+    yield from judgement.caveats()
+    yield f"cross-validation: {report.folds}"
+    if report.prior_lists:
+        yield f"prior: {report.prior_lists}"
+    in_folds = "; ".join(
+        f"{count}× {name}" for name, count in Counter(map(str, report.fold_candidates)).items()
+    )
+    yield f"chosen: {report.candidate}; in the folds: {in_folds}"
+    yield (
+        f"calibration: mean posterior {report.mean_posterior:.3f} of the first-ranked hypothesis, which has "
+        f"the fewest errors of its list in {100 * report.share_right:.1f} % of the lists; expected "
+        f"calibration error {report.calibration_error:.3f}"
+    )
+
+
+def _fill(title: str, lines: list[list[str]]) -> FoldingTable:
+    table = FoldingTable(*lines[0], title=title)
+    for line in lines[1:]:
+        table.add_row(line[0], *line[1:])
+    return table
+
+
+@dataclass(frozen=True, slots=True)
+class RerankerOptions:
+    """The reranker to train: where it is written, and what it learns from."""
+
+    output: Annotated[
+        Path,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="NAME/VERSION",
+            help="Folder of the bundle to write: a copy of --bundle with the reranker.",
+        ),
+    ]
+    name: Annotated[str, typer.Option(help="Name of the reranker, and of the weights set that uses it.")] = (
+        "reranker"
+    )
+    force: Annotated[
+        bool, typer.Option("--force", help="Write the reranker even if its gain may be chance.")
+    ] = False
+    share_references: Annotated[
+        bool,
+        typer.Option(
+            "--share-references",
+            help="Divide the lists by group alone: also train on lists whose reference the held-out lists "
+            "have too, as where everybody says the same few sentences.",
+        ),
+    ] = False
+    prior_lists: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Lists of another kind, with references: made ones, or without some stream; repeat for "
+            "more. A first reranker is trained on them, and its weights are a further start to choose from. "
+            "--map, --stream, --format, --join-pieces and --groups are not for them: apply these by "
+            "`rescorer convert`.",
+        ),
+    ] = None
+    seed: SeedOption = 0
+
+
+@expand_options
+def reranker_command(
+    files: Annotated[list[str], typer.Argument(metavar="LISTS…", help="N-best lists with references.")],
+    bundle: BundleOption,
+    *,
+    wanted: RerankerOptions,
+    options: RankedListOptions,
+    cache: CacheOptions,
+    device: DeviceOption = "cpu",
+    as_json: JsonOption = False,
+) -> None:
+    """Train a reranker: a small model that scores hypotheses by features of their whole list.
+
+    Example: rescorer-train reranker lists.jsonl --bundle models/starter/1 -o models/starter/2
+
+    The base weights (--weights, -w) are where training starts from. Features, model, objective and penalty
+    are chosen by cross-validation inside each fold, and judged outside. The reranker is written only if it
+    beats the best simple rule there by more than chance: first pass, empty hypotheses left out, equal ones
+    merged, a tuned word weight, tuned weights, minimum Bayes risk.
+    """
+    # deferred, because importing SciPy takes a second
+    from rescorer_training.reranker.arrays import encode_lists
+    from rescorer_training.reranker.training import (
+        check_output,
+        compare_rules,
+        publish_with_reranker,
+        train_reranker,
+    )
+
+    counting = options.counting.settings()
+    rescorer = cache.load_rescorer(bundle, device)
+    check_output(wanted.output, rescorer.bundle, wanted.name)
+    page_file = wanted.output.with_suffix(".md")
+    check_page_path(page_file)
+    base = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
+    first_pass = options.parse_first_pass()
+    rejected = Rejections()
+    lists = read_files(files, options.reference, options.lists, rejected)
+    options.check_streams(lists, base, files[0])
+    training_lists = score_files(files, lists, rescorer, base, first_pass, counting, rejected)
+    prior = None
+    if wanted.prior_lists:
+        prior = read_prior_lists(wanted.prior_lists, rescorer, base, counting, rejected)
+    rejected.report()
+    training_lists.check()
+    if prior:
+        check_prior_lists(prior)
+    share = wanted.share_references
+    rules = compare_rules(training_lists, rescorer, first_pass, share_references=share)
+    words = encode_lists(rescorer, [item.nbest for item in training_lists.scored])
+    training = train_reranker(
+        training_lists,
+        rules,
+        wanted.name,
+        seed=wanted.seed,
+        share_references=share,
+        prior=prior,
+        encoded=words,
+    )
+    report = training.report
+    is_written = report.is_better or wanted.force
+    page = make_page(report, f"Reranker {wanted.name!r}: {', '.join(Path(file).name for file in files)}")
+    if is_written:
+        publish_with_reranker(rescorer.bundle, training.reranker, page, wanted.output)
+    write_text(page_file, page)
+    if as_json:
+        facts = {**report.to_dict(), "written": is_written, "rejected": len(rejected)}
+        typer.echo(json.dumps(facts, indent=2, ensure_ascii=False))
+    else:
+        use = f"written to {wanted.output}: use it with --weights {wanted.name}"
+        what = use if is_written else "not written (see --force)"
+        outcome = f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected"
+        print_out(*make_tables(report), outcome)
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)
+
+
+def check_page_path(page: Path) -> None:
+    """Raise ConfigError, before any work is done, if the page of figures and what lies beside it cannot be
+    written; makes their folder."""
+    try:
+        page.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"-o: the folder {page.parent} cannot be made: {error.strerror}") from None
+    check_output_path("-o", page)
+
+
+def read_files(
+    files: Sequence[str], reference: str | None, options: ListInputOptions, rejected: Rejections
+) -> list[NBestList]:
+    """Read the lists of all files; those that cannot be read are rejected."""
+    read_lists = make_list_reader(reference, options)
+    lists = [nbest for file in dict.fromkeys(files) for nbest in collect_lists(read_lists(file), rejected)]
+    options.check_groups(lists)
+    return lists
+
+
+def read_prior_lists(
+    files: Sequence[str],
+    rescorer: Rescorer,
+    base: Weights,
+    counting: CountingSettings,
+    rejected: Rejections,
+) -> TrainingLists:
+    """Read and score lists of another kind; base weights of streams that they lack do not count."""
+    lists = read_files(files, None, ListInputOptions(), rejected)
+    known = {name for nbest in lists for name in nbest.streams}
+    streams = {name: weight for name, weight in base.streams.items() if name in known}
+    return score_files(files, lists, rescorer, replace(base, streams=streams), None, counting, rejected)
+
+
+def check_prior_lists(prior: TrainingLists) -> None:
+    """Raise ConfigError if nothing can be learnt from the prior lists."""
+    try:
+        prior.check_scores()
+    except ConfigError as error:
+        raise ConfigError(f"--prior-lists: {error}") from None
+
+
+def score_files(
+    files: Sequence[str],
+    lists: Sequence[NBestList],
+    rescorer: Rescorer,
+    base: Weights,
+    first_pass: Weights | None,
+    counting: CountingSettings,
+    rejected: Rejections,
+) -> TrainingLists:
+    """Score the lists of files; those that cannot be scored are rejected.
+
+    Raises:
+        FormatError: no list is left.
+    """
+    from rescorer_training.reranker.training import TrainingLists  # deferred: imports SciPy
+
+    scored, errors = score_lists(rescorer, lists, base, first_pass, counting)
+    for error in errors:
+        rejected.add(error)
+    if not scored:
+        rejected.report()
+        raise FormatError("no list could be used for training", file=", ".join(files))
+    return TrainingLists(scored, base, list(rescorer.models))
+
+
+TextsArgument = Annotated[
+    list[Path], typer.Argument(metavar="TEXT...", help="Text files, one sentence per line.")
+]
+OutputOption = Annotated[
+    Path, typer.Option("-o", "--output", help="JSON-lines file of lists to write; .gz compresses it.")
+]
+MAX_WORDS = 20
+"""Longer sentences take long to recognise."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceOptions:
+    """Which sentences of the texts to use."""
+
+    exclude: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="LISTS",
+            help="Lists whose references must not be used, compared after normalisation; repeat for more "
+            "files.",
+        ),
+    ] = None
+    number: Annotated[
+        int, typer.Option("-n", "--number", min=1, help="Number of sentences; each gives one list.")
+    ] = 1000
+    seed: SeedOption = 1
+    min_words: Annotated[int, typer.Option(min=1, help="Smallest number of words per sentence.")] = 3
+    max_words: Annotated[int, typer.Option(min=1, help="Largest number of words per sentence.")] = MAX_WORDS
+
+    def to_choice(self) -> Choice:
+        """Raises ConfigError if no sentence can be long and short enough."""
+        from rescorer_training.lists.patterns import Choice
+
+        if self.min_words > self.max_words:
+            raise ConfigError(
+                f"--min-words {self.min_words} is more than --max-words {self.max_words}; "
+                "no sentence has so many and so few words"
+            )
+        return Choice(self.number, self.seed, self.min_words, self.max_words)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadingOptions:
+    """How lists and texts are read."""
+
+    reference: ReferenceOption = None
+    list_options: ListInputOptions
+    normaliser: NormaliserOption = None
+
+    def read_lists(self, files: Sequence[str]) -> list[NBestList]:
+        """Read the lists of files, which must all have references.
+
+        Raises:
+            InputError: a list cannot be read.
+            ConfigError: a file has no references.
+        """
+        lists: list[NBestList] = []
+        read = make_list_reader(self.reference, self.list_options)
+        for file in files:
+            before = len(lists)
+            for item in read(file):
+                if not isinstance(item, NBestList):
+                    raise item
+                lists.append(item)
+            if all(nbest.reference is None for nbest in lists[before:]):
+                raise ConfigError(
+                    f"{file}: no list has a reference; name their field with --map reference=FIELD, or give "
+                    "a file with --reference"
+                )
+        return lists
+
+    def read_excluded(self, files: Sequence[str]) -> list[NBestList]:
+        """Read lists whose references must not be used; a note on stderr says how many have none."""
+        lists = self.read_lists(files)
+        if missing := sum(nbest.reference is None for nbest in lists):
+            without = f"{missing:,} of the {len(lists):,} lists of --exclude have no reference"
+            typer.echo(f"note: {without}; what was said in them may be in the result", err=True)
+        return lists
+
+
+def check_paths(output: Path) -> None:
+    """Raise ConfigError unless a file can be written that is neither an input nor a device or pipe."""
+    check_output_path("-o", output)
+    if is_stream(output):
+        raise ConfigError(f"-o {output}: expected the name of a file, not of a device or pipe")
+
+
+def report_few(n_chosen: int, n_wanted: int) -> None:
+    """Print a note if the texts have too few fitting sentences."""
+    if n_chosen < n_wanted:
+        fitting = count(n_chosen, "fitting sentence")
+        typer.echo(f"note: the texts have only {fitting}, not {n_wanted:,}", err=True)
+
+
+def count(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    >>> count(1, "list"), count(2_000, "list")
+    ('1 list', '2,000 lists')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+@dataclass(frozen=True, slots=True)
+class NoiseOptions:
+    """How much noise to add."""
+
+    min_snr: Annotated[
+        float, typer.Option(metavar="DB", help="Least ratio of speech to added noise, in decibels.")
+    ] = 20.0
+    max_snr: Annotated[
+        float, typer.Option(metavar="DB", help="Largest ratio of speech to added noise, in decibels.")
+    ] = 40.0
+
+    def to_range(self) -> tuple[float, float]:
+        """Raises ConfigError if the range is empty or not finite."""
+        if not -math.inf < self.min_snr <= self.max_snr < math.inf:
+            raise ConfigError(
+                f"--min-snr {self.min_snr:g}, --max-snr {self.max_snr:g}: expected two numbers in decibels, "
+                "the first at most as large as the second"
+            )
+        return self.min_snr, self.max_snr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeechOptions:
+    """How sentences are spoken and recognised."""
+
+    voice: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PROGRAM:VOICE",
+            help="Voice to use, such as flite:slt, festival:ked_diphone or espeak-ng:en-us+m3; repeat for "
+            "more. Default: 5 of flite and 3 of festival.",
+        ),
+    ] = None
+    depth: Annotated[int, typer.Option(min=1, help="Maximum number of hypotheses per list.")] = 100
+    processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1
+    noise: NoiseOptions
+    timeout: Annotated[
+        float,
+        typer.Option(min=1, metavar="SECONDS", help="Time for one sentence, after which it is rejected."),
+    ] = 120.0
+
+
+@expand_options
+def speech_command(
+    texts: TextsArgument,
+    output: OutputOption,
+    *,
+    sentences: SentenceOptions,
+    speech: SpeechOptions,
+    reading: ReadingOptions,
+    as_json: JsonOption = False,
+) -> None:
+    """Speak sentences by synthetic voices, and recognise them with PocketSphinx.
+
+    Example: rescorer-train lists speech novel.txt -o lists.jsonl.gz -n 2000 --exclude test.jsonl
+
+    Needs Debian's packages flite, festival and festvox-*, and the Python package pocketsphinx. Give texts
+    that the language models were not trained on. Voice, speed, pitch and noise are drawn for each sentence
+    and recorded in its list; the group of a list is its voice. Its streams are acoustic and lm;
+    PocketSphinx itself ranks by acoustic=1,lm=9.5,word=-0.6296. Sentences that give no list are counted. A
+    run that was interrupted goes on where it stopped when it is started again. --map, --stream, --format
+    and --reference describe the files of --exclude.
+    """
+    from rescorer_training.corpus import choose_normaliser
+    from rescorer_training.lists.patterns import choose_sentences, reference_words
+    from rescorer_training.lists.speech import (
+        DEFAULT_VOICES,
+        PocketSphinx,
+        SpeechSettings,
+        check_voices,
+        import_pocketsphinx,
+        make_speech_lists,
+        unfinished_folder,
+    )
+
+    check_paths(output)
+    choice = sentences.to_choice()
+    snr_range_db = speech.noise.to_range()
+    voices = tuple(dict.fromkeys(speech.voice or DEFAULT_VOICES))
+    check_voices(voices)
+    import_pocketsphinx()
+    normaliser = choose_normaliser(reading.normaliser)
+    excluded = reference_words(reading.read_excluded(sentences.exclude or []), normaliser)
+    chosen = choose_sentences(texts, normaliser, choice, excluded)
+    settings = SpeechSettings(sentences.seed, speech.depth, voices, snr_range_db)
+    folder = unfinished_folder(output)
+    try:
+        summary = make_speech_lists(
+            chosen, output, settings, PocketSphinx, n_processes=speech.processes, timeout_s=speech.timeout
+        )
+    except (KeyboardInterrupt, SystemExit):
+        typer.echo(f"note: finished lists are kept in {folder}; start the command again to go on", err=True)
+        raise
+    report_few(len(chosen), sentences.number)
+    if summary.n_kept:
+        more = count(summary.n_kept, "finished sentence")
+        typer.echo(
+            f"note: {more} of an earlier run, not asked for now, are kept in {folder}: a larger -n writes "
+            "them, too; if you do not need them, delete the folder",
+            err=True,
+        )
+    _print_summary(summary, output, as_json)
+
+
+def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:
+    if as_json:
+        facts = {"output": str(output), "written": summary.written, "rejected": dict(summary.rejected)}
+        typer.echo(json.dumps({**facts, "kept": summary.n_kept}, indent=2, ensure_ascii=False))
+        return
+    typer.echo(
+        f"{count(summary.written, 'list')} written to {output}; "
+        f"{count(summary.rejected.total(), 'sentence')} rejected"
+    )
+    for reason, n_sentences in summary.rejected.most_common():
+        typer.echo(f"  {n_sentences:,}: {reason}")
+
+
+@dataclass(frozen=True, slots=True)
+class WrongWordOptions:
+    """What wrong words sound like, and in which contexts they occur."""
+
+    dictionary: Annotated[
+        Path | None,
+        typer.Option(
+            help="Pronunciation dictionary in the form of the CMU dictionary. Default: that of the Python "
+            "package pocketsphinx."
+        ),
+    ] = None
+    ngram: Annotated[
+        Path | None,
+        typer.Option(
+            help="ARPA file or KenLM binary: wrong words fit their context, and scores follow it. Default: "
+            "counts of words in the texts."
+        ),
+    ] = None
+
+
+@expand_options
+def text_command(
+    texts: TextsArgument,
+    output: OutputOption,
+    like: Annotated[str, typer.Option(metavar="LISTS", help="Real lists with references to imitate.")],
+    *,
+    sentences: SentenceOptions,
+    wrong_words: WrongWordOptions,
+    reading: ReadingOptions,
+    as_json: JsonOption = False,
+) -> None:
+    """Make lists from text alone, in imitation of real lists.
+
+    Example: rescorer-train lists text novel.txt --like real.jsonl -o lists.jsonl.gz -n 5000
+
+    Each list takes the pattern of a real one: which hypotheses are right, wrong and different at which words.
+    Wrong words are drawn among those that sound like the right ones, and scores follow the words as they do
+    in real lists. The group of a list is that of the real list that it imitates. References of --like and
+    --exclude are not used. --map, --stream, --format, --groups and --reference describe these files.
+    """
+    from rescorer.formats.jsonlines import writer
+    from rescorer_training.corpus import choose_normaliser, count_words
+    from rescorer_training.lists.patterns import (
+        CountModel,
+        NGramContext,
+        Pronunciations,
+        choose_sentences,
+        reference_words,
+    )
+    from rescorer_training.lists.speech import dictionary_path
+    from rescorer_training.lists.text import ListImitator
+    from rescorer_training.progress import track
+
+    check_paths(output)
+    check_read_twice(texts)
+    choice = sentences.to_choice()
+    pronunciations = Pronunciations.read(wrong_words.dictionary or dictionary_path())
+    ngram = wrong_words.ngram
+    normaliser = choose_normaliser(reading.normaliser, [ngram] if ngram else [])
+    real = reading.read_lists([like])
+    counts = count_words(texts, normaliser)
+    model = NGramContext(ngram) if ngram else CountModel(counts)
+    imitator = ListImitator(real, normaliser, pronunciations, counts, model)
+    others = reading.read_excluded(sentences.exclude or [])
+    excluded = reference_words([*real, *others], normaliser)
+    chosen = choose_sentences(texts, normaliser, choice, excluded)
+    with writer(output) as write, track("making lists", "lists", len(chosen)) as task:
+        for nbest in imitator.make_all(chosen):
+            write(nbest)
+            task.advance()
+    report_few(len(chosen), sentences.number)
+    if as_json:
+        facts = {"output": str(output), "written": len(chosen), "imitated": len(imitator.templates)}
+        typer.echo(json.dumps(facts, indent=2))
+        return
+    made, imitated = count(len(chosen), "list"), count(len(imitator.templates), "real list")
+    typer.echo(f"{made} written to {output}, in imitation of {imitated}")
+
+
+def check_read_twice(texts: Sequence[Path]) -> None:
+    """Raise ConfigError if a text is a pipe, which can be read only once."""
+    for text in texts:
+        if str(text) == "-" or text.is_fifo():
+            raise ConfigError(f"{text}: is a pipe, but texts are read twice; write it to a file first")
+
+
+lists_app = typer.Typer(
+    **PLAIN_HELP,
+    help="Make n-best lists with references, for training where there are few real ones.",
+    no_args_is_help=True,
+)
+lists_app.command("speech")(speech_command)
+lists_app.command("text")(text_command)

@@ -1,0 +1,435 @@
+"""Read text files, normalise, count and number their words, and encode them as word ids.
+
+Turn text corpora into training batches.
+
+Text files and a normaliser go in; word counts, word ids on disk and padded batches of them come out.
+
+Choose the normaliser that text passes through, and record it with every trained model.
+
+A model is right only for text that is normalised as its training text was. Commands that use models therefore
+take the recorded normaliser unless they are given another one.
+
+Record the direction of an n-gram model next to its file, because no format of n-grams has a place for it.
+
+The config of a network says its direction, and the manifest of a bundle that of each of its models.
+
+Read text files, count and number their words, and encode them as word ids.
+
+A text has one sentence per line. It passes through the same normaliser as n-best lists and references do;
+lines without canonical words are skipped. For backward models, the words of each sentence are reversed here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from rescorer.errors import BundleError, ConfigError, FormatError
+from rescorer.formats.io import text_io
+from rescorer.formats.io.text_io import Source, open_named, remove_file, source_name, write_text
+from rescorer.models.bundle import TEXT, read_normaliser
+from rescorer.safe_input import Folder
+from rescorer.text import Normaliser, NormaliserSettings, SpacingTally
+from rescorer_training.progress import track
+
+
+@dataclass
+class _Pipes:
+    """Temporary files, without names, of the pipes that were read: they vanish with the process, too."""
+
+    stack: ExitStack
+    files: dict[object, IO[bytes]] = field(default_factory=dict)
+    """By device and inode, since ``-`` and ``/dev/stdin`` may be the same pipe."""
+
+
+_kept: ContextVar[_Pipes | None] = ContextVar("kept pipes", default=None)
+
+
+@contextmanager
+def keep_pipes() -> Iterator[None]:
+    """Keep what ``open_text`` reads from pipes in temporary files until the end of this context."""
+    if _kept.get() is not None:
+        yield
+        return
+    with ExitStack() as stack:
+        token = _kept.set(_Pipes(stack))
+        try:
+            yield
+        finally:
+            _kept.reset(token)
+
+
+def is_pipe(path: Path) -> bool:
+    """Whether a text is standard input (``-``), a pipe or a socket, which can be read only once."""
+    if str(path) == "-":
+        return True
+    with suppress(OSError):
+        mode = path.stat().st_mode
+        return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+    return False
+
+
+def check_no_pipe(model: Path) -> None:
+    """Raise ConfigError if a model comes through a pipe; unlike texts, models are not kept."""
+    if is_pipe(model):
+        raise ConfigError(f"{model}: is a pipe, but a model is read more than once; give the name of a file")
+
+
+def find_size(path: Path) -> int:
+    """Return the size of a text in bytes; 0 if it is a pipe. Raises OSError if it does not exist."""
+    return 0 if is_pipe(path) else path.stat().st_size
+
+
+@contextmanager
+def open_text(path: Path) -> Iterator[Source]:
+    """Yield what to read a text from: the path, or the kept text of a pipe if there is a ``keep_pipes``.
+
+    Raises:
+        FormatError: the pipe cannot be read or kept, or it is empty.
+    """
+    pipes = _kept.get()
+    if pipes is None or not is_pipe(path):
+        yield path
+        return
+    identity = _identify(path)
+    if identity not in pipes.files:
+        pipes.files[identity] = _keep(path, pipes.stack)
+    descriptor = pipes.files[identity].fileno()
+    with open(source_name(path), "rb", opener=lambda *_: os.dup(descriptor)) as stream:
+        stream.seek(0)
+        yield stream
+
+
+def _identify(path: Path) -> object:
+    with suppress(OSError, ValueError):  # standard input may be closed, or no file
+        status = os.fstat(sys.stdin.fileno()) if str(path) == "-" else path.stat()
+        return status.st_dev, status.st_ino
+    return str(path)
+
+
+def _keep(path: Path, stack: ExitStack) -> IO[bytes]:
+    """Copy a pipe to a temporary file, which is closed with the stack."""
+    try:
+        source = sys.stdin.buffer if str(path) == "-" else stack.enter_context(open_named(path))
+        kept = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (the stack closes it)
+    except OSError as error:
+        raise FormatError(f"cannot be read: {error.strerror or error}", file=source_name(path)) from None
+    try:
+        shutil.copyfileobj(source, kept)
+        kept.flush()
+    except OSError as error:
+        message = f"cannot be kept in {tempfile.gettempdir()} to be read again: {error.strerror or error}"
+        raise FormatError(message, file=source_name(path)) from None
+    if not kept.tell():
+        raise FormatError("nothing came through this pipe; expected text", file=source_name(path))
+    return kept
+
+
+def choose_normaliser(choice: str | None, models: Iterable[Path] = ()) -> Normaliser:
+    """Return the normaliser for ``choice``; say on stderr if the models were trained with another one.
+
+    Args:
+        choice: ``raw`` for a normaliser that only splits at blanks, or the path of a JSON file of normaliser
+            settings. None: the one recorded with the models, or the default one.
+        models: ARPA files, KenLM binaries, and folders of networks or of their runs.
+
+    Raises:
+        BundleError: a file cannot be read or is not a JSON object.
+        ConfigError: a file has unknown or invalid settings, or no choice is given and the models were trained
+            with different normalisers.
+    """
+    recorded = recorded_normalisers(models)
+    if choice is None:
+        return common_normaliser(recorded) or Normaliser()
+    if choice != "raw" and not Path(choice).exists():
+        raise ConfigError(
+            f"normaliser {choice}: no such file; expected 'raw' for text that is already normalised, or a "
+            "JSON file of normaliser settings, such as the text.json of a bundle; leave it out for the "
+            "normaliser recorded with the models, or lower case"
+        )
+    chosen = Normaliser(NormaliserSettings.raw()) if choice == "raw" else read_normaliser(Path(choice))
+    for path, normaliser in recorded.items():
+        if normaliser.settings != chosen.settings:
+            message = f"note: {path} was trained with another normaliser than --normaliser {choice}"
+            print(message, file=sys.stderr)
+    return chosen
+
+
+def common_normaliser(recorded: dict[Path, Normaliser]) -> Normaliser | None:
+    """Return the normaliser that models share, by the models' paths; None if there are no models.
+
+    Raises:
+        ConfigError: the models were trained with different normalisers.
+    """
+    chosen: tuple[Path, Normaliser] | None = None
+    for path, normaliser in recorded.items():
+        if chosen is None:
+            chosen = path, normaliser
+        elif normaliser.settings != chosen[1].settings:
+            raise ConfigError(
+                f"{chosen[0]} and {path} were trained with different normalisers; train them with the same "
+                "one, or choose one with --normaliser"
+            )
+    return chosen and chosen[1]
+
+
+def record_normaliser(model: Path, normaliser: Normaliser) -> None:
+    """Write the normaliser of a model's training text next to the model."""
+    write_text(record_file(model), normaliser.settings.to_json() + "\n")
+
+
+def recorded_normalisers(models: Iterable[Path]) -> dict[Path, Normaliser]:
+    """Return the recorded normalisers by model; raises the errors of ``recorded_normaliser``."""
+    return {path: found for path in models if (found := recorded_normaliser(path)) is not None}
+
+
+def recorded_normaliser(model: Path) -> Normaliser | None:
+    """Return the normaliser recorded with a model; None if there is none, as with models of other tools.
+
+    Raises:
+        BundleError: the record cannot be read or is not a JSON object.
+        ConfigError: the record has unknown or invalid settings.
+    """
+    files = [record_file(model)]
+    if model.name == "best":  # the record of the run counts until the training has ended
+        files.append(record_file(model.parent))
+    return next((read_normaliser(file) for file in files if file.exists()), None)
+
+
+def record_file(model: Path) -> Path:
+    """The file of the normaliser of a model: in the folder of a network, next to an n-gram model."""
+    return model / TEXT if model.is_dir() else model.with_name(f"{model.name}.{TEXT}")
+
+
+SUFFIX = ".direction.json"
+
+
+def record_direction(model: Path, *, backward: bool) -> None:
+    """Write a record next to a backward model, and remove that of a model that was replaced."""
+    file = direction_file(model)
+    if backward:
+        write_text(file, json.dumps({"backward": True}) + "\n")
+    else:
+        remove_file(file)
+
+
+def is_backward(model: Path) -> bool:
+    """Whether an n-gram model is recorded as a backward one; without a record it is not.
+
+    Raises:
+        BundleError: the record cannot be read, or has anything else than the key ``backward``.
+    """
+    file = direction_file(model)
+    if not file.exists():
+        return False
+    values = Folder(file.parent).read_json(file.name)
+    if set(values) != {"backward"} or not isinstance(values["backward"], bool):
+        raise BundleError(f'{file}: expected {{"backward": true}} or {{"backward": false}}')
+    return bool(values["backward"])
+
+
+def direction_file(model: Path) -> Path:
+    """The file next to an n-gram model that says its direction."""
+    return model.with_name(f"{model.name}{SUFFIX}")
+
+
+logger = logging.getLogger(__name__)
+
+MAX_BUFFERED_IDS = 4_000_000
+"""Number of word ids to collect in a list before they go to disk or into an array (16 MB)."""
+SENTENCE_END = 0
+"""Number with which ``number_words`` closes every sentence."""
+LINES_EXAMINED = 1_000
+"""Number of lines of each text of which it is found out whether they have spaces."""
+MARK = re.compile(r"(?<!\S)(?:[^\w\s]+|[\[(<]\S*[\])>])(?!\S)")
+"""A token of symbols only, or in brackets, which a normaliser may drop."""
+LINES_PER_REPORT = 10_000
+"""Number of lines between two progress reports."""
+
+
+def read_lines(path: Path) -> Iterator[str]:
+    """Yield the lines of a UTF-8 text file, gzip or plain; a pipe can be read again within ``keep_pipes``.
+
+    Raises:
+        FormatError: the file is missing, damaged or not UTF-8; names the file and the line.
+    """
+    with open_text(path) as source:
+        for _, line in text_io.read_lines(source):
+            if isinstance(line, FormatError):
+                raise line
+            yield line
+
+
+def read_sentences(
+    paths: Sequence[Path], normaliser: Normaliser, progress: str = "", *, backward: bool = False
+) -> Iterator[tuple[str, ...]]:
+    """Yield the canonical words of each sentence.
+
+    Args:
+        progress: description under which progress is reported; empty for no report.
+        backward: reverse the words of each sentence.
+
+    Raises:
+        FormatError: a file cannot be read; see ``read_lines``.
+    """
+    with track(progress, "lines") as task:
+        for path in paths:
+            for number, line in enumerate(read_lines(path), start=1):
+                if number % LINES_PER_REPORT == 0:
+                    task.advance(LINES_PER_REPORT)
+                words = normaliser.normalise(line)
+                if words:
+                    yield words[::-1] if backward else words
+
+
+def count_words(
+    paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
+) -> Counter[str]:
+    """Count the occurrences of each canonical word; warn of text that was not divided into words."""
+    return count_words_and_marks(paths, normaliser, progress)[0]
+
+
+def count_words_and_marks(
+    paths: Sequence[Path], normaliser: Normaliser, progress: str = "counting words"
+) -> tuple[Counter[str], Counter[str]]:
+    """Count each canonical word, and each mark of which the normaliser leaves nothing; warn likewise."""
+    counts, marks, spacing = Counter[str](), Counter[str](), SpacingTally()
+    with track(progress, "lines") as task:
+        for path in paths:
+            for number, line in enumerate(read_lines(path), start=1):
+                if number % LINES_PER_REPORT == 0:
+                    task.advance(LINES_PER_REPORT)
+                words = normaliser.normalise(line)
+                counts.update(words)
+                marks.update(MARK.findall(line))
+                if number <= LINES_EXAMINED:
+                    spacing.add(words)
+    if found := spacing.describe():
+        logger.warning("%s; divide the text into words, or put spaces between characters", found)
+    dropped = {mark: count for mark, count in marks.items() if not normaliser.normalise(mark)}
+    return counts, Counter(dropped)
+
+
+def encode_text(
+    paths: Sequence[Path],
+    normaliser: Normaliser,
+    ids: Mapping[str, int],
+    *,
+    unknown_id: int,
+    end_id: int,
+    backward: bool = False,
+) -> np.ndarray:
+    """Encode texts as one flat array of word ids, every sentence closed by ``end_id``.
+
+    Args:
+        ids: id of each known word; other words become ``unknown_id``.
+        backward: see ``read_sentences``.
+
+    Returns:
+        (n_words + n_sentences,) int32.
+
+    Raises:
+        FormatError: a file cannot be read, or none of them has a word.
+    """
+    chunks: list[np.ndarray] = []
+    buffer: list[int] = []
+    look_up = ids.get
+    for words in read_sentences(paths, normaliser, "encoding", backward=backward):
+        buffer.extend([look_up(word, unknown_id) for word in words])
+        buffer.append(end_id)
+        if len(buffer) >= MAX_BUFFERED_IDS:
+            chunks.append(np.array(buffer, dtype=np.int32))
+            buffer.clear()
+    encoded = np.concatenate([*chunks, np.array(buffer, dtype=np.int32)])
+    if not len(encoded):
+        raise FormatError("no words in the text", file=", ".join(str(path) for path in paths))
+    return encoded
+
+
+def number_words(
+    paths: Sequence[Path],
+    normaliser: Normaliser,
+    output: Path,
+    progress: str = "reading",
+    *,
+    backward: bool = False,
+) -> tuple[list[str], list[int]]:
+    """Number words from 1 in order of first occurrence, and write the text to ``output`` as these numbers.
+
+    The file is a flat int32 array in which 0 closes every sentence. From this file, words can be
+    counted, a vocabulary chosen and the text renumbered (``renumber``) without reading the text again.
+
+    Args:
+        backward: see ``read_sentences``.
+
+    Returns:
+        The words, word number n at index n - 1; and the number of sentences in each file.
+
+    Raises:
+        FormatError: a file cannot be read or has no words.
+    """
+    numbers: defaultdict[str, int] = defaultdict(itertools.count(SENTENCE_END + 1).__next__)
+    n_sentences = [0] * len(paths)
+
+    def number_sentences() -> Iterator[Iterable[int]]:
+        for index, path in enumerate(paths):
+            for words in read_sentences([path], normaliser, progress, backward=backward):
+                n_sentences[index] += 1
+                yield itertools.chain(map(numbers.__getitem__, words), (SENTENCE_END,))
+            if not n_sentences[index]:
+                raise FormatError("no words in the text", file=str(path))
+
+    with open(output, "wb") as stream:
+        buffer: list[int] = []
+        for sentence in number_sentences():
+            buffer.extend(sentence)
+            if len(buffer) >= MAX_BUFFERED_IDS:
+                stream.write(np.array(buffer, dtype=np.int32).tobytes())
+                buffer.clear()
+        stream.write(np.array(buffer, dtype=np.int32).tobytes())
+    return list(numbers), n_sentences
+
+
+def iterate_blocks(ids: np.ndarray) -> Iterator[np.ndarray]:
+    """Yield views of consecutive parts of a long array, to bound the size of temporary arrays."""
+    for begin in range(0, len(ids), MAX_BUFFERED_IDS):
+        yield ids[begin : begin + MAX_BUFFERED_IDS]
+
+
+def count_ids(ids: np.ndarray, n: int) -> np.ndarray:
+    """Count the occurrences of each of the ids 0 … n-1: (n,) int64."""
+    counts = np.zeros(n, dtype=np.int64)
+    for block in iterate_blocks(ids):
+        counts += np.bincount(block, minlength=n)
+    return counts
+
+
+def renumber(path: Path, new_ids: np.ndarray) -> None:
+    """Replace each id i of an encoded text on disk by ``new_ids[i]``."""
+    ids = np.memmap(path, dtype=np.int32, mode="r+")
+    for block in iterate_blocks(ids):
+        block[:] = new_ids[block]
+    ids.flush()
+
+
+def read_encoded(path: Path) -> np.ndarray:
+    """Map the ids that ``number_words`` wrote into memory, read-only."""
+    if path.stat().st_size == 0:
+        return np.empty(0, dtype=np.int32)
+    return np.memmap(path, dtype=np.int32, mode="r")

@@ -1,0 +1,493 @@
+"""Count n-grams.
+
+Divide the probability of each context between the words that followed it and all others.
+
+Count the distinct n-grams of every order, as flat arrays.
+
+An n-gram is represented by its prefix (a row of the table one order lower) and its last word. The two are
+packed into one integer, which suffices for any order and any size of the vocabulary. No n-gram crosses a
+sentence boundary, and each sentence begins with one ``<s>``.
+
+Smoothing: divide the probability of each context between the words that followed it and all others.
+
+Counts of n-grams come in; the probabilities and back-off weights of a model go out.
+
+Build back-off models from n-gram counts, whatever divides the probability mass of a context.
+
+A smoothing method divides the mass of each context between its n-grams and the shorter context (a
+``MassSplit``). In an interpolated model, each n-gram also gets its part of what is left to the shorter
+context; in a back-off model (Katz 1987), only words without a share do. Both become the same kind of model:
+n-grams have a probability, contexts a back-off weight.
+
+Counts can be cut off as in Heafield et al. (2013), "Scalable modified Kneser-Ney language model estimation":
+an n-gram is pruned by its raw count, discounts are estimated from all n-grams, and the mass of a pruned
+n-gram is left to the shorter context, so that every distribution still sums to one.
+
+Katz's back-off smoothing with Good-Turing discounts (Katz 1987; Chen & Goodman 1999, section 2.5).
+
+Counts r up to k = 5 are multiplied by a discount d_r below 1, so that as much mass is freed as the
+Good-Turing estimate gives to unseen n-grams; larger counts are taken as they are.
+
+Interpolated modified Kneser-Ney smoothing.
+
+The method is that of Chen & Goodman (1999), "An empirical study of smoothing techniques for language
+modeling".
+
+Interpolated Witten-Bell smoothing (Witten & Bell 1991), as in Chen & Goodman (1999), section 2.6.
+
+A context h that occurred c(h) times, before T(h) distinct words, leaves T(h) / (c(h) + T(h)) of its mass to
+the shorter context: every distinct word was something new once.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from rescorer.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class NGramCounts:
+    """The distinct n-grams of one order, sorted by (prefix, word); at order 1 row i is word i."""
+
+    prefix: np.ndarray
+    """(N,) int32: row of w_1 … w_{n-1} one order lower; zeros at order 1."""
+    suffix: np.ndarray
+    """(N,) int32: row of w_2 … w_n one order lower; zeros at order 1."""
+    word: np.ndarray
+    """(N,) int32: id of w_n."""
+    count: np.ndarray
+    """(N,) int64: occurrences in the text; 0, with a gap, for n-grams that are only contexts of others."""
+    starts_sentence: np.ndarray
+    """(N,) bool: True if w_1 is ``<s>``."""
+
+    def __len__(self) -> int:
+        return len(self.word)
+
+
+def count_ngrams(
+    ids: np.ndarray, order: int, *, n_words: int, start_id: int, end_id: int, skip: int = 0
+) -> list[NGramCounts]:
+    """Count every n-gram of orders 1 to ``order``.
+
+    With a gap, the context w_1 … w_{n-1} of a word w_n ends ``skip`` words before it. Contexts themselves
+    have no gap. So a table contains both predictions, which are counted, and contexts of the next table.
+
+    Args:
+        ids: (T,) word ids, every sentence closed by ``end_id`` and none containing ``start_id``.
+        n_words: size of the vocabulary; every id is smaller.
+        start_id: id of ``<s>``; 1 + ``skip`` of them precede each sentence.
+        end_id: id of ``</s>``.
+        skip: number of words between a context and the word that it predicts.
+
+    Returns:
+        One table per order, empty if no sentence is long enough.
+    """
+    words, position = insert_sentence_starts(ids, start_id, end_id, 1 + skip)
+    unigrams = NGramCounts(
+        prefix=np.zeros(n_words, np.int32),
+        suffix=np.zeros(n_words, np.int32),
+        word=np.arange(n_words, dtype=np.int32),
+        count=np.bincount(words, minlength=n_words),
+        starts_sentence=np.arange(n_words) == start_id,
+    )
+    tables = [unigrams]
+    # rows of the n-grams that end at each token, in the table of the current order: its words are contiguous,
+    # or the last one is predicted over the gap
+    rows = gap_rows = words
+    for n in range(2, order + 1):
+        predicted = np.flatnonzero(position >= n - 1 + skip).astype(np.int32)
+        contexts = find_contexts(position, n, skip) if skip and n < order else predicted[:0]
+        ends = np.concatenate([predicted, contexts])
+        prefix = np.concatenate([rows[predicted - 1 - skip], rows[contexts - 1]])
+        suffix = np.concatenate([gap_rows[predicted], rows[contexts]])
+        table, found = _count_one_order(prefix, suffix, words[ends], len(predicted), tables[-1], n_words)
+        tables.append(table)
+        gap_rows, rows = np.zeros_like(words), np.zeros_like(words)
+        gap_rows[predicted] = found[: len(predicted)]
+        rows[contexts] = found[len(predicted) :]
+        rows = rows if skip else gap_rows
+    return tables
+
+
+def insert_sentence_starts(
+    ids: np.ndarray, start_id: int, end_id: int, n_starts: int = 1
+) -> tuple[np.ndarray, np.ndarray]:
+    """Insert ``start_id`` before each sentence, ``n_starts`` times.
+
+    Returns:
+        Word ids and positions within the sentence, 0 for the first ``start_id``: both (T + S · n_starts,)
+        int32, for S sentences.
+    """
+    ends = np.flatnonzero(ids == end_id)
+    starts = np.concatenate([[0], ends[:-1] + 1])
+    words = np.insert(ids, np.repeat(starts, n_starts), start_id)
+    starts += n_starts * np.arange(len(starts))
+    lengths = np.diff(starts, append=len(words))
+    position = np.arange(len(words), dtype=np.int32)
+    position -= np.repeat(starts.astype(np.int32), lengths)
+    return words, position
+
+
+def find_contexts(position: np.ndarray, n: int, skip: int) -> np.ndarray:
+    """The tokens at which n words of a sentence end that are the context of a later word, over the gap."""
+    ahead = 1 + skip
+    is_context = (position[:-ahead] >= n - 1) & (position[ahead:] == position[:-ahead] + ahead)
+    return np.flatnonzero(is_context).astype(np.int32)
+
+
+def _count_one_order(
+    prefix: np.ndarray,
+    suffix: np.ndarray,
+    words: np.ndarray,
+    n_counted: int,
+    lower: NGramCounts,
+    n_words: int,
+) -> tuple[NGramCounts, np.ndarray]:
+    """Make the table of one order from the n-grams at (M,) places.
+
+    Args:
+        prefix: (M,) rows in the table ``lower``, and so ``suffix``; ``words``: (M,) last words.
+        n_counted: the first so many places are counted.
+
+    Returns:
+        The table, and the row of the n-gram at each place, (M,).
+    """
+    keys = prefix.astype(np.int64)
+    keys *= n_words
+    keys += words
+    by_key = np.argsort(keys)
+    keys = keys[by_key]
+    is_new = np.concatenate([np.ones(min(1, len(keys)), bool), keys[1:] != keys[:-1]])
+    found = np.empty(len(keys), np.int32)
+    found[by_key] = np.cumsum(is_new, dtype=np.int32) - 1
+    example = by_key[is_new]  # one place of each distinct n-gram
+    table = NGramCounts(
+        prefix=prefix[example],
+        suffix=suffix[example],
+        word=words[example],
+        count=np.bincount(found[:n_counted], minlength=len(example)),
+        starts_sentence=lower.starts_sentence[prefix[example]],
+    )
+    return table, found
+
+
+MIN_UNSEEN_MASS = 1e-12
+"""Least probability of the words unseen in a context; less is an error of rounding."""
+
+
+@dataclass(frozen=True, slots=True)
+class NGramProbabilities:
+    """The n-grams of one order that a model keeps; at order 1 row i is word i."""
+
+    prefix: np.ndarray
+    """(N,) int32: row of w_1 … w_{n-1} one order lower; zeros at order 1."""
+    word: np.ndarray
+    """(N,) int32: id of w_n."""
+    prob: np.ndarray
+    """(N,) float64: P(w_n | w_1 … w_{n-1}); 1 for ``<s>``."""
+    backoff: np.ndarray
+    """(N,) float64: back-off weight of w_1 … w_n as a context."""
+    discounts: tuple[float, ...]
+    """What the smoothing method discounts of small counts, for reports; may be empty."""
+
+    def __len__(self) -> int:
+        return len(self.word)
+
+
+class MassSplit(Protocol):
+    """How one order divides the mass of each context between its n-grams and the shorter context."""
+
+    @property
+    def discounts(self) -> tuple[float, ...]:
+        """See ``NGramProbabilities``."""
+
+    def __call__(
+        self, context: np.ndarray, keep: np.ndarray, n_contexts: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Divide the mass of each context.
+
+        Args:
+            context: (N,) context that each n-gram extends, from 0 to ``n_contexts`` - 1.
+            keep: (N,) bool, whether the model keeps each n-gram.
+
+        Returns:
+            (kept,) share of each kept n-gram; and (n_contexts,) mass left to the shorter context, 1 for a
+            context without n-grams. Those of a context sum to 1.
+        """
+
+
+class Smoothing(NamedTuple):
+    """A smoothing method, applied to the counts of one text."""
+
+    splits: Sequence[MassSplit]
+    """One per order."""
+    interpolated: bool
+
+
+def build_model(
+    counts: Sequence[NGramCounts],
+    cutoffs: Sequence[int],
+    smoothing: Smoothing,
+    *,
+    start_id: int,
+    vocabulary_size: int,
+) -> list[NGramProbabilities]:
+    """Build a model of orders 1 to len(counts).
+
+    Args:
+        counts: one table per order, from ``count_ngrams``.
+        cutoffs: n-grams of order n with raw counts up to cutoffs[n-1] are pruned.
+        start_id: id of ``<s>``.
+        vocabulary_size: number of words in the model. Words whose id is not below this number are out of its
+            vocabulary; n-grams that contain such words are pruned regardless of their counts.
+
+    Raises:
+        ConfigError: there is not one cut-off per order, or the cut-offs decrease or would prune unigrams.
+    """
+    check_cutoffs(cutoffs, len(counts))
+    n_words = vocabulary_size - 1  # <s> is never predicted
+    prefix = counts[0].prefix[:vocabulary_size]
+    kept = counts[0].word < vocabulary_size  # (N_{n-1},) whether the model keeps each lower-order n-gram
+    uniform = np.where(np.arange(vocabulary_size) == start_id, 0.0, 1 / n_words)
+    split, context = smoothing.splits[0], np.zeros(vocabulary_size, np.int32)
+    shares = split(counts[0].prefix, kept, 1)
+    prob, _ = _join_mass(*shares, context, uniform, n_words, smoothing.interpolated)
+    prob[start_id] = 1.0
+    model = []
+    for n, table in enumerate(counts[1:], start=2):
+        row = np.cumsum(kept, dtype=np.int32) - 1  # (N_{n-1},) row in the model of each kept n-gram
+        # those of count 0 are only contexts, see NGramCounts
+        keep = ((table.count > cutoffs[n - 1]) | (table.count == 0)) & kept[table.prefix]
+        keep &= table.word < vocabulary_size
+        shares = smoothing.splits[n - 1](table.prefix, keep, len(kept))
+        lower = prob[row[table.suffix[keep]]]
+        higher, backoff = _join_mass(*shares, table.prefix[keep], lower, n_words, smoothing.interpolated)
+        model.append(
+            NGramProbabilities(prefix, counts[n - 2].word[kept], prob, backoff[kept], split.discounts)
+        )
+        prob, prefix, kept, split = higher, row[table.prefix[keep]], keep, smoothing.splits[n - 1]
+    model.append(NGramProbabilities(prefix, counts[-1].word[kept], prob, np.ones_like(prob), split.discounts))
+    return model
+
+
+def check_cutoffs(cutoffs: Sequence[int], order: int) -> None:
+    """Check that the prefix and the suffix of every n-gram that the cut-offs keep are also kept.
+
+    Raises:
+        ConfigError: there is not one cut-off per order, or the cut-offs decrease or would prune unigrams.
+    """
+    if len(cutoffs) != order:
+        raise ConfigError(
+            f"got {len(cutoffs)} cut-offs {list(cutoffs)} for order {order}; expected one per order"
+        )
+    if cutoffs[0] != 0:
+        raise ConfigError(
+            f"the cut-off of order 1 is {cutoffs[0]}; expected 0; limit the vocabulary to remove words"
+        )
+    if any(low > high for low, high in itertools.pairwise(cutoffs)):
+        raise ConfigError(
+            f"cut-offs {list(cutoffs)} decrease; expected numbers that do not decrease, because "
+            f"every n-gram that is kept needs its prefix"
+        )
+
+
+def count_raw(table: NGramCounts, start_id: int) -> np.ndarray:
+    """Raw counts of one order, (N,); 0 for n-grams that end in ``<s>``, which is never predicted."""
+    return np.where(table.word == start_id, 0, table.count)
+
+
+def sum_by_context(values: np.ndarray, context: np.ndarray, n_contexts: int) -> np.ndarray:
+    """Sum (N,) values over the n-grams of each context, (n_contexts,) float64."""
+    return np.bincount(context, weights=values, minlength=n_contexts)
+
+
+def _join_mass(
+    share: np.ndarray,
+    left: np.ndarray,
+    context: np.ndarray,
+    lower: np.ndarray,
+    n_words: int,
+    interpolated: bool,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Join the shares of an order's n-grams with the probabilities of the shorter contexts.
+
+    Args:
+        share: (kept,) and ``left`` (n_contexts,), see ``MassSplit``.
+        context: (kept,) context of each kept n-gram.
+        lower: (kept,) probability of its word after the shorter context.
+        n_words: number of words that can be predicted.
+
+    Returns:
+        (kept,) probabilities, and (n_contexts,) back-off weights.
+    """
+    if interpolated:
+        return share + left[context] * lower, left
+    seen = share > 0
+    is_full = sum_by_context(seen, context, len(left)) == n_words  # no other word to leave anything to
+    unseen_mass = 1 - sum_by_context(np.where(seen, lower, 0.0), context, len(left))
+    backoff = np.where(is_full, 1.0, left / np.maximum(unseen_mass, MIN_UNSEEN_MASS))
+    scale = np.where(is_full, 1 / (1 - np.where(is_full, left, 0.0)), 1.0)
+    return np.where(seen, share * scale[context], backoff[context] * lower), backoff
+
+
+logger = logging.getLogger(__name__)
+
+MAX_DISCOUNTED = 5
+"""k: counts above it are reliable."""
+
+
+class KatzSplit(NamedTuple):
+    """Multiplies small counts by discounts; see ``MassSplit``.
+
+    Where nothing is freed, because all words of a context are frequent, the context counts as one longer, and
+    that one occurrence is what it leaves (Doug Paul's remedy, as in SRILM).
+    """
+
+    counts: np.ndarray
+    """(N,) raw counts."""
+    discounts: tuple[float, ...]
+    """d_1, d_2, …: the factor of each count; 1 for larger counts."""
+
+    def __call__(
+        self, context: np.ndarray, keep: np.ndarray, n_contexts: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        factors = np.array([1.0, *self.discounts, 1.0])
+        counts = self.counts * factors[np.minimum(self.counts, len(factors) - 1)] * keep  # (N,)
+        total = sum_by_context(self.counts, context, n_contexts)
+        freed = sum_by_context(self.counts - counts, context, n_contexts)
+        extra = (freed == 0) & (total > 0)
+        freed, total = freed + extra, total + extra
+        left = np.where(total > 0, freed / np.maximum(total, 1), 1.0)
+        return counts[keep] / total[context[keep]], left
+
+
+def smooth_katz(counts: Sequence[NGramCounts], start_id: int) -> Smoothing:
+    """Apply Katz's smoothing to the counts of a text, one table per order."""
+    raw = [count_raw(table, start_id) for table in counts]
+    splits = [KatzSplit(of_order, estimate_good_turing(of_order, n)) for n, of_order in enumerate(raw, 1)]
+    return Smoothing(splits, interpolated=False)
+
+
+def estimate_good_turing(counts: np.ndarray, n: int) -> tuple[float, ...]:
+    """Estimate the discounts d_1 … d_k of an order's counts; with fewer than k = 5, a warning names order n.
+
+        d_r = (r*/r - a) / (1 - a),  r* = (r + 1) n_{r+1} / n_r,  a = (k + 1) n_{k+1} / n_1
+
+    where n_r n-grams occur r times. In small or unusual texts such a factor may not lie between 0 and 1: then
+    k is the largest below 5 for which all do, or nothing is discounted.
+    """
+    of_count = np.bincount(np.minimum(counts, MAX_DISCOUNTED + 2), minlength=MAX_DISCOUNTED + 3).tolist()
+    for k in range(MAX_DISCOUNTED, 1, -1):
+        if min(of_count[1 : k + 2]) == 0:
+            continue
+        a = (k + 1) * of_count[k + 1] / of_count[1]
+        ratios = [(r + 1) * of_count[r + 1] / (r * of_count[r]) for r in range(1, k + 1)]
+        discounts = tuple((ratio - a) / (1 - a) if a != 1 else 0.0 for ratio in ratios)
+        if all(0 < discount < 1 for discount in discounts):
+            if k < MAX_DISCOUNTED:
+                logger.warning("order %d: Good-Turing discounts only of counts up to %d", n, k)
+            return discounts
+    logger.warning("order %d: the counts allow no Good-Turing discounts; nothing is discounted", n)
+    return ()
+
+
+FALLBACK_DISCOUNTS = (0.5, 1.0, 1.5)
+"""Discounts of adjusted counts 1, 2 and 3 or more for texts too small or unusual to estimate them from.
+
+lmplz is run with the same values.
+"""
+
+
+class KneserNeySplit(NamedTuple):
+    """Subtracts a discount from every adjusted count; see ``MassSplit``."""
+
+    adjusted: np.ndarray
+    """(N,) adjusted counts; 0 for ``<s>``."""
+    discounts: tuple[float, float, float]
+    """Discounts of adjusted counts 1, 2 and 3 or more."""
+
+    def __call__(
+        self, context: np.ndarray, keep: np.ndarray, n_contexts: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        taken = np.array([0.0, *self.discounts])[np.minimum(self.adjusted, 3)]  # (N,)
+        np.copyto(taken, self.adjusted, where=~keep)
+        total = sum_by_context(self.adjusted, context, n_contexts)
+        left = sum_by_context(taken, context, n_contexts)
+        left = np.where(total > 0, left / np.maximum(total, 1), 1.0)
+        return (self.adjusted[keep] - taken[keep]) / total[context[keep]], left
+
+
+def smooth_kneser_ney(counts: Sequence[NGramCounts], start_id: int) -> Smoothing:
+    """Apply Kneser-Ney smoothing to the counts of a text, one table per order."""
+    adjusted = [
+        adjust_counts(table, higher) for table, higher in zip(counts, [*counts[1:], None], strict=True)
+    ]
+    adjusted[0][start_id] = 0  # <s> is never predicted
+    splits = [
+        KneserNeySplit(of_order, estimate_discounts(of_order, n)) for n, of_order in enumerate(adjusted, 1)
+    ]
+    return Smoothing(splits, interpolated=True)
+
+
+def adjust_counts(table: NGramCounts, higher: NGramCounts | None) -> np.ndarray:
+    """Count the distinct words that precede each n-gram: (N,) int64.
+
+    N-grams that begin with ``<s>`` keep their raw counts, and so do n-grams of the highest order, for which
+    ``higher`` is None.
+    """
+    if higher is None:
+        return table.count
+    adjusted = np.bincount(higher.suffix[higher.count > 0], minlength=len(table))
+    return np.where(table.starts_sentence, table.count, adjusted)
+
+
+def estimate_discounts(adjusted: np.ndarray, n: int) -> tuple[float, float, float]:
+    """Estimate the discounts of adjusted counts 1, 2 and 3 or more: Chen & Goodman (1999), equation 26.
+
+    Returns ``FALLBACK_DISCOUNTS``, with a warning that names order ``n``, if a count of counts is zero or an
+    estimate is out of range.
+    """
+    of_count = np.bincount(np.minimum(adjusted, 5), minlength=6).tolist()
+    missing = [j for j in (1, 2, 3) if of_count[j] == 0]
+    if missing:
+        reason = f"no {n}-gram has adjusted count {missing[0]}"
+    else:
+        y = of_count[1] / (of_count[1] + 2 * of_count[2])
+        one, two, three = (j - (j + 1) * y * of_count[j + 1] / of_count[j] for j in (1, 2, 3))
+        if 0 <= one <= 1 and 0 <= two <= 2 and 0 <= three <= 3:
+            return one, two, three
+        reason = f"the estimates {one:.3f}, {two:.3f}, {three:.3f} are out of range"
+    logger.warning("order %d: %s; using discounts %s instead", n, reason, FALLBACK_DISCOUNTS)
+    return FALLBACK_DISCOUNTS
+
+
+class WittenBellSplit(NamedTuple):
+    """Leaves to the shorter context one count for every distinct word; see ``MassSplit``."""
+
+    counts: np.ndarray
+    """(N,) raw counts."""
+
+    @property
+    def discounts(self) -> tuple[float, ...]:
+        return ()
+
+    def __call__(
+        self, context: np.ndarray, keep: np.ndarray, n_contexts: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        n_distinct = sum_by_context(self.counts > 0, context, n_contexts)
+        total = sum_by_context(self.counts, context, n_contexts) + n_distinct
+        left = sum_by_context(np.where(keep, 0, self.counts), context, n_contexts) + n_distinct
+        left = np.where(total > 0, left / np.maximum(total, 1), 1.0)
+        return self.counts[keep] / total[context[keep]], left
+
+
+def smooth_witten_bell(counts: Sequence[NGramCounts], start_id: int) -> Smoothing:
+    """Apply Witten-Bell smoothing to the counts of a text, one table per order."""
+    return Smoothing([WittenBellSplit(count_raw(table, start_id)) for table in counts], interpolated=True)

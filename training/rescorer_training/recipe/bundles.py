@@ -1,0 +1,432 @@
+"""Make bundles from trained models: name and mix the models, copy them, measure and publish.
+
+Make bundles from trained models: name and mix the models, copy them, measure and publish.
+
+Takes folders of models and held-out text; leaves a verified bundle.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+import numpy as np
+import torch
+
+from rescorer.errors import ConfigError, quote
+from rescorer.models.arpa import has_arpa_header, is_arpa
+from rescorer.models.bundle import (
+    MAX_MODELS,
+    MAX_NAME_CHARACTERS,
+    MAX_SLOTS,
+    RERANKERS,
+    TEXT,
+    WEIGHTS,
+    Bundle,
+    hash_files,
+    hash_model,
+    publish,
+    read_bundle,
+    read_rerankers,
+    read_weights,
+)
+from rescorer.models.language_model import LanguageModel, check_mixture
+from rescorer.models.network_files import NETWORK_FILES
+from rescorer.models.neural import align_vocabularies, load_model, save_model
+from rescorer.models.ngram_files import SUFFIX, contains_words, read_arpa_model, write_table
+from rescorer.models.ngrams import NgramModel
+from rescorer.pipeline import load_network, load_ngram
+from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, RERANKER_FILES
+from rescorer.safe_input import Folder, SealedFolder
+from rescorer.scoring.combination import EMPTY, MIXTURE, OOV, WORDS, weights_to_dict
+from rescorer.text import Normaliser
+from rescorer.types import Weights
+from rescorer_training.corpus import check_no_pipe, is_backward, read_sentences
+from rescorer_training.evaluation.perplexity import (
+    TokenScores,
+    choose_name,
+    fit_mixture,
+    measure,
+    score_tokens,
+)
+
+RESERVED = {
+    **dict.fromkeys((MIXTURE, WORDS, OOV, EMPTY), "another component of a total"),
+    **dict.fromkeys((WEIGHTS, RERANKERS), "a folder of every bundle"),
+}
+"""Names that a model cannot have, and what has them."""
+
+
+def name_models(kind: str, values: Sequence[str]) -> dict[str, Path]:
+    """Read ``FILE`` and ``NAME=FILE`` options; models without a name are KIND, KIND2, … in their order.
+
+    Raises:
+        ConfigError: two models have the same name.
+    """
+    models: dict[str, Path] = {}
+    for value in values:
+        name, equals, path = value.partition("=")
+        if not equals or Path(value).exists():  # a path may contain "="
+            name, path = choose_name(kind, models), value
+        if name in models:
+            raise ConfigError(f"--{kind} {value}: there is already a model {quote(name)}, {models[name]}")
+        models[name] = Path(path)
+    return models
+
+
+def check_model_name(name: str, streams: Collection[str]) -> None:
+    """Raise ConfigError unless a model can have this name, which is also that of its folder in the bundle.
+
+    Args:
+        streams: score streams of the default weights, which are components of a total beside the models.
+    """
+    if len(name) > MAX_NAME_CHARACTERS or not re.fullmatch(r"\w[\w-]*", name):
+        raise ConfigError(
+            f"a model is named {quote(name)}; expected at most {MAX_NAME_CHARACTERS} letters, digits, '_' "
+            "and '-'"
+        )
+    owner = "a score stream of the weights" if name in streams else RESERVED.get(name)
+    if owner:
+        raise ConfigError(f"a model is named {quote(name)}, which is {owner}; choose another name")
+
+
+def check_shares(given: Mapping[str, float], names: Sequence[str], backward: Collection[str] = ()) -> None:
+    """Check λ that are given: either complete, or only those of models to leave out of the mixture.
+
+    Args:
+        backward: names of the backward models.
+
+    Raises:
+        ConfigError: a model is unknown, no model is left, the λ do not sum to 1, or they mix directions.
+    """
+    left = [name for name in names if given.get(name) != 0]
+    if any(given.values()) or not left:
+        check_mixture(given, names, backward)
+    elif unknown := sorted(set(given) - set(names)):
+        raise ConfigError(f"λ of an unknown model {quote(unknown[0])}; the models are {', '.join(names)}")
+
+
+def choose_shares(
+    given: Mapping[str, float], log_probs: Mapping[str, np.ndarray], backward: Collection[str] = ()
+) -> dict[str, float]:
+    """λ of every model of one direction: those given, and 0 for the rest; fitted, if only λ of 0 are given.
+
+    The direction is that of the λ above 0; if none is given, it is forward unless only backward models are
+    left. The λ are fitted by EM.
+
+    Args:
+        given: λ that ``check_shares`` has checked.
+        log_probs: for each model, (T,) ln P of every held-out token.
+        backward: names of the backward models.
+    """
+    left = [name for name in log_probs if given.get(name) or (name not in given and not any(given.values()))]
+    is_backward = all(name in backward for name in left)
+    mixed = {name: part for name, part in log_probs.items() if (name in backward) == is_backward}
+    fitted = {} if any(given.values()) else {name: mixed[name] for name in left if name in mixed}
+    shares = {**given, **(fit_mixture(fitted) if fitted else {})}
+    return {name: shares.get(name, 0.0) for name in mixed}
+
+
+def divide_weight(
+    mixture_weight: float, mixture: Collection[str], backward: Collection[str]
+) -> dict[str, float]:
+    """Weights of the mixture and of the backward models outside it: each direction gets half of the weight.
+
+    The scores of sentences in both directions are averaged.
+
+    Args:
+        mixture: names of the models that are mixed.
+    """
+    outside = [name for name in backward if name not in mixture]
+    if not outside:
+        return {MIXTURE: mixture_weight}
+    half = mixture_weight / 2
+    return {MIXTURE: half, **dict.fromkeys(outside, half / len(outside))}
+
+
+def write_arpa_table(arpa: BinaryIO, path: Path) -> None:
+    """Write an open ARPA file as an n-gram table; raises BundleError if it cannot be read."""
+    model = read_arpa_model(arpa)
+    with path.open("wb") as output:
+        write_table(output, model.content)
+
+
+def publish_tables(source: Path, output: Path) -> list[str]:
+    """Publish a bundle that differs from another only by n-gram tables in place of ARPA files.
+
+    Scores stay the same to the last bit, so weights sets and rerankers stay valid.
+
+    Args:
+        output: folder of the new bundle, NAME/VERSION.
+
+    Returns:
+        Names of the models that have become tables.
+
+    Raises:
+        BundleError: the bundle cannot be read.
+        ConfigError: it has no ARPA file, or the output exists.
+    """
+    bundle = read_bundle(source)
+    converted = [name for name in bundle.manifest["models"] if _is_arpa(bundle, name)]
+    if not converted:
+        kinds = ", ".join(f"{name} ({kind})" for name, kind in bundle.model_kinds.items())
+        raise ConfigError(f"{bundle.label}: has no n-gram as ARPA file to make a table of; it has {kinds}")
+    publish(output, lambda partial: _fill(partial, bundle, converted, output))
+    return converted
+
+
+def _is_arpa(bundle: Bundle, name: str) -> bool:
+    entry = bundle.manifest["models"][name]
+    if entry["kind"] != "ngram":
+        return False
+    with bundle.files.open(entry["path"]) as stream:
+        return has_arpa_header(stream)
+
+
+def _fill(partial: Path, bundle: Bundle, converted: list[str], output: Path) -> dict[str, Any]:
+    """Write the files of the new bundle; return its manifest."""
+    entries = dict(bundle.manifest["models"])
+    arpa_files = {entries[name]["path"] for name in converted}
+    for file in bundle.manifest["files"]:
+        if file not in arpa_files:
+            (partial / file).parent.mkdir(parents=True, exist_ok=True)
+            with bundle.files.open(file) as stream, (partial / file).open("wb") as copy:
+                shutil.copyfileobj(stream, copy)
+    for name in converted:
+        path = PurePosixPath(entries[name]["path"])
+        table = str(path.with_name(path.name.split(".")[0] + SUFFIX))
+        entries[name] = {**entries[name], "path": table}
+        (partial / table).parent.mkdir(parents=True, exist_ok=True)
+        with bundle.files.open(str(path)) as stream:
+            write_arpa_table(stream, partial / table)
+    manifest = {"models": entries, "files": hash_files(partial)}
+    for name in bundle.rerankers:
+        _update_hashes(partial / RERANKERS / name / RERANKER_CONFIG_FILE, manifest)
+    kept = {key: value for key, value in bundle.manifest.items() if key not in ("schema", "files")}
+    return {
+        **kept,
+        "name": output.absolute().parent.name,
+        "version": int(output.name),
+        "models": entries,
+        "training": {**bundle.manifest.get("training", {}), "tables_of": bundle.label},
+    }
+
+
+def _update_hashes(path: Path, manifest: Mapping[str, Any]) -> None:
+    """Let a reranker name the models by the hashes of their new files."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    config["models"] = {name: hash_model(manifest, name) for name in config["models"]}
+    path.write_text(json.dumps(config, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+COMPRESSED_SUFFIXES = (".gz", ".bz2", ".xz")
+SLOT = re.compile(r"\$[^\W\d]\w*")
+"""Words of a text that stand for phrases, such as ``$name``; amounts, such as ``$5``, do not."""
+
+
+@dataclass(frozen=True)
+class BundleParts:
+    """Models, texts and settings that make a bundle."""
+
+    name: str
+    version: int
+    ngrams: Mapping[str, Path]
+    """ARPA files and KenLM binaries by model name; the vocabulary of the first decides unknown words."""
+    networks: Mapping[str, Path]
+    """Folders of trained networks, such as ``best`` of a run, by model name."""
+    normaliser: Normaliser
+    weights: Weights
+    """Default weights. If they have no interpolation weights λ, or only λ of 0, the λ of the other models
+    are fitted on ``validation``."""
+    validation: Path
+    """Held-out text for fitting the interpolation weights λ."""
+    tests: Mapping[str, Path]
+    """Texts to measure perplexities on, by name."""
+    weight_sets: Sequence[Path] = ()
+    """JSON files of further weight sets; each set is named after its file."""
+    rerankers: Sequence[Path] = ()
+    """Folders of rerankers that were trained with these very models; each is named after its folder."""
+    tables: bool = False
+    """Store n-grams as tables that are mapped into memory; otherwise ARPA files are copied unchanged."""
+    half: bool = False
+    """Store the networks in half precision; otherwise their weights are copied unchanged."""
+    facts: Mapping[str, Any] | None = None
+    """Metadata about the training, for the manifest."""
+
+
+def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
+    """Publish a bundle and return its manifest.
+
+    Raises:
+        ConfigError: the folder exists, no model is given, a model cannot have its name, or the λ do not fit
+            the models.
+        BundleError: a model cannot be read.
+    """
+    names = [*parts.ngrams, *parts.networks]
+    if not names:
+        raise ConfigError("a bundle needs a model: give --ngram, --neural or both")
+    if len(names) > MAX_MODELS:
+        raise ConfigError(f"{len(names)} models; a bundle has at most {MAX_MODELS}")
+    for name in names:
+        check_model_name(name, parts.weights.streams)
+    if len(set(names)) < len(names):
+        raise ConfigError("an n-gram and a network have the same name; every model needs a name of its own")
+
+    def fill(partial: Path) -> dict[str, Any]:
+        entries, models = copy_models(parts, partial)
+        backward = [name for name, model in models.items() if model.backward]
+        check_shares(parts.weights.mixture, names, backward)
+        align_vocabularies(list(models.values()))
+        texts = {"validation": parts.validation, **parts.tests}
+        scores = {name: score_text(models, parts.normaliser, path) for name, path in texts.items()}
+        shares = choose_shares(parts.weights.mixture, scores["validation"].log_probs, backward)
+        ngram = next(iter(parts.ngrams), None)
+        measured = {name: summarise_text(scores[name], path, shares, ngram) for name, path in texts.items()}
+        (partial / TEXT).write_text(parts.normaliser.settings.to_json() + "\n", encoding="utf-8")
+        (partial / WEIGHTS).mkdir()
+        lm = divide_weight(parts.weights.lm[MIXTURE], shares, backward)
+        weights = weights_to_dict(replace(parts.weights, name="default", lm=lm, mixture=shares))
+        default_file = partial / WEIGHTS / "default.json"
+        default_file.write_text(json.dumps(weights, indent=2) + "\n", encoding="utf-8")
+        for path in parts.weight_sets:
+            shutil.copyfile(path, partial / WEIGHTS / path.name)
+        sets = {path.stem: f"{WEIGHTS}/{path.name}" for path in (partial / WEIGHTS).glob("*.json")}
+        for path in parts.rerankers:
+            for file in RERANKER_FILES:
+                copy = partial / RERANKERS / path.resolve().name / file
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path / file, copy)
+        # check all rerankers and weight sets before publishing
+        rerankers = read_rerankers(SealedFolder(partial), {"models": entries, "files": hash_files(partial)})
+        read_weights(Folder(partial), sets, list(models), rerankers, backward)
+        return {
+            "name": parts.name,
+            "version": parts.version,
+            "models": entries,
+            "measured": measured,
+            "training": dict(parts.facts or {}) | read_network_facts(parts.networks),
+        }
+
+    publish(folder, fill)
+    return json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+
+
+def copy_models(parts: BundleParts, partial: Path) -> tuple[dict[str, Any], dict[str, LanguageModel]]:
+    """Copy the models into the unfinished bundle and load them from there, as the service will.
+
+    Returns:
+        Manifest entries and models, both by model name.
+    """
+    entries: dict[str, Any] = {}
+    models: dict[str, LanguageModel] = {}
+    for name, source in parts.ngrams.items():
+        entries[name] = _copy_ngram(source, partial / name, parts.tables)
+        ngram = load_ngram(Folder(partial), name, entries[name])
+        entries[name] |= {"order": ngram.order, **describe_slots(ngram)}
+        models[name] = ngram
+    for name, source in parts.networks.items():
+        _copy_network(source, partial / name, parts.half)
+        models[name] = load_network(partial / name, name, "cpu")
+        entries[name] = {"kind": "neural", "path": name, **describe_direction(models[name].backward)}
+    return entries, models
+
+
+def _copy_ngram(source: Path, folder: Path, as_table: bool) -> dict[str, Any]:
+    """Copy an n-gram model, and the word list of a KenLM binary; return its manifest entry.
+
+    Args:
+        as_table: write the table of an ARPA file instead of the file.
+    """
+    check_no_pipe(source)
+    if not source.is_file():
+        raise ConfigError(f"{source}: no such file; expected an ARPA file, an n-gram table or a KenLM binary")
+    direction = describe_direction(is_backward(source))
+    if as_table and is_arpa(source):
+        folder.mkdir()
+        with source.open("rb") as arpa:
+            write_arpa_table(arpa, folder / f"model{SUFFIX}")
+        return {"kind": "ngram", "path": f"{folder.name}/model{SUFFIX}", **direction}
+    has_words = contains_words(source)
+    suffix = "".join(source.suffixes[-2:]) if source.suffix in COMPRESSED_SUFFIXES else source.suffix
+    path = folder / f"model{suffix}"
+    folder.mkdir()
+    shutil.copyfile(source, path)
+    entry = {"kind": "ngram", "path": f"{folder.name}/{path.name}", **direction}
+    if not has_words:
+        words = source.with_suffix(".words.txt")  # written by `rescorer-train ngram`
+        if not words.exists():
+            raise ConfigError(
+                f"{source}: is a KenLM binary, and the list of its words, {words}, is missing; give its ARPA "
+                "file"
+            )
+        shutil.copyfile(words, folder / "words.txt")
+        entry["words"] = f"{folder.name}/words.txt"
+    return entry
+
+
+def describe_direction(backward: bool) -> dict[str, bool]:
+    """The direction of a model for its manifest entry, which only backward models have."""
+    return {"backward": True} if backward else {}
+
+
+def describe_slots(ngram: NgramModel) -> dict[str, list[str]]:
+    """The slots of an n-gram for its manifest entry: words like ``$name``; backward models use none.
+
+    Raises:
+        ConfigError: there are too many.
+    """
+    slots = [] if ngram.backward else sorted(filter(SLOT.fullmatch, ngram.vocabulary()))
+    if len(slots) > MAX_SLOTS:
+        raise ConfigError(
+            f"the n-gram {ngram.name!r} has {len(slots):,} words like {quote(slots[0])}, which are slots of "
+            f"phrases; expected at most {MAX_SLOTS:,}"
+        )
+    return {"slots": slots} if slots else {}
+
+
+def _copy_network(source: Path, folder: Path, half: bool) -> None:
+    """Copy a network, in half precision if asked; raises BundleError for a damaged one."""
+    model, vocabulary = load_model(source)
+    if half:
+        return save_model(model, vocabulary, folder, torch.float16)
+    folder.mkdir()
+    for name in NETWORK_FILES:
+        shutil.copyfile(source / name, folder / name)
+
+
+def read_network_facts(networks: Mapping[str, Path]) -> dict[str, Any]:
+    """Read the metadata that training runs saved alongside their models, if any, by model name."""
+    files = {name: folder / "training.json" for name, folder in networks.items()}
+    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
+
+
+def score_text(models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path) -> TokenScores:
+    """Score every token of a text, starting each sentence from the start state as the service does."""
+    return score_tokens(models, list(read_sentences([path], normaliser)), f"scoring {path.name}")
+
+
+def summarise_text(
+    scores: TokenScores, path: Path, shares: Mapping[str, float], ngram_name: str | None
+) -> dict[str, Any]:
+    """Return token counts and perplexities of one text, for the manifest.
+
+    Args:
+        ngram_name: the first n-gram, with which the mixture is compared.
+    """
+    measured = measure(scores, shares)
+    ngram = measured.models[ngram_name] if ngram_name else None
+    first = next(iter(measured.models.values()))
+    gain = 100 * (1 - measured.models[MIXTURE].shared / ngram.shared) if ngram else None
+    return {
+        "text": path.name,
+        "sentences": measured.n_sentences,
+        "tokens": measured.n_tokens,
+        "unknown_words": (ngram or first).n_unknown,
+        "perplexity": {name: round(model.shared, 3) for name, model in measured.models.items()},
+        **({"mixture_below_ngram_percent": round(gain, 2)} if gain is not None else {}),
+    }

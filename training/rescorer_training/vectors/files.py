@@ -1,0 +1,553 @@
+"""Files of word vectors, as word2vec and GloVe write them.
+
+The formats of word vectors: their names, and which one a file has.
+
+- ``word2vec``: a line with the number of words and of dimensions, then per line a word and its values.
+- ``word2vec-binary``: the same first line; then per word the word, a blank, the values as little-endian
+  float32, and a line end, which some programs leave out.
+- ``glove``: per line a word and its values, without a first line. The word may contain blanks, as a few of
+  the published ones do.
+
+The reference for the first two is ``word2vec.c`` (Mikolov et al. 2013), for the third ``glove.c`` (Pennington
+et al. 2014).
+
+Files of word vectors, as word2vec and GloVe write them.
+
+A file comes in and words with vectors go out, or the reverse; ``read_vectors`` and ``write_vectors`` are all
+that other folders need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import orjson
+
+from rescorer.errors import FormatError, ScoringError, quote
+from rescorer.formats.io import text_io
+from rescorer_training.corpus import is_pipe
+
+
+@dataclass(frozen=True, eq=False)
+class WordVectors:
+    """A vocabulary with one vector per word, the most frequent word first.
+
+    Raises:
+        ValueError: there is no word or no dimension, a word occurs twice, the matrix does not have one row
+            per word, is not of type float32, or has a value that is not finite.
+    """
+
+    words: tuple[str, ...]
+    matrix: np.ndarray
+    """(V, D) float32."""
+
+    def __post_init__(self) -> None:
+        shape = self.matrix.shape
+        if len(shape) != 2 or shape[0] != len(self.words) or not self.matrix.size:
+            raise ValueError(f"expected a matrix of shape ({len(self.words)}, dimensions), got {shape}")
+        if self.matrix.dtype != np.float32:
+            raise ValueError(f"expected values of type float32, got {self.matrix.dtype}")
+        if len(self.index) != len(self.words):
+            double = next(word for row, word in enumerate(self.words) if self.index[word] != row)
+            raise ValueError(f"the word {double!r} occurs twice")
+        if not np.isfinite(self.matrix).all():
+            bad = int(np.flatnonzero(~np.isfinite(self.matrix).all(axis=1))[0])
+            raise ValueError(f"the vector of {self.words[bad]!r} has a value that is not finite")
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Row of each word."""
+        return {word: row for row, word in enumerate(self.words)}
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @property
+    def dimensions(self) -> int:
+        """Number of values per word."""
+        return int(self.matrix.shape[1])
+
+    def normalised(self) -> np.ndarray:
+        """Return the rows with length 1, (V, D) float32; a row of zeros stays one."""
+        lengths = np.linalg.norm(self.matrix.astype(np.float64), axis=1, keepdims=True)
+        return (self.matrix / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
+
+    def most_frequent(self, n: int) -> WordVectors:
+        """Return the first ``n`` words, or all if there are fewer."""
+        return self if n >= len(self) else WordVectors(self.words[:n], self.matrix[:n])
+
+
+FEWER_PAIRS = ", or count fewer pairs: a smaller --window or a larger --min-count"
+
+
+@contextmanager
+def report_full_disk(folder: Path, content: str, advice: str = "") -> Iterator[None]:
+    """Turn an error in writing to a folder into one that says what to do.
+
+    Args:
+        content: what is written, in the plural: ``co-occurrences``.
+        advice: continues "choose another folder".
+
+    Raises:
+        ScoringError: a file cannot be written, for example because the disk is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise ScoringError(
+            f"{folder}: {content} cannot be written: {error.strerror or error}. Free disk space, or choose "
+            f"another folder{advice}"
+        ) from None
+
+
+MAX_DIMENSIONS = 1 << 16
+"""Largest number of values per word. A larger one in a header is taken for damage."""
+MAX_WORD_BYTES = 1 << 12
+"""Longest word of a binary file."""
+
+
+class VectorFormat(StrEnum):
+    """Format of a file of word vectors."""
+
+    WORD2VEC = "word2vec"
+    WORD2VEC_BINARY = "word2vec-binary"
+    GLOVE = "glove"
+
+
+class Encoding(StrEnum):
+    """Encoding of the words of a file. Files that passed through Windows may have the second one."""
+
+    UTF_8 = "utf-8"
+    WINDOWS = "cp1252"
+    LATIN_1 = "latin-1"
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """First line of a word2vec file."""
+
+    n_words: int
+    dimensions: int
+
+
+def parse_header(line: bytes) -> Header | None:
+    """Parse a line of two whole numbers; None if it is anything else."""
+    fields = line.split()
+    if len(fields) != 2 or not all(field.isdigit() and len(field) < 19 for field in fields):
+        return None
+    return Header(int(fields[0]), int(fields[1]))
+
+
+def check_header(header: Header, file: str, expected: int | None = None) -> None:
+    """Refuse a header that no file of word vectors has, before anything is read by it.
+
+    Raises:
+        FormatError: there are no words, or the number of dimensions is 0, absurd, or not the expected one.
+    """
+    if not header.n_words:
+        raise FormatError("the header announces 0 words; expected at least 1", file=file, line=1)
+    if not 1 <= header.dimensions <= MAX_DIMENSIONS:
+        message = (
+            f"the header announces {header.dimensions} values per word; expected 1 to {MAX_DIMENSIONS}: "
+            "the file is damaged or in another format"
+        )
+        raise FormatError(message, file=file, line=1)
+    check_dimensions(header.dimensions, expected, file, 1)
+
+
+def check_dimensions(found: int, expected: int | None, file: str, line: int) -> None:
+    """Raise FormatError if vectors do not have the expected number of values; None expects any."""
+    if expected is not None and found != expected:
+        message = f"{found} values per word; expected {expected}, the size of the embedding"
+        raise FormatError(message, file=file, line=line)
+
+
+def detect_format(head: bytes) -> VectorFormat:
+    """Detect the format from the start of a file, its first two lines or more.
+
+    If the first line is two whole numbers, the file is word2vec's: text if the second line ends in as many
+    numbers as the first announces, and binary otherwise. Without such a line it is GloVe's. So a GloVe file
+    of one dimension whose first word and value are whole numbers needs its format to be named.
+    """
+    first, _, rest = head.partition(b"\n")
+    header = parse_header(first)
+    if header is None:
+        return VectorFormat.GLOVE
+    second = rest.partition(b"\n")[0].rstrip().split(b" ")
+    numbers = second[-header.dimensions :] if header.dimensions else []
+    is_text = len(second) > header.dimensions and all(map(is_number, numbers))
+    return VectorFormat.WORD2VEC if is_text else VectorFormat.WORD2VEC_BINARY
+
+
+def is_number(field: str | bytes) -> bool:
+    """Whether a field of a line is a number, also ``nan``."""
+    try:
+        float(field)
+    except ValueError:
+        return False
+    return True
+
+
+class Rows:
+    """Words and vectors as they are read, each checked against those before."""
+
+    def __init__(self, file: str) -> None:
+        self._file = file
+        self._numbers: dict[str, int] = {}
+        self._vectors: list[np.ndarray] = []
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def add(self, word: str, vector: np.ndarray, number: int, unit: str) -> None:
+        """Add a word.
+
+        Args:
+            vector: (D,) float32.
+            number: number of the line or of the word, counted from 1.
+            unit: ``line`` or ``word``, for messages.
+
+        Raises:
+            FormatError: the word is there already, or a value is not finite.
+        """
+        line = number if unit == "line" else None
+        place = "" if line else f"{unit} {number}: "
+        if word in self._numbers:
+            message = f"{place}{quote(word)} occurs twice, first in {unit} {self._numbers[word]}"
+            raise FormatError(message, file=self._file, line=line)
+        if not np.isfinite(vector).all():
+            message = f"{place}{quote(word)} has a value that is not finite (as float32)"
+            raise FormatError(message, file=self._file, line=line)
+        self._numbers[word] = number
+        self._vectors.append(vector)
+
+    def finish(self, *, is_filtered: bool) -> tuple[tuple[str, ...], np.ndarray]:
+        """Return the words, and their vectors as (V, D) float32.
+
+        Args:
+            is_filtered: whether words of the file were left out, for the message.
+
+        Raises:
+            FormatError: there is none.
+        """
+        if not self._vectors:
+            message = "no vector of any of the words to keep" if is_filtered else "no words"
+            raise FormatError(f"{message}; expected at least one word with its vector", file=self._file)
+        return tuple(self._numbers), np.stack(self._vectors)
+
+
+def read_text(
+    path: Path,
+    *,
+    has_header: bool,
+    keep: Container[str] | None = None,
+    limit: int | None = None,
+    encoding: Encoding = Encoding.UTF_8,
+    expected: int | None = None,
+) -> WordVectors:
+    """Read word2vec's text or GloVe's; blank lines are skipped. See ``read_vectors``."""
+    name, rows = str(path), Rows(str(path))
+    lines = text_io.read_lines_strict(path, encoding)
+    header = _read_header(lines, name, expected) if has_header else None
+    dimensions = header.dimensions if header else None
+    n_lines = 0
+    for number, line in lines:
+        fields = line.rstrip(" ").split(" ")
+        if fields == [""]:
+            continue
+        if dimensions is None:
+            dimensions = _count_values(fields, name, number)
+            check_dimensions(dimensions, expected, name, number)
+        if limit is not None and n_lines == limit:
+            return WordVectors(*rows.finish(is_filtered=keep is not None))
+        n_lines += 1
+        word = _parse_word(fields, dimensions, name, number)
+        if keep is None or word in keep:
+            rows.add(word, _parse_values(fields[-dimensions:], word, name, number), number, "line")
+    if header and n_lines != header.n_words:
+        message = f"the header announces {header.n_words:,} words, but the file has {n_lines:,}"
+        raise FormatError(f"{message}: it is incomplete, or the header is wrong", file=name)
+    return WordVectors(*rows.finish(is_filtered=keep is not None))
+
+
+def write_text(path: Path, vectors: WordVectors, *, has_header: bool) -> None:
+    """Write word2vec's text or GloVe's; every value has as many digits as its float32 needs.
+
+    Raises:
+        FormatError: a word cannot be read back from such a line, or the file cannot be written.
+    """
+    for word in vectors.words:
+        if problem := find_problem(word, blanks=not has_header):
+            raise FormatError(f"the word {quote(word)} {problem}", file=str(path))
+    with text_io.open_output(path) as stream:
+        if has_header:
+            stream.write(f"{len(vectors)} {vectors.dimensions}\n")
+        for word, row in zip(vectors.words, vectors.matrix, strict=True):
+            values = orjson.dumps(np.ascontiguousarray(row), option=orjson.OPT_SERIALIZE_NUMPY)
+            stream.write(f"{word} {values[1:-1].decode().replace(',', ' ')}\n")
+
+
+def find_problem(word: str, *, blanks: bool) -> str:
+    """Return why a word cannot be written; empty if it can.
+
+    Args:
+        blanks: whether a word may contain blanks, as in GloVe's format.
+    """
+    if not word or word != word.strip(" \r") or any(mark in word for mark in "\n\0"):
+        return "is empty, or has a line end, a NUL or a blank at its end; no format of vectors can hold it"
+    if word.startswith(text_io.BYTE_ORDER_MARK) or not _is_encodable(word):
+        return "starts with a byte order mark or is not valid Unicode; no format of vectors can hold it"
+    if not blanks and " " in word:
+        return "has a blank, which word2vec's formats cannot hold; write the format glove"
+    if any(is_number(part) for part in word.split(" ")[1:]):
+        return "has a number after a blank, which could not be told from its values"
+    return ""
+
+
+def _is_encodable(word: str) -> bool:
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _read_header(lines: Iterator[tuple[int, str]], name: str, expected: int | None) -> Header:
+    _, first = next(lines, (1, ""))
+    header = parse_header(first.encode())
+    if header is None:
+        message = f"the first line is {quote(first)}; expected the number of words and of values per word"
+        raise FormatError(f"{message}, as word2vec writes them", file=name, line=1)
+    check_header(header, name, expected)
+    return header
+
+
+def _count_values(fields: list[str], name: str, number: int) -> int:
+    """Count the numbers at the end of the first line, of which one word at least comes before."""
+    last_text = max((place for place, field in enumerate(fields) if not is_number(field)), default=0)
+    n_values = len(fields) - 1 - last_text
+    if not n_values:
+        message = f"{quote(' '.join(fields))} is not a word and its values"
+        raise FormatError(message, file=name, line=number)
+    return n_values
+
+
+def _parse_word(fields: list[str], dimensions: int, name: str, number: int) -> str:
+    """Return the word, which is everything before the last ``dimensions`` fields."""
+    word = fields[:-dimensions]
+    if not word or word == [""] or any(is_number(field) for field in word[1:]):
+        message = f"{len(fields) - 1} values; expected {dimensions}, as in the lines before or the header"
+        raise FormatError(message, file=name, line=number)
+    return " ".join(word)
+
+
+def _parse_values(fields: list[str], word: str, name: str, number: int) -> np.ndarray:
+    """Return a vector, (D,) float32."""
+    try:
+        with np.errstate(over="ignore"):  # found by the check that values are finite
+            return np.array([float(field) for field in fields]).astype(np.float32)
+    except ValueError as error:
+        raise FormatError(f"{quote(word)}: {error}", file=name, line=number) from None
+
+
+VALUE = np.dtype("<f4")
+MAX_HEADER_BYTES = 64
+
+
+def read_binary(
+    path: Path,
+    *,
+    keep: Container[str] | None = None,
+    limit: int | None = None,
+    encoding: Encoding = Encoding.UTF_8,
+    expected: int | None = None,
+) -> WordVectors:
+    """Read word2vec's binary format. See ``read_vectors``.
+
+    Memory grows with what the file has, not with what its header announces.
+    """
+    name, rows = str(path), Rows(str(path))
+    stream = _ByteStream(text_io.read_byte_chunks(path))
+    header = parse_header(stream.read_until(b"\n", MAX_HEADER_BYTES) or b"")
+    if header is None:
+        message = "no header; expected a first line with the number of words and of values per word"
+        raise FormatError(message, file=name, line=1)
+    check_header(header, name, expected)
+    row_bytes = header.dimensions * VALUE.itemsize
+    for number in range(1, min(header.n_words, limit or header.n_words) + 1):
+        start = stream.position
+        raw = stream.read_until(b" ", MAX_WORD_BYTES + 1)  # one more: the line end of the word before
+        values = stream.read(row_bytes) if raw is not None else b""
+        if raw is None or len(values) < row_bytes:
+            raise FormatError(_explain_end(number, header.n_words, start, stream), file=name)
+        word = _decode(raw.lstrip(b"\n"), number, start, name, encoding)
+        if keep is None or word in keep:
+            rows.add(word, np.frombuffer(values, VALUE).astype(np.float32), number, "word")
+    if limit is None and stream.read(2).strip(b"\n"):
+        message = f"the header announces {header.n_words:,} words, but there are more bytes after them"
+        raise FormatError(f"{message}, from byte {stream.position}", file=name)
+    return WordVectors(*rows.finish(is_filtered=keep is not None))
+
+
+def write_binary(path: Path, vectors: WordVectors) -> None:
+    """Write word2vec's binary format, with a line end after every word as ``word2vec.c`` does.
+
+    Raises:
+        FormatError: a word has a blank or cannot be written, or the file cannot be.
+    """
+    for word in vectors.words:
+        problem = find_problem(word, blanks=False)
+        if problem or len(word.encode()) > MAX_WORD_BYTES:
+            problem = problem or f"is longer than {MAX_WORD_BYTES} bytes"
+            raise FormatError(f"the word {quote(word)} {problem}", file=str(path))
+    with text_io.open_binary_output(path) as stream:
+        stream.write(f"{len(vectors)} {vectors.dimensions}\n".encode())
+        for word, row in zip(vectors.words, vectors.matrix, strict=True):
+            stream.write(word.encode() + b" " + row.astype(VALUE).tobytes() + b"\n")
+
+
+def _explain_end(number: int, n_words: int, start: int, stream: _ByteStream) -> str:
+    if not stream.at_end:
+        return (
+            f"word {number}, from byte {start + 1}: no blank within {MAX_WORD_BYTES} bytes, where a word "
+            "should end; the file is damaged, or its values do not have 4 bytes"
+        )
+    return (
+        f"the file ends at byte {stream.n_received}, in word {number} of the {n_words:,} that the header "
+        "announces: it is incomplete, or the header is wrong"
+    )
+
+
+def _decode(raw: bytes, number: int, start: int, name: str, encoding: Encoding) -> str:
+    message = f"word {number}, from byte {start + 1}: {raw[:20]!r} is not a word in {encoding.upper()}"
+    damage = "the file is damaged, or not in this format"
+    if not raw:
+        raise FormatError(f"{message}; {damage}", file=name)
+    try:
+        return raw.decode(encoding)
+    except UnicodeDecodeError:
+        raise text_io.EncodingError(f"{message}; {damage}", file=name) from None
+
+
+class _ByteStream:
+    """Bytes from chunks, read by number or up to a mark."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._pending = bytearray()
+        self.position = 0
+        """Number of bytes read."""
+        self.at_end = False
+
+    def read(self, n_bytes: int) -> bytes:
+        """Return the next bytes; fewer at the end."""
+        while len(self._pending) < n_bytes and self._fill():
+            pass
+        return self._take(n_bytes)
+
+    def read_until(self, mark: bytes, max_bytes: int) -> bytes | None:
+        """Return the bytes before a mark and skip the mark; None if it does not come within ``max_bytes``."""
+        while (found := self._pending.find(mark, 0, max_bytes + 1)) < 0:
+            if len(self._pending) > max_bytes or not self._fill():
+                return None
+        return self._take(found + 1)[:-1]
+
+    @property
+    def n_received(self) -> int:
+        """Number of bytes read or waiting to be read; all of the file's at its end."""
+        return self.position + len(self._pending)
+
+    def _take(self, n_bytes: int) -> bytes:
+        taken = bytes(self._pending[:n_bytes])
+        del self._pending[:n_bytes]
+        self.position += len(taken)
+        return taken
+
+    def _fill(self) -> bool:
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            self.at_end = True
+            return False
+        self._pending += chunk
+        return True
+
+
+def write_vectors(path: Path, vectors: WordVectors, format: VectorFormat) -> None:
+    """Write a file of word vectors, compressed by gzip if its name ends in ``.gz``.
+
+    An existing file is replaced only once the new one is complete.
+
+    Raises:
+        FormatError: the format cannot hold a word, or the file cannot be written.
+    """
+    if format is VectorFormat.WORD2VEC_BINARY:
+        return write_binary(path, vectors)
+    write_text(path, vectors, has_header=format is VectorFormat.WORD2VEC)
+
+
+OTHER_ENCODING = (
+    "if the file has another encoding, give --encoding, or first convert it: "
+    "rescorer-train vectors convert FILE OUTPUT --to glove --encoding cp1252"
+)
+HEAD_BYTES = 1 << 20
+"""Bytes from which the format is detected: two lines of the widest vectors."""
+
+
+def read_vectors(
+    path: Path,
+    format: VectorFormat | None = None,
+    *,
+    keep: Container[str] | None = None,
+    limit: int | None = None,
+    encoding: Encoding = Encoding.UTF_8,
+    dimensions: int | None = None,
+) -> WordVectors:
+    """Read a file of word vectors, which may be compressed by gzip.
+
+    Args:
+        format: None to detect it from the content, see ``detect_format``.
+        keep: words to keep; the vectors of others are not even parsed. None for all.
+        limit: number of words to read, from the start of the file, which usually has the most frequent ones.
+            What comes after them is not checked.
+        encoding: encoding of the words.
+        dimensions: size of the embedding that the vectors are for; None for any.
+
+    Raises:
+        FormatError: the file cannot be read, is empty, incomplete or damaged, has none of the words to keep,
+            a word does not have as many values as the others or as expected, a word occurs twice, or a value
+            is not finite; names line, word or byte.
+    """
+    if format is None:
+        format = detect_format(_read_head(path))
+    try:
+        if format is VectorFormat.WORD2VEC_BINARY:
+            return read_binary(path, keep=keep, limit=limit, encoding=encoding, expected=dimensions)
+        return read_text(
+            path, has_header=format is VectorFormat.WORD2VEC, keep=keep, limit=limit, encoding=encoding,
+            expected=dimensions,
+        )  # fmt: skip
+    except text_io.EncodingError as error:
+        raise FormatError(f"{error.message}; {OTHER_ENCODING}", file=error.file, line=error.line) from None
+
+
+def _read_head(path: Path) -> bytes:
+    if is_pipe(path):
+        message = "is a pipe, but word vectors are read more than once; give the name of a file"
+        raise FormatError(message, file=str(path))
+    if not path.is_file():
+        problem = (
+            "is not a file; expected a file of word vectors" if path.exists() else "there is no such file"
+        )
+        raise FormatError(problem, file=str(path))
+    head = bytearray()
+    for chunk in text_io.read_byte_chunks(path):
+        head += chunk
+        if len(head) >= HEAD_BYTES or head.count(b"\n") >= 2:
+            break
+    return bytes(head)

@@ -1,0 +1,505 @@
+"""Train GloVe vectors (Pennington, Socher & Manning 2014) from co-occurrence cells.
+
+Train GloVe vectors (Pennington, Socher & Manning 2014) from co-occurrence cells.
+
+Cells are shuffled once on disk, then trained on in blocks by AdaGrad, in one or several threads.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rescorer.errors import BundleError, ConfigError, ScoringError
+from rescorer.text import Normaliser
+from rescorer_training.progress import option, track
+from rescorer_training.state_files import check_options, read_state_file, write_state_file
+from rescorer_training.vectors.counts import (
+    CELL,
+    check_memory,
+    check_window,
+    count_cooccurrences,
+    mirror_cells,
+    read_cells,
+)
+from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_full_disk
+from rescorer_training.vectors.runs import (
+    check_progress,
+    check_tensors,
+    load_text,
+    prepare_text,
+    record_sources,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class GloveOptions:
+    """Training options, saved with the run. When the run is resumed, they are compared with the new ones.
+
+    Apart from 100 dimensions, the defaults are those of the original program's demo for 17 million words.
+
+    Raises:
+        ConfigError: a value is out of range.
+    """
+
+    dimensions: int = option(100, "Number of values per vector.")
+    window: int = option(
+        15, "Largest distance of two words that occur together, 1 to 100, within a sentence."
+    )
+    min_count: int = option(5, "Leave out words that occur less often.")
+    epochs: int = option(15, "Number of passes over all pairs.")
+    learning_rate: float = option(0.05, "Learning rate of AdaGrad; biases learn at a rate of 1.")
+    x_max: float = option(
+        10.0,
+        "Co-occurrence from which on a pair has the full weight; rarer pairs weigh less. Take 100 for "
+        "billions of words.",
+    )
+    alpha: float = option(0.75, "Power of the weights: a pair weighs (co-occurrence / x-max)^alpha.")
+    block_cells: int = option(
+        1024, "Number of pairs per step. With 1, each pair sees the vectors after the last one."
+    )
+    seed: int = option(1, "Random seed.")
+
+    def __post_init__(self) -> None:
+        check_window(self.window)
+        for name in ("dimensions", "min_count", "epochs", "block_cells"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name.replace('_', '-')}: expected at least 1, got {getattr(self, name)}")
+        for name in ("learning_rate", "x_max", "alpha"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value > 0):
+                raise ConfigError(f"{name.replace('_', '-')}: expected a positive number, got {value:g}")
+        if self.seed < 0:
+            raise ConfigError(f"seed: expected 0 or more, got {self.seed}")
+
+
+ENTRY = np.dtype([("row", "<i4"), ("column", "<i4"), ("weight", "<f4")])
+"""An entry X_ij of the matrix."""
+ENTRIES_PER_BLOCK = 1 << 20
+
+
+def open_entries(path: Path, n_words: int, n_entries: int) -> np.ndarray:
+    """Map a file of entries into memory, after checking all of them.
+
+    Args:
+        n_words: size of the vocabulary.
+        n_entries: number of entries that were written to the file.
+
+    Raises:
+        BundleError: the file is missing, or has another size or an entry that cannot have been written; names
+            the first one.
+    """
+    advice = "restore a copy of it, or start the run again in another folder"
+    try:
+        n_bytes = path.stat().st_size
+    except OSError as error:
+        raise BundleError(f"{path} cannot be read: {error.strerror}; {advice}") from None
+    if n_bytes != n_entries * ENTRY.itemsize or not n_entries:
+        raise BundleError(
+            f"{path} is damaged: it has {n_bytes:,} bytes, expected {n_entries:,} pairs of {ENTRY.itemsize} "
+            f"bytes; {advice}"
+        )
+    entries = np.memmap(path, ENTRY, mode="r")
+    with track("checking co-occurrences", "pairs", n_entries) as task:
+        for begin in range(0, n_entries, ENTRIES_PER_BLOCK):
+            block = entries[begin : begin + ENTRIES_PER_BLOCK]
+            wrong = np.flatnonzero(~_are_valid(block, n_words))
+            if len(wrong):
+                row, column, weight = block[wrong[0]].tolist()
+                raise BundleError(
+                    f"{path} is damaged: pair {begin + wrong[0] + 1:,} is words {row} and {column} with the "
+                    f"co-occurrence {weight:g}; expected words 0 to {n_words - 1:,} and a positive number; "
+                    f"{advice}"
+                )
+            task.advance(len(block))
+    return entries
+
+
+def _are_valid(entries: np.ndarray, n_words: int) -> np.ndarray:
+    """Say of each entry whether its words are in the vocabulary and its weight is positive and finite."""
+    rows, columns, weights = entries["row"], entries["column"], entries["weight"]
+    words = (np.minimum(rows, columns) >= 0) & (np.maximum(rows, columns) < n_words)
+    return words & (weights > 0) & np.isfinite(weights)
+
+
+BYTES_PER_ENTRY = 64
+"""Memory that shuffling takes per entry, with its temporary arrays."""
+
+
+def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, seed: int) -> int:
+    """Write the entries of a symmetric matrix in random order.
+
+    Each entry goes to a random one of several parts, which are then shuffled in memory one after another.
+
+    Args:
+        cells: file of co-occurrence cells.
+
+    Returns:
+        Number of entries.
+
+    Raises:
+        ScoringError: the disk is full.
+    """
+    random = np.random.default_rng(seed)
+    capacity = max(1, (memory_mb << 20) // BYTES_PER_ENTRY)
+    n_parts = 1 + 4 * (cells.stat().st_size // CELL.itemsize) // capacity
+    n_entries = 0
+    with (
+        report_full_disk(output.parent, "co-occurrences", FEWER_PAIRS),
+        tempfile.TemporaryDirectory(dir=output.parent) as folder,
+    ):
+        parts = [Path(folder) / f"{number}.entries" for number in range(n_parts)]
+        for block in read_cells(cells, max(1, capacity // 2)):
+            entries = _make_entries(block, n_words)
+            entries = entries[random.permutation(len(entries))]
+            for part, piece in zip(parts, np.array_split(entries, n_parts), strict=True):
+                with open(part, "ab") as stream:
+                    stream.write(piece.view(np.uint8).data)
+        partial = Path(folder) / output.name
+        with open(partial, "wb") as stream:
+            for part in parts:
+                entries = np.fromfile(part, ENTRY)
+                stream.write(entries[random.permutation(len(entries))].view(np.uint8).data)
+                n_entries += len(entries)
+        partial.replace(output)
+    return n_entries
+
+
+def _make_entries(cells: np.ndarray, n_words: int) -> np.ndarray:
+    rows, columns, weights = mirror_cells(cells, n_words)
+    entries = np.empty(len(rows), dtype=ENTRY)
+    entries["row"], entries["column"], entries["weight"] = rows, columns, weights
+    return entries
+
+
+MAX_GRADIENT = 100.0
+"""Limit of the absolute value of each component of a vector's gradient, as in the original program."""
+
+
+@dataclass
+class GloveParameters:
+    """Vectors and biases of words and of context words, and AdaGrad's sums of squared steps.
+
+    Word i has row i, context word j row V + j.
+    """
+
+    vectors: Tensor
+    """(2V, D)."""
+    biases: Tensor
+    """(2V,)."""
+    vector_squares: Tensor
+    """(2V, D)."""
+    bias_squares: Tensor
+    """(2V,)."""
+
+    @classmethod
+    def initialise(cls, n_words: int, dimensions: int, seed: int) -> GloveParameters:
+        """Draw uniform values in ±0.5 / D; sums of squares start at 1, as in the original program."""
+        random = torch.Generator().manual_seed(seed)
+        values = (torch.rand(2 * n_words, dimensions + 1, generator=random) - 0.5) / dimensions
+        vectors, biases = values[:, :-1].contiguous(), values[:, -1].contiguous()
+        return cls(vectors, biases, torch.ones_like(vectors), torch.ones_like(biases))
+
+    @staticmethod
+    def shapes(n_words: int, dimensions: int) -> dict[str, tuple[int, ...]]:
+        """Return the shape of each tensor by name."""
+        rows = 2 * n_words
+        return {
+            "vectors": (rows, dimensions),
+            "biases": (rows,),
+            "vector_squares": (rows, dimensions),
+            "bias_squares": (rows,),
+        }
+
+    def tensors(self) -> dict[str, Tensor]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def summed_vectors(self) -> Tensor:
+        """Return the sum of each word's two vectors, (V, D)."""
+        words, contexts = self.vectors.chunk(2)
+        return words + contexts
+
+
+def train_block(
+    parameters: GloveParameters, rows: Tensor, columns: Tensor, targets: Tensor, weights: Tensor, rate: float
+) -> float:
+    """Take one AdaGrad step with a block of entries; the loss is Σ f(x) (w·c + b + b' - ln x)² / 2.
+
+    As in the original program (version 1.2 and later), gradients of vectors are clipped and then multiplied
+    by the learning rate, while biases move at a rate of 1: they have to grow to the logarithms of counts.
+
+    The original program handles entries one by one. Here, all gradients of a block are computed with the
+    parameters as they were before it. With one entry per block, both are the same.
+
+    Args:
+        rows: (n,) int64 rows of words.
+        columns: (n,) int64 rows of context words, V … 2V - 1.
+        targets: (n,) ln x.
+        weights: (n,) f(x).
+
+    Returns:
+        The loss of the block before the step.
+    """
+    both, n = torch.cat([rows, columns]), len(rows)
+    vectors = parameters.vectors.index_select(0, both)
+    biases = parameters.biases.index_select(0, both)
+    differences = (vectors[:n] * vectors[n:]).sum(1) + biases[:n] + biases[n:] - targets
+    errors = weights * differences
+    gradients = torch.cat([vectors[n:], vectors[:n]]).mul_(errors.repeat(2)[:, None])
+    gradients.clamp_(-MAX_GRADIENT, MAX_GRADIENT)
+    _step(parameters.vectors, parameters.vector_squares, both, gradients.mul_(rate))
+    _step(parameters.biases[:, None], parameters.bias_squares[:, None], both, errors.repeat(2)[:, None])
+    return float(torch.dot(errors, differences)) / 2
+
+
+def _step(values: Tensor, squares: Tensor, rows: Tensor, steps: Tensor) -> None:
+    """Add the squares of steps to their sums, and subtract the steps, divided by the roots of the sums.
+
+    A step is divided by the root of all squares but its own: those before the block, as in the original
+    program, and those of other steps of its row in the block. Without the latter, a frequent word's steps
+    would add up to one that is far too long.
+    """
+    index = rows[:, None].expand(-1, values.shape[1])
+    own = steps.square()
+    # with an expanded index, scatter_add_ adds whole rows: faster than index_add_
+    squares.scatter_add_(0, index, own)
+    # at least the initial 1, also where rounding loses it beside a large square
+    scales = squares.index_select(0, rows).sub_(own).clamp_(min=1.0).rsqrt_()
+    values.scatter_add_(0, index, scales.mul_(steps).neg_())
+
+
+STATE_FILE = "state.safetensors"
+
+
+@dataclass
+class GloveState:
+    """Everything that changes in training, and the size of what it reads."""
+
+    parameters: GloveParameters
+    n_entries: int
+    """Number of entries of the matrix of co-occurrences."""
+    n_parts: int = 0
+    """Number of parts trained on, over all epochs."""
+    losses: list[float] = field(default_factory=list)
+    """Mean loss per entry of each epoch; the last one may be incomplete."""
+    seconds: float = 0.0
+
+
+def save_state(folder: Path, state: GloveState, options: GloveOptions) -> None:
+    """Write the state and the options to ``folder``; raises the errors of ``write_state_file``."""
+    progress = {
+        "n_entries": state.n_entries,
+        "n_parts": state.n_parts,
+        "losses": state.losses,
+        "seconds": state.seconds,
+    }
+    metadata = {"options": json.dumps(asdict(options)), "progress": json.dumps(progress)}
+    position = f"part {state.n_parts} of the co-occurrences"
+    write_state_file(folder / STATE_FILE, state.parameters.tensors(), metadata, position)
+
+
+def load_state(folder: Path, n_words: int, options: GloveOptions) -> GloveState:
+    """Restore a saved state.
+
+    Raises:
+        ConfigError: there is no saved state, or the run was started with other options; the number of epochs
+            may change.
+        BundleError: the state is damaged or belongs to another vocabulary.
+    """
+    path = folder / STATE_FILE
+    if not path.exists():
+        raise ConfigError(f"{folder} has no run of GloVe to resume; start without --resume")
+    metadata, tensors = read_state_file(path)
+    try:
+        saved, progress = json.loads(metadata["options"]), json.loads(metadata["progress"])
+        state = GloveState(GloveParameters(**tensors), **progress)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"{path} is not the state of a run of GloVe: {error!r}") from None
+    check_options(path, saved, asdict(options))
+    check_progress(path, progress)
+    check_tensors(path, tensors, GloveParameters.shapes(n_words, options.dimensions))
+    return state
+
+
+PART_ENTRIES = 1 << 18
+"""Number of entries that one thread trains on before it takes the next part."""
+PARTS_PER_ROUND = 16
+"""Number of parts after which all threads wait for each other, so that the state can be saved."""
+SECONDS_BETWEEN_SAVES = 60.0
+MAX_REPEATS = 4
+"""Number of entries of one word that a block may be expected to have; more would move it too far."""
+
+
+class GloveTrainer:
+    """Trains the parameters of a state on a file of shuffled entries.
+
+    With one thread, the result depends only on the entries, the options and the seed, interrupted or not.
+    Several threads change the same parameters without locks, as those of the original program do.
+    """
+
+    def __init__(self, folder: Path, entries: np.ndarray, options: GloveOptions, state: GloveState) -> None:
+        self.folder, self.entries, self.options, self.state = folder, entries, options, state
+        self.parts_per_epoch = -(-len(self.entries) // PART_ENTRIES)
+        self.n_words = len(state.parameters.vectors) // 2
+        # a word has at most V entries, one per context word
+        expected_repeats = self.n_words / len(self.entries)
+        self.block_cells = min(options.block_cells, max(1, int(MAX_REPEATS / expected_repeats)))
+
+    def train(self, threads: int) -> None:
+        """Train until the last epoch ends, and save the state about once per minute and at the end.
+
+        Raises:
+            ScoringError: training diverges, or the state cannot be written.
+        """
+        state, last_save = self.state, time.monotonic()
+        n_parts = self.options.epochs * self.parts_per_epoch
+        with (
+            _use_one_thread_per_operation(),
+            track("training", "pairs", sum(map(self._count_entries, range(state.n_parts, n_parts)))) as task,
+            ThreadPoolExecutor(threads) as pool,
+        ):
+            while state.n_parts < n_parts:
+                begin = time.monotonic()
+                parts = self._next_round(n_parts)
+                for part, loss in zip(parts, pool.map(self._train_part, parts), strict=True):
+                    task.advance(self._count_entries(part))
+                    self._add_loss(part, loss)
+                task.set_note(f"loss {self._mean_loss(parts[-1]):.4f}")
+                state.n_parts, now = parts.stop, time.monotonic()
+                state.seconds += now - begin
+                if now - last_save > SECONDS_BETWEEN_SAVES:
+                    save_state(self.folder, state, self.options)
+                    last_save = now
+        save_state(self.folder, state, self.options)
+
+    def _next_round(self, n_parts: int) -> range:
+        """The next parts, of which all belong to one epoch."""
+        first = self.state.n_parts
+        end_of_epoch = (first // self.parts_per_epoch + 1) * self.parts_per_epoch
+        return range(first, min(first + PARTS_PER_ROUND, end_of_epoch, n_parts))
+
+    def _train_part(self, part: int) -> float:
+        """Train on the blocks of one part; return the sum of their losses."""
+        begin = self._first_entry(part)
+        entries = self.entries[begin : begin + PART_ENTRIES]
+        rows = torch.from_numpy(entries["row"].astype(np.int64)).split(self.block_cells)
+        columns = torch.from_numpy(entries["column"].astype(np.int64) + self.n_words)
+        x = entries["weight"].astype(np.float64)
+        targets = torch.from_numpy(np.log(x).astype(np.float32))
+        weights = np.minimum(1.0, (x / self.options.x_max) ** self.options.alpha).astype(np.float32)
+        blocks = zip(
+            rows,
+            columns.split(self.block_cells),
+            targets.split(self.block_cells),
+            torch.from_numpy(weights).split(self.block_cells),
+            strict=True,
+        )
+        parameters, rate = self.state.parameters, self.options.learning_rate
+        return sum(train_block(parameters, *block, rate) for block in blocks)
+
+    def _count_entries(self, part: int) -> int:
+        """Number of entries of a part."""
+        begin = self._first_entry(part)
+        return min(PART_ENTRIES, len(self.entries) - begin)
+
+    def _first_entry(self, part: int) -> int:
+        """Where a part begins in the file; each epoch takes the parts in another random order."""
+        epoch, place = divmod(part, self.parts_per_epoch)
+        order = np.random.default_rng([self.options.seed, epoch]).permutation(self.parts_per_epoch)
+        return int(order[place]) * PART_ENTRIES
+
+    def _add_loss(self, part: int, loss: float) -> None:
+        """Add a part's loss to the mean of its epoch."""
+        if not np.isfinite(loss):
+            raise ScoringError(
+                "training diverged: the loss is not finite. Start again with a lower --learning-rate (now "
+                f"{self.options.learning_rate:g}) or a lower --block-cells (now {self.block_cells})"
+            )
+        epoch = part // self.parts_per_epoch
+        if len(self.state.losses) <= epoch:
+            self.state.losses.append(0.0)
+        self.state.losses[epoch] += loss / len(self.entries)
+
+    def _mean_loss(self, part: int) -> float:
+        """Mean loss per entry so far in the epoch of a part."""
+        epoch, place = divmod(part, self.parts_per_epoch)
+        return self.state.losses[epoch] * self.parts_per_epoch / (place + 1)
+
+
+@contextmanager
+def _use_one_thread_per_operation() -> Iterator[None]:
+    """Leave the processors to the threads that train."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+ENTRIES_FILE = "entries"
+
+
+def start_run(
+    texts: Sequence[Path],
+    normaliser: Normaliser,
+    folder: Path,
+    options: GloveOptions,
+    *,
+    memory_mb: int,
+) -> None:
+    """Count and shuffle the co-occurrences of texts, and save the first state of a run.
+
+    Raises:
+        FormatError: a text cannot be read or has no words.
+        ConfigError: the folder has a run, an option is out of range, the vocabulary has fewer words than
+            vectors have dimensions, or no two words occur together.
+        ScoringError: the disk is full.
+    """
+    if (folder / STATE_FILE).exists():
+        raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
+    check_memory(memory_mb)
+    record_sources(folder, texts, normaliser)
+    text = prepare_text(texts, normaliser, folder, options.min_count)
+    if options.dimensions > len(text.words):
+        raise ConfigError(
+            f"dimensions: {options.dimensions} are more than the {len(text.words):,} words in "
+            "the vocabulary: give more text, or fewer dimensions"
+        )
+    cells = folder / "cells"
+    count_cooccurrences(text, cells, window=options.window, by_distance=True, memory_mb=memory_mb)
+    n_entries = shuffle_entries(
+        cells, folder / ENTRIES_FILE, n_words=len(text.words), memory_mb=memory_mb, seed=options.seed
+    )
+    cells.unlink()
+    parameters = GloveParameters.initialise(len(text.words), options.dimensions, options.seed)
+    save_state(folder, GloveState(parameters, n_entries), options)
+
+
+def run(folder: Path, options: GloveOptions, threads: int) -> tuple[WordVectors, GloveState]:
+    """Train the run of a folder from its saved state to the end.
+
+    Returns:
+        The sums of each word's two vectors, and the last state.
+
+    Raises:
+        ConfigError: the folder has no run, or one with other options.
+        BundleError: the run's files are damaged.
+        ScoringError: training diverges, or the state cannot be written.
+    """
+    text = load_text(folder)
+    state = load_state(folder, len(text.words), options)
+    entries = open_entries(folder / ENTRIES_FILE, len(text.words), state.n_entries)
+    GloveTrainer(folder, entries, options, state).train(threads)
+    return WordVectors(text.words, state.parameters.summed_vectors().numpy()), state

@@ -1,0 +1,377 @@
+"""Runs of word vectors: their texts, encoded once, their saved states, and vectors of networks."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rescorer.errors import BundleError, ConfigError, FormatError, quote
+from rescorer.formats.io.text_io import make_folder
+from rescorer.models.network_files import SPECIAL_TOKENS, Vocabulary
+from rescorer.models.neural import SequenceModel, load_model
+from rescorer.safe_input import Folder
+from rescorer.text import Normaliser
+from rescorer_training.corpus import (
+    count_ids,
+    is_pipe,
+    iterate_blocks,
+    number_words,
+    read_encoded,
+    record_normaliser,
+    recorded_normaliser,
+    renumber,
+)
+from rescorer_training.vectors.files import WordVectors, read_vectors, report_full_disk
+
+SOURCES_FILE = "sources.json"
+
+
+@dataclass(frozen=True)
+class SourceText:
+    """A text as it was when the run was started.
+
+    A pipe can be read only once: its size and hash are None, and it equals every text.
+    """
+
+    name: str
+    n_bytes: int | None
+    sha256: str | None
+
+    @classmethod
+    def describe(cls, path: Path) -> SourceText:
+        """Hash the content of a text.
+
+        Raises:
+            FormatError: the text cannot be read.
+        """
+        try:
+            if is_pipe(path) or (path.exists() and not path.is_file()):
+                return cls(str(path), None, None)
+            with open(path, "rb") as stream:
+                digest = hashlib.file_digest(stream, "sha256").hexdigest()
+                return cls(str(path), stream.tell(), digest)
+        except OSError as error:
+            raise FormatError(f"cannot be read: {error.strerror or error}", file=str(path)) from None
+
+    def differs(self, other: SourceText) -> bool:
+        return None not in (self.sha256, other.sha256) and self.sha256 != other.sha256
+
+    def __str__(self) -> str:
+        return self.name if self.n_bytes is None else f"{self.name} ({self.n_bytes:,} bytes)"
+
+
+def record_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser) -> None:
+    """Create a run's folder with the names, sizes and hashes of its texts, and its normaliser.
+
+    Raises:
+        FormatError: a text cannot be read.
+        ScoringError: the disk is full.
+    """
+    sources = [asdict(SourceText.describe(path)) for path in texts]
+    with report_full_disk(folder, "files of the run"):
+        make_folder(folder)
+        (folder / SOURCES_FILE).write_text(json.dumps(sources, indent=2) + "\n", encoding="utf-8")
+        record_normaliser(folder, normaliser)
+
+
+def check_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser | None) -> None:
+    """Compare texts and normaliser with those that a run was started with.
+
+    Args:
+        normaliser: None to accept the recorded one.
+
+    Raises:
+        FormatError: a text cannot be read.
+        BundleError: a record is damaged.
+        ConfigError: the folder has no run, or a text or the normaliser has changed; names what has changed.
+    """
+    path = folder / SOURCES_FILE
+    if not path.exists():
+        raise ConfigError(f"{folder} has no run of word vectors to resume; start without --resume")
+    try:
+        before = [SourceText(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
+    except (TypeError, ValueError) as error:
+        raise BundleError(f"{path} is damaged: {error}") from None
+    recorded = recorded_normaliser(folder)
+    if normaliser is not None and recorded is not None and normaliser.settings != recorded.settings:
+        raise ConfigError(
+            f"{folder}: the run was started with another normaliser; leave --normaliser out, or start again "
+            "in another folder"
+        )
+    now = [SourceText.describe(text) for text in texts]
+    changes = _describe_changes(before, now)
+    if changes:
+        raise ConfigError(
+            f"{folder}: the run was started with other texts: {changes}; start again in another folder"
+        )
+
+
+def _describe_changes(before: Sequence[SourceText], now: Sequence[SourceText]) -> str:
+    """Describe the first difference; empty if there is none."""
+    if len(before) != len(now):
+        return f"there were {len(before)} texts, now {len(now)}"
+    for number, (old, new) in enumerate(zip(before, now, strict=True), start=1):
+        if old.differs(new):
+            return f"text {number} was {old}, is {new}" + (
+                " with another content" if str(old) == str(new) else ""
+            )
+    return ""
+
+
+ADVICE = "restore a copy of it, or start the run again in another folder"
+
+
+def check_tensors(path: Path, tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
+    """Check shapes, float32 and finite values.
+
+    Raises:
+        BundleError: a tensor has another shape or type, or a value that is not finite.
+    """
+    for name, shape in shapes.items():
+        tensor, described = tensors[name], name.replace("_", " ")
+        if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
+            raise BundleError(
+                f"{path} is damaged: {described} of shape {tuple(tensor.shape)} and {tensor.dtype}; expected "
+                f"{shape} and {torch.float32}; {ADVICE}"
+            )
+        if not torch.isfinite(tensor).all():
+            raise BundleError(f"{path} is damaged: {described} with values that are not finite; {ADVICE}")
+
+
+def check_progress(path: Path, progress: Mapping[str, Any]) -> None:
+    """Check the position of a run: ``seconds`` and lists are of finite numbers, all else are counts.
+
+    Raises:
+        BundleError: a value is something else, or negative.
+    """
+    for name, value in progress.items():
+        values = value if isinstance(value, list) else [value]
+        types = (int, float) if name == "seconds" or isinstance(value, list) else (int,)
+        if not all(type(item) in types and 0 <= item < math.inf for item in values):
+            raise BundleError(f"{path} is damaged: {name.replace('_', ' ')} is {value!r}; {ADVICE}")
+
+
+IDS_FILE, VOCABULARY_FILE = "text.ids", "vocabulary.json"
+MIN_WORDS = 2
+"""Smallest vocabulary: with a single word there is nothing to predict."""
+MAX_COUNT = 1 << 48
+"""Upper bound of the occurrences of a word, so that sums of them are exact."""
+
+
+@dataclass(frozen=True)
+class EncodedText:
+    """A text as word ids.
+
+    Words have the ids 0 … V-1, the most frequent one first. V marks the end of a sentence, and V + 1 stands
+    for any word that is too rare.
+    """
+
+    words: tuple[str, ...]
+    counts: np.ndarray
+    """(V,) int64: occurrences of each word."""
+    ids: np.ndarray
+    """(n,) int32, mapped from the file."""
+
+    @property
+    def sentence_end(self) -> int:
+        return len(self.words)
+
+    @property
+    def n_words(self) -> int:
+        """Number of words in the text that are in the vocabulary."""
+        return int(self.counts.sum())
+
+
+def prepare_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, min_count: int) -> EncodedText:
+    """Read texts, and write their words and ids to ``folder``.
+
+    Raises:
+        FormatError: a text cannot be read or has no words.
+        ConfigError: fewer than two words occur ``min_count`` times.
+        ScoringError: the disk is full.
+    """
+    with report_full_disk(folder, "words of the text"):
+        make_folder(folder)
+        vocabulary = folder / VOCABULARY_FILE
+        vocabulary.unlink(missing_ok=True)  # written last, because it marks a complete text
+        found, _ = number_words(texts, normaliser, folder / IDS_FILE, "reading text")
+        entries = _choose_vocabulary(found, folder / IDS_FILE, min_count)
+        vocabulary.write_text(json.dumps(entries, ensure_ascii=False), encoding="utf-8")
+    return load_text(folder)
+
+
+def _choose_vocabulary(found: Sequence[str], ids: Path, min_count: int) -> list[tuple[str, int]]:
+    """Renumber the text by frequency; return the frequent words and their counts in this order."""
+    counts = count_ids(read_encoded(ids), len(found) + 1)[1:]
+    by_count = np.argsort(-counts, kind="stable")
+    kept = by_count[: int((counts >= min_count).sum())]
+    if len(kept) < MIN_WORDS:
+        raise ConfigError(
+            f"{len(kept)} of the text's {len(found):,} distinct words occur {min_count} times or more; "
+            f"expected at least {MIN_WORDS}: give more text, or a lower --min-count"
+        )
+    new_ids = np.full(len(found) + 1, len(kept) + 1, dtype=np.int32)
+    new_ids[0] = len(kept)
+    new_ids[kept + 1] = np.arange(len(kept), dtype=np.int32)
+    renumber(ids, new_ids)
+    return [(found[index], int(counts[index])) for index in kept]
+
+
+def load_text(folder: Path) -> EncodedText:
+    """Map the text that ``prepare_text`` wrote to ``folder`` into memory.
+
+    Raises:
+        ConfigError: the folder has no prepared text.
+        BundleError: vocabulary or text is damaged or incomplete.
+    """
+    ids = folder / IDS_FILE
+    if not ids.exists():
+        raise ConfigError(f"{folder} has no run of word vectors; start one without --resume")
+    words, counts = load_vocabulary(folder)
+    if ids.stat().st_size % np.dtype(np.int32).itemsize:
+        raise _damaged(ids, f"{ids.stat().st_size:,} bytes are not whole numbers of 4 bytes")
+    text = EncodedText(words, counts, read_encoded(ids))
+    _check_ids(text, ids)
+    return text
+
+
+def load_vocabulary(folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
+    """Read the words of a prepared text, the most frequent one first, and how often each occurs, (V,) int64.
+
+    Raises:
+        ConfigError: the folder has no prepared text.
+        BundleError: the vocabulary is damaged.
+    """
+    path = folder / VOCABULARY_FILE
+    if not path.exists():
+        raise ConfigError(f"{folder} has no run of word vectors; start one without --resume")
+    try:
+        entries = [(word, count) for word, count in json.loads(path.read_text(encoding="utf-8"))]
+    except (TypeError, ValueError) as error:
+        raise _damaged(path, str(error)) from None
+    words = tuple(word for word, _ in entries)
+    if len(words) < MIN_WORDS or not all(isinstance(word, str) and word for word in words):
+        raise _damaged(path, f"expected at least {MIN_WORDS} words")
+    if len(set(words)) < len(words):
+        double = next(word for word, times in Counter(words).items() if times > 1)
+        raise _damaged(path, f"{quote(double)} occurs twice")
+    for word, count in entries:
+        if type(count) is not int or not 0 < count < MAX_COUNT:
+            raise _damaged(path, f"{quote(word)} has the count {count!r}, expected a whole number above 0")
+    return words, np.array([count for _, count in entries], dtype=np.int64)
+
+
+def _check_ids(text: EncodedText, path: Path) -> None:
+    """Raise BundleError unless every word occurs in the text as often as the vocabulary says."""
+    n_ids = len(text.words) + 2
+    for block in iterate_blocks(text.ids):
+        if block.min() < 0 or block.max() >= n_ids:
+            raise _damaged(path, f"ids from {block.min()} to {block.max()}, expected 0 to {n_ids - 1}")
+    found = count_ids(text.ids, n_ids)[: len(text.words)]
+    if len(wrong := np.flatnonzero(found != text.counts)):
+        word = wrong[0]
+        message = f"{quote(text.words[word])} occurs {found[word]:,} times, expected {text.counts[word]:,}"
+        raise _damaged(path, message)
+
+
+def _damaged(path: Path, problem: str) -> BundleError:
+    return BundleError(f"{path} is damaged: {problem}; start the run again in another folder")
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Number of words of a vocabulary that a file of vectors covers."""
+
+    n_covered: int
+    """Number of words of the vocabulary that have a vector."""
+    n_words: int
+    """Number of words in the vocabulary."""
+
+    def __str__(self) -> str:
+        return f"{self.n_covered:,} of {self.n_words:,} words have a vector"
+
+
+def read_known_vectors(
+    path: Path, vocabulary: Vocabulary, dimensions: int | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Read the vectors of the words of a vocabulary from a file of any format; see ``read_vectors``.
+
+    Returns:
+        (K,) int64 ids, and (K, D) float32 vectors, in file order.
+
+    Raises:
+        FormatError: the file is invalid, has no vector of a word of the vocabulary, or vectors of other
+            dimensions than the given ones.
+    """
+    vectors = read_vectors(path, keep=vocabulary.ids, dimensions=dimensions)
+    return np.array([vocabulary.ids[word] for word in vectors.words]), vectors.matrix
+
+
+def initialise_embedding(
+    model: SequenceModel, vocabulary: Vocabulary, path: Path, frozen: bool = False
+) -> Coverage:
+    """Set the embeddings of words that have a vector in a file; other words keep their embeddings.
+
+    All vectors are multiplied by the same factor, so that their root mean square equals that of the existing
+    embedding and all words start with equal weight. Directions and relative lengths do not change.
+
+    Args:
+        frozen: exclude the whole embedding from training, including words without a vector.
+
+    Raises:
+        FormatError: the file is invalid, has no known word, or its vectors do not have the size of the
+            embedding.
+        ConfigError: ``frozen`` is set and the embedding is tied to the output layer's weights.
+    """
+    if frozen and model.config.tied:
+        raise ConfigError(
+            "a frozen embedding cannot be tied, because the output layer's word weights would be frozen too; "
+            "untie them, or do not freeze the embedding"
+        )
+    weight = model.network.embedding.weight
+    ids, vectors = read_known_vectors(path, vocabulary, weight.shape[1])
+    size = math.sqrt(np.mean(np.square(vectors, dtype=np.float64)))
+    with torch.no_grad():
+        scale = float(weight.square().mean().sqrt()) / size if size else 1.0
+        rows = torch.from_numpy(ids).to(weight.device)
+        weight[rows] = torch.from_numpy(vectors * np.float32(scale)).to(weight)
+    weight.requires_grad_(not frozen)
+    return Coverage(len(ids), len(vocabulary))
+
+
+def export_embeddings(folder: Path | Folder, *, output: bool = False) -> WordVectors:
+    """Return the vectors of the words of a network, without ``<s>``, ``</s>`` and ``<unk>``.
+
+    Words are in the order of the network's vocabulary, which follows its word classes.
+
+    Args:
+        folder: folder of a trained network of any kind.
+        output: the word weights of the output layer instead of the input embedding; both are the same if
+            they are tied.
+
+    Raises:
+        BundleError: the network cannot be read.
+        ConfigError: the output layer has no vector per word, or the vocabulary has only special tokens.
+    """
+    path = folder.path if isinstance(folder, Folder) else folder
+    model, vocabulary = load_model(folder)
+    if output and model.config.output == "tree":
+        raise ConfigError(
+            f"{path}: a tree softmax has vectors of decisions, not of words; export the input embedding"
+        )
+    weight = model.output.word_weight if output else model.network.embedding.weight
+    rows = [row for row, word in enumerate(vocabulary.words) if word not in SPECIAL_TOKENS]
+    if not rows:
+        raise ConfigError(f"{path}: the vocabulary has no words apart from special tokens")
+    matrix = np.ascontiguousarray(weight.detach().float().numpy()[rows])
+    return WordVectors(tuple(vocabulary.words[row] for row in rows), matrix)

@@ -1,0 +1,750 @@
+"""Train word vectors by CBOW and skip-gram (Mikolov et al. 2013, arXiv 1301.3781 and 1310.4546).
+
+Train word vectors by CBOW and skip-gram (Mikolov et al. 2013, arXiv 1301.3781 and 1310.4546).
+
+Texts come in and word vectors go out. Words are trained in blocks of about a thousand, whose scores and
+gradients are matrix products; neighbouring words share noise words (Ji et al. 2016, arXiv 1604.04661).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from rescorer.errors import BundleError, ConfigError, ScoringError
+from rescorer.models.tree_softmax import concatenate_runs, leaf_paths, score_nodes, sum_by_node, sum_rows
+from rescorer.runtime import keep_freed_memory
+from rescorer.text import Normaliser
+from rescorer_training.classes.trees import build_huffman_tree
+from rescorer_training.progress import option, track
+from rescorer_training.state_files import check_options, read_metadata, read_state_file, write_state_file
+from rescorer_training.vectors.files import WordVectors
+from rescorer_training.vectors.runs import (
+    EncodedText,
+    check_progress,
+    check_tensors,
+    load_text,
+    load_vocabulary,
+    prepare_text,
+    record_sources,
+)
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
+
+
+MODELS = ("skip-gram", "cbow")
+OUTPUT_LAYERS = ("negative", "hierarchical")
+DEFAULT_LEARNING_RATES = {"skip-gram": 0.025, "cbow": 0.05}
+"""The defaults of the original program."""
+MAX_WINDOW = 50
+MAX_DIMENSIONS = 4096
+MAX_NEGATIVES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Word2VecOptions:
+    """Training options, saved with the run. When the run is resumed, they are compared with the new ones.
+
+    Raises:
+        ConfigError: a value is out of range or unknown.
+    """
+
+    model: str = option(
+        "skip-gram",
+        "Predict a word from each word near it (skip-gram), or from the mean of the words near it (cbow).",
+        metavar="skip-gram|cbow",
+    )
+    output_layer: str = option(
+        "negative",
+        "Tell words from random noise words (negative), or decide at every node of a Huffman tree "
+        "(hierarchical).",
+        metavar="negative|hierarchical",
+    )
+    dimensions: int = option(100, "Number of values per vector.")
+    window: int = option(
+        5, "Largest distance of a context word. Each word draws its own distance, from 1 to this one."
+    )
+    negatives: int = option(5, "With negative sampling: noise words per predicted word.")
+    noise_exponent: float = option(
+        0.75, "With negative sampling: noise words are drawn in proportion to their count to this power."
+    )
+    subsample: float = option(
+        1e-3,
+        "Relative frequency above which occurrences of a word are skipped at random; 0 skips none.",
+    )
+    min_count: int = option(5, "Leave out words that occur less often.")
+    epochs: int = option(5, "Number of passes over the text.")
+    learning_rate: float | None = option(
+        None, "Learning rate at the start. Default: 0.025 for skip-gram, 0.05 for cbow."
+    )
+    final_learning_rate: float = option(
+        1e-4, "Learning rate at the end; it decreases linearly with the words read."
+    )
+    block_words: int = option(
+        1024,
+        "Number of words whose gradients are computed together. Smaller blocks are slower and nearer to the "
+        "original algorithm, which updates after each pair of words.",
+    )
+    seed: int = option(1, "Random seed.")
+
+    def __post_init__(self) -> None:
+        _check(self.model in MODELS, f"model {self.model!r}: expected skip-gram or cbow")
+        _check(
+            self.output_layer in OUTPUT_LAYERS,
+            f"output layer {self.output_layer!r}: expected negative or hierarchical",
+        )
+        for name in ("min_count", "epochs", "block_words"):
+            value = getattr(self, name)
+            _check(value >= 1, f"{name.replace('_', ' ')} {value}: expected 1 or more")
+        largest = {"dimensions": MAX_DIMENSIONS, "window": MAX_WINDOW, "negatives": MAX_NEGATIVES}
+        for name, most in largest.items():
+            value = getattr(self, name)
+            _check(1 <= value <= most, f"{name} {value}: expected 1 to {most}")
+        _check(self.subsample >= 0, f"subsample {self.subsample}: expected 0 or more")
+        _check(0 <= self.noise_exponent <= 1, f"noise exponent {self.noise_exponent}: expected 0 to 1")
+        _check(
+            0 < self.final_learning_rate <= self.initial_learning_rate < float("inf"),
+            f"learning rates {self.initial_learning_rate} to {self.final_learning_rate}: expected numbers "
+            "above 0 that do not increase",
+        )
+        _check(self.seed >= 0, f"seed {self.seed}: expected 0 or more")
+
+    @property
+    def initial_learning_rate(self) -> float:
+        """Learning rate at the start: the given one, or the default of the model."""
+        return DEFAULT_LEARNING_RATES[self.model] if self.learning_rate is None else self.learning_rate
+
+
+def _check(valid: bool, message: str) -> None:
+    if not valid:
+        raise ConfigError(message)
+
+
+@dataclass(frozen=True, slots=True)
+class Chunks:
+    """Chunks of ``width`` rows that begin every ``stride`` rows; consecutive ones share the rest."""
+
+    n: int
+    stride: int
+    width: int
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows that the chunks cover."""
+        return self.n * self.stride + self.width - self.stride
+
+    def unfold(self, rows: Tensor) -> Tensor:
+        """View rows as chunks without copying them: (n_rows, …) to (n, width, …)."""
+        first, *rest = rows.stride()
+        return rows.as_strided((self.n, self.width, *rows.shape[1:]), (self.stride * first, first, *rest))
+
+    def fold(self, chunks: Tensor) -> Tensor:
+        """Sum what chunks have for each row, the transpose of ``unfold``: (n, width, D) to (n_rows, D)."""
+        if self.width == self.stride:
+            return chunks.reshape(self.n_rows, -1)
+        n_parts = -(-self.width // self.stride)
+        depth = chunks.shape[2]
+        rows = chunks.new_zeros((self.n + n_parts) * self.stride, depth)
+        for part, columns in enumerate(chunks.split(self.stride, dim=1)):
+            begin = part * self.stride
+            window = rows[begin : begin + self.n * self.stride].view(self.n, self.stride, depth)
+            window[:, : columns.shape[1]] += columns
+        return rows[: self.n_rows]
+
+
+def add_rows(matrix: Tensor, ids: Tensor, changes: Tensor) -> None:
+    """Add ``changes`` (n, D) to the rows ``ids`` (n,) of a matrix in place; an id may occur several times."""
+    # with an expanded index, scatter_add_ sorts the ids and adds whole rows: twice as fast as index_add_
+    matrix.scatter_add_(0, ids[:, None].expand(-1, matrix.shape[1]), changes)
+
+
+def pad_rows(rows: Tensor, before: int, after: int, value: float) -> Tensor:
+    """Pad a one-dimensional tensor at both ends."""
+    return torch.nn.functional.pad(rows, (before, after), value=value)
+
+
+NO_SENTENCE = -1
+"""Number of the sentence of padding."""
+
+
+def keep_probabilities(counts: np.ndarray, subsample: float) -> np.ndarray:
+    """Probability with which an occurrence of each word is kept, (V,) float64.
+
+    This is the original program's √(t/f) + t/f for a word of relative frequency f and the threshold t, which
+    is close to the paper's √(t/f).
+    """
+    if not subsample:
+        return np.ones(len(counts))
+    ratio = subsample * counts.sum() / counts
+    return np.minimum(np.sqrt(ratio) + ratio, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Centre words in chunks, and the context of each."""
+
+    words: Tensor
+    """(n_rows,) int64: ids of the centre words, with the widest context before the first and after the last;
+    V is padding."""
+    contexts: Chunks
+    """Chunks of centre words with their context; ``stride`` centre words each."""
+    mask: Tensor
+    """(n, stride, width) float32: 1 where a word of the chunk is in the window of a centre word."""
+
+    @property
+    def centres(self) -> Tensor:
+        """(n, stride) ids of the centre words."""
+        window = (self.contexts.width - self.contexts.stride) // 2
+        return self.words[window : len(self.words) - window].view(self.contexts.n, self.contexts.stride)
+
+
+class WindowSampler:
+    """Turns parts of an encoded text into blocks of words with dynamic windows.
+
+    Args:
+        keep: (V,) probability with which an occurrence of each word is kept.
+        window: largest distance of a context word.
+        chunk_words: number of centre words per chunk.
+        block_words: number of centre words per block, about.
+    """
+
+    def __init__(self, keep: np.ndarray, window: int, chunk_words: int, block_words: int) -> None:
+        self.window, self.chunk_words = window, chunk_words
+        self.block_chunks = max(1, block_words // chunk_words)
+        self.sentence_end = len(keep)
+        # sentence ends must not be kept as words, nor must rare words
+        self.keep = torch.tensor([*keep, 0.0, 0.0], dtype=torch.float32)
+        centre = torch.arange(chunk_words)[:, None] + window
+        distance = (torch.arange(chunk_words + 2 * window) - centre).abs()
+        self.distance = torch.where(distance == 0, 127, distance.clamp(max=127)).to(torch.int8)
+        """(chunk_words, width): distance of each word of a chunk from each centre word; 127 from itself."""
+
+    def draw_blocks(self, ids: np.ndarray, random: torch.Generator) -> Iterator[Block]:
+        """Yield blocks of about equal size; contexts end at the ends of sentences and of ``ids``."""
+        words = torch.from_numpy(ids.astype(np.int64))
+        sentences = torch.cumsum(words == self.sentence_end, 0, dtype=torch.int32)
+        is_kept = torch.rand(len(words), generator=random) < self.keep.index_select(0, words)
+        words, sentences = words[is_kept], sentences[is_kept]
+        if not len(words):
+            return
+        n_chunks = -(-len(words) // self.chunk_words)
+        padding = n_chunks * self.chunk_words - len(words)
+        reach = torch.randint(1, self.window + 1, (n_chunks * self.chunk_words,), generator=random)
+        reach = reach.to(torch.int8)
+        reach[len(words) :] = 0
+        words = pad_rows(words, self.window, self.window + padding, self.sentence_end)
+        sentences = pad_rows(sentences, self.window, self.window + padding, NO_SENTENCE)
+        n_blocks = -(-n_chunks // self.block_chunks)
+        for number in range(n_blocks):
+            begin, end = (n_chunks * part // n_blocks for part in (number, number + 1))
+            rows = slice(begin * self.chunk_words, end * self.chunk_words + 2 * self.window)
+            centres = slice(begin * self.chunk_words, end * self.chunk_words)
+            yield self._make_block(words[rows], sentences[rows], reach[centres])
+
+    def _make_block(self, words: Tensor, sentences: Tensor, reach: Tensor) -> Block:
+        stride, window = self.chunk_words, self.window
+        contexts = Chunks(len(reach) // stride, stride, stride + 2 * window)
+        own = sentences[window : len(sentences) - window].view(-1, stride, 1)
+        mask = self.distance <= reach.view(-1, stride, 1)
+        mask &= contexts.unfold(sentences)[:, None] == own
+        return Block(words, contexts, mask.float())
+
+
+class NoiseSampler:
+    """Draws noise words in proportion to a power of their counts."""
+
+    def __init__(self, counts: np.ndarray, exponent: float) -> None:
+        mass = np.cumsum(counts.astype(np.float64) ** exponent)
+        self.cumulative = torch.from_numpy(mass / mass[-1])
+
+    def draw(self, n: int, random: torch.Generator) -> Tensor:
+        """Draw word ids, (n,) int64."""
+        points = torch.rand(n, generator=random, dtype=torch.float64)
+        return torch.searchsorted(self.cumulative, points, right=True)
+
+
+N_TOP_NODES = 16
+"""Number of most frequent nodes whose scores are computed for every query of a block. They are over a third
+of the nodes on the words' paths, so that one product with all of them is faster than looking them up."""
+MAX_NODE_STEPS = 128.0
+"""Largest number of steps that a node takes per block. The root is in every path: the sum of its thousands of
+steps per block would overshoot and diverge."""
+
+
+class HierarchicalSoftmax:
+    """Output layer that maximises Σ log σ(±q·v) over the nodes on a word's path, + for the first child.
+
+    Args:
+        vectors: (V + 1, D) vectors of the tree's V - 1 nodes, changed in place; the others are for padding.
+        counts: (V,) occurrences of each word.
+    """
+
+    def __init__(self, vectors: Tensor, counts: np.ndarray) -> None:
+        self.vectors = vectors
+        n_words = len(counts)
+        starts, nodes, sides = leaf_paths(build_huffman_tree(counts), n_words)
+        words = np.repeat(np.arange(n_words), np.diff(starts))
+        self.n_top = min(N_TOP_NODES, n_words - 1)
+        top, turns = nodes < self.n_top, (1 - sides).astype(np.float32)
+        self.top_paths = torch.zeros(n_words, 2 * self.n_top)
+        """(V, 2·n_top): whether each node is on the word's path, then whether it turns to the first child."""
+        self.top_paths[words[top], nodes[top]] = 1
+        self.top_paths[words[top], self.n_top + nodes[top]] = torch.from_numpy(turns[top])
+        self.starts = torch.from_numpy(np.searchsorted(words[~top], np.arange(n_words + 1)))
+        """(V + 1,) where the other nodes on a word's path begin in the next two."""
+        self.nodes, self.turns = torch.from_numpy(nodes[~top]), torch.from_numpy(turns[~top])
+
+    def train(
+        self, queries: Tensor, chunks: Chunks, pairs: Tensor, centres: Tensor, rate: float,
+        random: torch.Generator,
+    ) -> Tensor:  # fmt: skip
+        """Take one gradient step; return the step of the queries. See ``NegativeSampling.train``."""
+        n, width, stride = pairs.shape
+        rows, places = pairs.reshape(n * width, stride).nonzero().unbind(1)
+        words = centres.reshape(-1).index_select(0, rows // width * stride + places)
+        starts = torch.searchsorted(rows, torch.arange(n * width + 1))
+        queries = chunks.unfold(queries).reshape(n * width, -1)
+        steps = self._train_top_nodes(queries, words, starts, rate)
+        steps += self._train_deep_nodes(queries, rows, words, starts, rate)
+        return chunks.fold(steps.view(n, width, -1))
+
+    def _train_top_nodes(self, queries: Tensor, words: Tensor, starts: Tensor, rate: float) -> Tensor:
+        """Train all queries with the most frequent nodes.
+
+        Args:
+            words: words that the queries predict, those of the first query first.
+            starts: (n_queries + 1,) where the words of each query begin.
+        """
+        weights, turns = sum_rows(self.top_paths, words, starts).split(self.n_top, dim=1)
+        top = self.vectors[: self.n_top]
+        errors = (queries @ top.T).sigmoid_().mul_(weights).neg_().add_(turns).mul_(rate)
+        query_steps = errors @ top
+        top += (errors * _limit_steps(weights.sum(0))).T @ queries
+        return query_steps
+
+    def _train_deep_nodes(
+        self, queries: Tensor, rows: Tensor, words: Tensor, starts: Tensor, rate: float
+    ) -> Tensor:
+        """Train queries with the other nodes on the paths of their words; ``rows`` are the words' queries."""
+        indices, begins = concatenate_runs(self.starts, words)
+        nodes = self.nodes.index_select(0, indices)
+        of_words = queries.index_select(0, rows)
+        scores = score_nodes(of_words, self.vectors, begins, nodes, torch.zeros(len(nodes)))
+        starts = begins.index_select(0, starts)
+        errors = torch.sub(self.turns.index_select(0, indices), scores.sigmoid_()).mul_(rate)
+        query_steps = sum_rows(self.vectors, nodes, starts, errors)
+        found = sum_by_node(queries, starts, nodes, errors)
+        self.vectors.index_add_(0, found.nodes, found.sums * _limit_steps(found.counts)[:, None])
+        return query_steps
+
+
+def _limit_steps(counts: Tensor) -> Tensor:
+    """Factors of the sums of nodes' steps, so that no node takes more than ``MAX_NODE_STEPS``."""
+    return (MAX_NODE_STEPS / counts).clamp_(max=1.0)
+
+
+class NegativeSampling:
+    """Output layer that maximises log σ(q·v) for a query and its word, and log σ(-q·v) for noise words.
+
+    The centre words of a chunk share ``noise_words`` noise words, and each of these counts
+    negatives / noise_words times, which has the same expectation as separate noise words for each pair. As in
+    the original program, a noise word that equals the centre word is skipped.
+
+    Args:
+        vectors: (V + 1, D) output vectors, changed in place; the last row is for padding.
+        negatives: noise words per pair of a query and a centre word.
+        noise_words: noise words drawn per chunk.
+    """
+
+    def __init__(self, vectors: Tensor, noise: NoiseSampler, negatives: int, noise_words: int) -> None:
+        self.vectors, self.noise = vectors, noise
+        self.noise_words, self.noise_weight = noise_words, negatives / noise_words
+
+    def train(
+        self, queries: Tensor, chunks: Chunks, pairs: Tensor, centres: Tensor, rate: float,
+        random: torch.Generator,
+    ) -> Tensor:  # fmt: skip
+        """Take one gradient step; return the step of the queries.
+
+        Args:
+            queries: (n_rows, D).
+            chunks: how the queries divide into chunks.
+            pairs: (n, width, stride): 1 where a query of the chunk predicts a centre word.
+            centres: (n, stride) ids of the centre words.
+            rate: learning rate.
+
+        Returns:
+            (n_rows, D), to be added to the queries.
+        """
+        n, stride = centres.shape
+        noise = self.noise.draw(n * self.noise_words, random).view(n, self.noise_words)
+        targets = torch.cat([centres, noise], 1).view(-1)
+        vectors = self.vectors.index_select(0, targets).view(n, stride + self.noise_words, -1)
+        is_noise = (centres[:, :, None] != noise[:, None]).float().mul_(self.noise_weight)
+        weights = torch.cat([pairs, torch.bmm(pairs, is_noise)], 2)
+        unfolded = chunks.unfold(queries)
+        errors = torch.bmm(unfolded, vectors.transpose(1, 2)).sigmoid_().mul_(weights).neg_()
+        errors[:, :, :stride] += pairs
+        errors *= rate
+        query_steps = chunks.fold(torch.bmm(errors, vectors))
+        steps = torch.bmm(errors.transpose(1, 2), unfolded)
+        add_rows(self.vectors, targets, steps.view(len(targets), -1))
+        return query_steps
+
+
+class OutputLayer(Protocol):
+    """Predicts centre words from queries; see ``NegativeSampling.train``."""
+
+    def train(
+        self, queries: Tensor, chunks: Chunks, pairs: Tensor, centres: Tensor, rate: float,
+        random: torch.Generator,
+    ) -> Tensor: ...  # fmt: skip
+
+
+def train_block(
+    vectors: Tensor, output: OutputLayer, block: Block, rate: float, random: torch.Generator, *, cbow: bool
+) -> None:
+    """Take one gradient step with the words of a block.
+
+    All gradients are computed with the vectors as they were before the block, then added up. A query is the
+    vector of a context word (skip-gram) or the mean of the vectors in the window (CBOW). As in the original
+    program, the step of a mean is added to every vector of the window undivided.
+
+    Args:
+        vectors: (V + 1, D) input vectors, changed in place; the last row is for padding.
+        rate: learning rate.
+    """
+    rows = vectors.index_select(0, block.words)
+    contexts, mask = block.contexts, block.mask
+    if not cbow:
+        steps = output.train(rows, contexts, mask.transpose(1, 2), block.centres, rate, random)
+        add_rows(vectors, block.words, steps)
+        return
+    chunks = Chunks(contexts.n, contexts.stride, contexts.stride)
+    sizes = mask.sum(2, keepdim=True)
+    means = torch.bmm(mask, contexts.unfold(rows)).div_(sizes.clamp(min=1))
+    pairs = (sizes > 0) * torch.eye(contexts.stride)
+    steps = output.train(means.view(chunks.n_rows, -1), chunks, pairs, block.centres, rate, random)
+    spread = torch.bmm(mask.transpose(1, 2), chunks.unfold(steps))
+    add_rows(vectors, block.words, contexts.fold(spread))
+
+
+STATE_FILE = "state.safetensors"
+
+
+@dataclass
+class TrainingState:
+    """Everything that changes in training.
+
+    Random numbers are drawn from generators that are seeded by the position in the text, so that they need
+    not be saved.
+    """
+
+    inputs: Tensor
+    """(V + 1, D) vectors of context words, which are the result; the last row is for padding."""
+    outputs: Tensor
+    """(V + 1, D) vectors of predicted words, or of the nodes of the Huffman tree."""
+    n_parts: int = 0
+    """Number of parts of the text trained on, over all epochs."""
+    seconds: float = 0.0
+    """Time spent in training."""
+
+
+def initialise_state(n_words: int, options: Word2VecOptions) -> TrainingState:
+    """Return random input vectors in ±1/(2D) and output vectors of zero, as in the original program."""
+    random = torch.Generator().manual_seed(options.seed)
+    inputs = torch.rand(n_words + 1, options.dimensions, generator=random)
+    inputs = inputs.sub_(0.5).div_(options.dimensions)
+    return TrainingState(inputs, torch.zeros(n_words + 1, options.dimensions))
+
+
+def save_state(folder: Path, state: TrainingState, options: Word2VecOptions) -> None:
+    """Write the state and the options to ``folder``; raises the errors of ``write_state_file``."""
+    progress = {"n_parts": state.n_parts, "seconds": state.seconds}
+    metadata = {"options": json.dumps(asdict(options)), "progress": json.dumps(progress)}
+    tensors = {"inputs": state.inputs, "outputs": state.outputs}
+    write_state_file(folder / STATE_FILE, tensors, metadata, f"part {state.n_parts} of the text")
+
+
+def load_state(folder: Path, n_words: int, options: Word2VecOptions) -> TrainingState:
+    """Restore a saved state.
+
+    Raises:
+        ConfigError: there is no saved state, or the run was started with other options.
+        BundleError: the state is damaged or belongs to another vocabulary.
+    """
+    path = folder / STATE_FILE
+    if not path.exists():
+        raise ConfigError(f"{folder} has no run of word vectors to resume; start without --resume")
+    metadata, tensors = read_state_file(path)
+    try:
+        saved, progress = json.loads(metadata["options"]), json.loads(metadata["progress"])
+        state = TrainingState(tensors["inputs"], tensors["outputs"], **progress)
+    except (KeyError, TypeError, ValueError) as error:
+        raise BundleError(f"{path} is not the state of a run of word vectors: {error!r}") from None
+    check_options(path, saved, asdict(options))
+    check_progress(path, progress)
+    check_tensors(path, tensors, dict.fromkeys(("inputs", "outputs"), (n_words + 1, options.dimensions)))
+    return state
+
+
+@dataclass(frozen=True, eq=False)
+class NeighbourModel:
+    """Input and output vectors of CBOW or skip-gram, and the vocabulary in the order of their rows."""
+
+    words: tuple[str, ...]
+    counts: np.ndarray
+    """(V,) occurrences of each word in the training text."""
+    inputs: np.ndarray
+    """(V, D) float32, vectors of context words."""
+    outputs: np.ndarray
+    """(V, D) float32, vectors of predicted words; or (V - 1, D), of the nodes of the Huffman tree."""
+    options: Word2VecOptions
+
+    @cached_property
+    def index(self) -> dict[str, int]:
+        """Row of each word."""
+        return {word: row for row, word in enumerate(self.words)}
+
+    def log_probs(self, queries: np.ndarray) -> np.ndarray:
+        """ln P(word | query) of all words, (N, D) → (N, V) float64.
+
+        With negative sampling, the score q·v estimates ln P(w | q) / (k P'(w)), where P' is the distribution
+        of noise words (Levy & Goldberg 2014). So P(w | q) ∝ P'(w) exp q·v, which is normalised here.
+        """
+        scores = (queries.astype(np.float32) @ self.outputs.T).astype(np.float64)
+        if self.options.output_layer == "hierarchical":
+            decisions = np.concatenate([_log_sigmoid(scores), _log_sigmoid(-scores)], axis=1)
+            return np.asarray((self._paths @ decisions.T).T)
+        scores += self.options.noise_exponent * np.log(self.counts)
+        scores -= scores.max(axis=1, keepdims=True)
+        return np.asarray(scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
+
+    @cached_property
+    def _paths(self) -> csr_array:
+        """Decisions on the path to each word, (V, 2(V - 1)): nodes left for the first child, then others."""
+        from scipy.sparse import csr_array
+
+        n_words = len(self.words)
+        starts, nodes, sides = leaf_paths(build_huffman_tree(self.counts), n_words)
+        shape = (n_words, 2 * (n_words - 1))
+        return csr_array((np.ones(len(nodes)), nodes + sides * (n_words - 1), starts), shape=shape)
+
+
+def load_neighbour_model(folder: Path) -> NeighbourModel:
+    """Load the vectors of a run; they need not be trained to the end.
+
+    Raises:
+        ConfigError: the folder has no run of CBOW or skip-gram.
+        BundleError: the run's files are damaged.
+    """
+    if not (folder / STATE_FILE).exists():
+        raise ConfigError(f"{folder} has no run of vectors train; expected a folder given to its --run")
+    words, counts = load_vocabulary(folder)
+    try:
+        options = Word2VecOptions(**json.loads(read_metadata(folder / STATE_FILE)["options"]))
+    except (KeyError, TypeError, ValueError, ConfigError) as error:
+        path = folder / STATE_FILE
+        raise BundleError(f"{path} is not the state of a run of word vectors: {error!r}") from None
+    state = load_state(folder, len(words), options)
+    n_outputs = len(words) - (options.output_layer == "hierarchical")
+    inputs, outputs = state.inputs[:-1].numpy(), state.outputs[:n_outputs].numpy()
+    return NeighbourModel(words, counts, inputs, outputs, options)
+
+
+def _log_sigmoid(values: np.ndarray) -> np.ndarray:
+    return -np.logaddexp(0, -values)
+
+
+PART_IDS = 20_000
+"""Number of ids per part of the text: what one thread trains on before it takes the next part."""
+PARTS_PER_ROUND = 32
+"""Number of parts after which all threads wait for each other, so that the state can be saved."""
+SECONDS_BETWEEN_SAVES = 60.0
+CHUNK_WORDS = {"negative": 16, "hierarchical": 8}
+"""Number of neighbouring centre words per matrix product, by output layer. Larger chunks need fewer products,
+of which a larger share is between words that are not in each other's windows."""
+NOISE_WORDS = 16
+"""Smallest number of noise words that the words of a chunk share; with fewer, vectors get worse."""
+MAX_VALUE = 100.0
+"""Largest value of a vector. Useful vectors stay within about ten; a training whose steps overshoot goes far
+beyond, long before values are not finite."""
+MAX_OCCURRENCES = 16
+"""Largest expected number of occurrences of one word per block. Their steps add up: many more of them would
+overshoot."""
+
+
+class Word2VecTrainer:
+    """Trains the vectors of a state on a text.
+
+    With one thread, the result depends only on the text, the options and the seed, interrupted or not.
+    Several threads change the same vectors without locks (Hogwild, Niu et al. 2011), so that results vary a
+    little between runs.
+    """
+
+    def __init__(self, text: EncodedText, options: Word2VecOptions, state: TrainingState) -> None:
+        self.text, self.options, self.state = text, options, state
+        self.parts_per_epoch = -(-len(text.ids) // PART_IDS)
+        self.n_parts = self.parts_per_epoch * options.epochs
+        self.words_per_part = [
+            np.count_nonzero(self._ids(part) != text.sentence_end) for part in range(self.parts_per_epoch)
+        ]
+        keep = keep_probabilities(text.counts, options.subsample)
+        block_words = limit_block(text.counts * keep, options.block_words)
+        chunk_words = min(CHUNK_WORDS[options.output_layer], block_words)
+        self.windows = WindowSampler(keep, options.window, chunk_words, block_words)
+        self.output = make_output_layer(text.counts, options, state)
+
+    def train(self, threads: int, save: Callable[[], None]) -> None:
+        """Train until the last epoch ends.
+
+        Args:
+            threads: number of threads that train.
+            save: called about once per minute between rounds, and at the end.
+
+        Raises:
+            ScoringError: the vectors have grown beyond all bounds.
+        """
+        state, last_save = self.state, time.monotonic()
+        remaining = self.count_words(range(state.n_parts, self.n_parts))
+        with (
+            use_one_thread_per_product(),
+            track("training", "words", remaining) as task,
+            ThreadPoolExecutor(threads) as pool,
+        ):
+            while state.n_parts < self.n_parts:
+                begin = time.monotonic()
+                parts = range(state.n_parts, min(state.n_parts + PARTS_PER_ROUND, self.n_parts))
+                for part, _ in zip(parts, pool.map(self.train_part, parts), strict=True):
+                    task.advance(self.count_words(range(part, part + 1)))
+                self._check_bounds()
+                state.n_parts, now = parts.stop, time.monotonic()
+                state.seconds += now - begin
+                if now - last_save > SECONDS_BETWEEN_SAVES:
+                    save()
+                    last_save = now
+        save()
+
+    def count_words(self, parts: range) -> int:
+        """Count the words in parts of the text, also those that are too rare for the vocabulary."""
+        return sum(int(self.words_per_part[part % self.parts_per_epoch]) for part in parts)
+
+    def train_part(self, part: int) -> None:
+        """Train on one part of the text."""
+        random, rate = self._random(part), self.learning_rate(part)
+        for block in self.windows.draw_blocks(self._ids(part), random):
+            train_block(
+                self.state.inputs, self.output, block, rate, random, cbow=self.options.model == "cbow"
+            )
+
+    def learning_rate(self, part: int) -> float:
+        """Learning rate of a part, which decreases linearly over all epochs."""
+        first, last = self.options.initial_learning_rate, self.options.final_learning_rate
+        return first + (last - first) * part / self.n_parts
+
+    def _ids(self, part: int) -> np.ndarray:
+        begin = part % self.parts_per_epoch * PART_IDS
+        return self.text.ids[begin : begin + PART_IDS]
+
+    def _random(self, part: int) -> torch.Generator:
+        seed = np.random.SeedSequence([self.options.seed, part]).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(seed[0]))
+
+    def _check_bounds(self) -> None:
+        largest = float(torch.stack([self.state.inputs.abs().max(), self.state.outputs.abs().max()]).max())
+        if not largest <= MAX_VALUE:  # also if it is not a number
+            raise ScoringError(
+                f"training diverged: vectors have values of {largest:g}; expected at most {MAX_VALUE:g}. "
+                f"Start again with a lower --learning-rate (now {self.options.initial_learning_rate:g}) or "
+                f"a lower --block-words (now {self.options.block_words})"
+            )
+
+
+def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: TrainingState) -> OutputLayer:
+    """Return the output layer that the options name; it trains the state's output vectors."""
+    if options.output_layer == "hierarchical":
+        return HierarchicalSoftmax(state.outputs, counts)
+    noise = NoiseSampler(counts, options.noise_exponent)
+    return NegativeSampling(state.outputs, noise, options.negatives, max(NOISE_WORDS, options.negatives))
+
+
+def limit_block(kept_counts: np.ndarray, block_words: int) -> int:
+    """Limit the size of a block, so that the steps of one word do not add up to divergence.
+
+    A block has at most as many words as the vocabulary, and ``MAX_OCCURRENCES`` of the most frequent one.
+
+    Args:
+        kept_counts: (V,) occurrences of each word after subsampling.
+    """
+    most = int(MAX_OCCURRENCES * kept_counts.sum() / kept_counts.max())
+    return max(1, min(block_words, len(kept_counts), most))
+
+
+@contextmanager
+def use_one_thread_per_product() -> Iterator[None]:
+    """Compute each matrix product in one thread, since parts of the text are trained in parallel."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+REPORT_FILE = "training.json"
+
+
+def start_run(texts: Sequence[Path], normaliser: Normaliser, folder: Path, options: Word2VecOptions) -> None:
+    """Prepare the text and the first state of a run.
+
+    Raises:
+        FormatError: a text cannot be read or has no words.
+        ConfigError: the folder has a run, or the text has too few frequent words.
+        ScoringError: the disk is full.
+    """
+    if (folder / STATE_FILE).exists():
+        raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
+    record_sources(folder, texts, normaliser)
+    text = prepare_text(texts, normaliser, folder, options.min_count)
+    save_state(folder, initialise_state(len(text.words), options), options)
+
+
+def run(folder: Path, options: Word2VecOptions, threads: int) -> tuple[WordVectors, dict[str, Any]]:
+    """Train the run of a folder from its saved state to the end, and write a report to the folder.
+
+    Returns:
+        The vectors, and the report: sizes of text and vocabulary, time and speed.
+
+    Raises:
+        ConfigError: the folder has no run, or one with other options.
+        BundleError: the run's files are damaged.
+        ScoringError: training diverges, or a file cannot be written.
+    """
+    keep_freed_memory()
+    text = load_text(folder)
+    state = load_state(folder, len(text.words), options)
+    n_parts_before, seconds_before = state.n_parts, state.seconds
+    trainer = Word2VecTrainer(text, options, state)
+    trainer.train(threads, lambda: save_state(folder, state, options))
+    n_words = trainer.count_words(range(n_parts_before, trainer.n_parts))
+    seconds = state.seconds - seconds_before
+    report = {
+        "vocabulary": len(text.words),
+        "words": text.n_words,
+        "seconds": round(state.seconds, 1),
+        "words_per_second": round(n_words / seconds) if seconds else None,
+    }
+    (folder / REPORT_FILE).write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    return WordVectors(text.words, state.inputs[:-1].numpy()), report
