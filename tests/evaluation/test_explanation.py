@@ -9,7 +9,7 @@ import pytest
 from rescorer.evaluation.error_analysis import MERGED, explain_list, sort_by_change
 from rescorer.evaluation.list_errors import Selection
 from rescorer.types import DecisionRule, Weights
-from tests.evaluation.comparison.test_rows import make_list, score
+from tests.evaluation.test_rows import make_list, score
 
 TEXTS = {"the mat": -1.0, "the cat": -1.5, "The cat": -1.5, "the cat sat": -9.0}
 WEIGHTS = Weights("test", {"acoustic": 2.0}, {"ngram": 3.0}, word=0.5, oov=0.0)

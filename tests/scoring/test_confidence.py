@@ -17,7 +17,7 @@ from rescorer.scoring.decision import (
     estimate_confidence,
     find_equal,
 )
-from tests.decision.test_distances import LISTS
+from tests.scoring.test_distances import LISTS
 from tests.support.decision_twins import plain_posteriors
 
 MAP = ConfidenceMap(2.0, (0.2, 0.6), (0.1, 0.9))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rescorer.scoring.decision import expected_errors, fewest_errors_first
 from rescorer.scoring.ranking import log_posteriors, posteriors
-from tests.decision.test_distances import LISTS
+from tests.scoring.test_distances import LISTS
 from tests.support.decision_twins import plain_expected_errors, plain_posteriors
 
 TOTALS = st.floats(-1e3, 1e3)

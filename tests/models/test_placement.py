@@ -17,7 +17,7 @@ from rescorer.models.ngrams import NUMPY, NgramModel, NgramTable, TableNgram
 from rescorer.pipeline import Rescorer
 from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList
-from tests.lm.ngrams.test_units import draw_members
+from tests.models.test_units import draw_members
 from tests.support.kenlm_twin import needs_kenlm, open_twin
 from tests.support.random_ngrams import WORDS, random_orders, write_random_arpa
 from tests.support.tiny_models import NETWORK_WORDS, write_arpa
