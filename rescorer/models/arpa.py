@@ -1,4 +1,4 @@
-"""Read ARPA files into arrays, within bounds of memory and time.
+r"""Read ARPA files into arrays, within bounds of memory and time.
 
 Find the model in an ARPA file, and read its header, within bounds.
 

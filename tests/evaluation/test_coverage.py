@@ -10,7 +10,7 @@ import pytest
 
 from rescorer.evaluation.statistics import COVERAGE, bootstrap, find_coverage
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "decisions" / "intervals.md"
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "decisions" / "intervals.md"
 ROW = re.compile(r"^\| (\d+) (list|group)s(?:, [\d,]+ lists)? \|.*\| ([\d.]+) /[^|]*\|$", re.MULTILINE)
 
 

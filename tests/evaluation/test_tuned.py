@@ -22,7 +22,7 @@ from rescorer.pipeline import Rescorer
 from rescorer.types import NBestList, Weights
 from tests.support.scored_lists import make_scored_lists
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 START = Weights("start", {"acoustic": 1.0}, {"mixture": 1.0}, mixture={"good": 0.0, "bad": 1.0})
 
 
