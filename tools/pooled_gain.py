@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rescorer.evaluation.statistics import Gain, bootstrap
+from rescorer.evaluation.statistics import Gain
+from rescorer.evaluation import statistics as bootstrap
 
 
 class Outcome(NamedTuple):

@@ -29,24 +29,8 @@ from rescorer.evaluation.figures import (
     round_p,
 )
 from rescorer.evaluation.list_errors import evaluate_list, to_percent
-from rescorer.evaluation.statistics import (
-    DRAWS,
-    LEVEL,
-    Bootstrap,
-    Gain,
-    Interval,
-    MatchedPairs,
-    RankTest,
-    bootstrap,
-    choose_units,
-    correct_holm,
-    matched_pairs,
-    place_errors,
-    sign_test,
-    sum_by_group,
-    units_needed,
-    wilcoxon,
-)
+from rescorer.evaluation.statistics import DRAWS, LEVEL, Bootstrap, Gain, Interval, MatchedPairs, RankTest, choose_units, correct_holm, place_errors, sign_test, sum_by_group, units_needed, wilcoxon
+from rescorer.evaluation import statistics as bootstrap, statistics as matched_pairs
 from rescorer.evaluation.systems import Comparison, Row, count_by_list
 from rescorer.types import Hypothesis, NBestList
 
