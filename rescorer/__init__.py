@@ -26,7 +26,21 @@ if TYPE_CHECKING:
     )
     from rescorer.pipeline import Rescorer
     from rescorer.scoring.options import RescoreOptions, load_weights
-    from rescorer.types import Calibration, ConfidenceMap, ConsensusWord, DecisionRule, Hypothesis, NBestList, Phrase, RescoredHypothesis, RescoredList, TextScore, Utterance, Weights, WordConfidence
+    from rescorer.types import (
+        Calibration,
+        ConfidenceMap,
+        ConsensusWord,
+        DecisionRule,
+        Hypothesis,
+        NBestList,
+        Phrase,
+        RescoredHypothesis,
+        RescoredList,
+        TextScore,
+        Utterance,
+        Weights,
+        WordConfidence,
+    )
 
 __all__ = [
     "BundleError",

@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rescorer.evaluation.statistics import Gain
 from rescorer.evaluation import statistics as bootstrap
+from rescorer.evaluation.statistics import Gain
 
 
 class Outcome(NamedTuple):

@@ -20,6 +20,7 @@ from rescorer.cli.evaluate import (
     warn_if_worse,
 )
 from rescorer.errors import FormatError, pluralise
+from rescorer.evaluation import statistics as bootstrap
 from rescorer.evaluation.calibration import (
     CONSTANT,
     SURE,
@@ -54,7 +55,6 @@ from rescorer.evaluation.scored_lists import (
     rerank,
 )
 from rescorer.evaluation.statistics import Gain, Interval, choose_units
-from rescorer.evaluation import statistics as bootstrap
 from rescorer.evaluation.systems import Tuning, score_mixtures
 from rescorer.evaluation.tuning import TuningReport
 from rescorer.extensions import used_rerankers

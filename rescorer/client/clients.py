@@ -13,7 +13,19 @@ import grpc.aio
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from rescorer.client.calls import Answer, BulkCall, Item, RequestBuilder, check_timeout, convert_rpc_errors, convert_rpc_errors_async, iterate_until_error, raise_first_error, read_answers, read_text_scores
+from rescorer.client.calls import (
+    Answer,
+    BulkCall,
+    Item,
+    RequestBuilder,
+    check_timeout,
+    convert_rpc_errors,
+    convert_rpc_errors_async,
+    iterate_until_error,
+    raise_first_error,
+    read_answers,
+    read_text_scores,
+)
 from rescorer.client.connection import (
     UNREADY_REASON_TIMEOUT_S,
     ConnectionOptions,

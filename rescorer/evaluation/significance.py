@@ -18,6 +18,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rescorer.evaluation import statistics as bootstrap
+from rescorer.evaluation import statistics as matched_pairs
 from rescorer.evaluation.error_analysis import Aligner, Tokens, reference_tokens
 from rescorer.evaluation.error_rate import CountingSettings, WordErrors
 from rescorer.evaluation.figures import (
@@ -29,8 +31,22 @@ from rescorer.evaluation.figures import (
     round_p,
 )
 from rescorer.evaluation.list_errors import evaluate_list, to_percent
-from rescorer.evaluation.statistics import DRAWS, LEVEL, Bootstrap, Gain, Interval, MatchedPairs, RankTest, choose_units, correct_holm, place_errors, sign_test, sum_by_group, units_needed, wilcoxon
-from rescorer.evaluation import statistics as bootstrap, statistics as matched_pairs
+from rescorer.evaluation.statistics import (
+    DRAWS,
+    LEVEL,
+    Bootstrap,
+    Gain,
+    Interval,
+    MatchedPairs,
+    RankTest,
+    choose_units,
+    correct_holm,
+    place_errors,
+    sign_test,
+    sum_by_group,
+    units_needed,
+    wilcoxon,
+)
 from rescorer.evaluation.systems import Comparison, Row, count_by_list
 from rescorer.types import Hypothesis, NBestList
 

@@ -32,7 +32,21 @@ from itertools import groupby
 from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import DUPLICATE_ID, NATURAL, Base, Row, Units, Write, build_list, count_words, format_key, format_texts, parse_number, split_words, stream_from_nats
+from rescorer.formats.common import (
+    DUPLICATE_ID,
+    NATURAL,
+    Base,
+    Row,
+    Units,
+    Write,
+    build_list,
+    count_words,
+    format_key,
+    format_texts,
+    parse_number,
+    split_words,
+    stream_from_nats,
+)
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
 from rescorer.types import NBestList

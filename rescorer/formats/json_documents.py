@@ -41,7 +41,18 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import DUPLICATE_ID, LogBase, Row, Sign, Units, Write, add_location, build_list, parse_number, stream_to_nats
+from rescorer.formats.common import (
+    DUPLICATE_ID,
+    LogBase,
+    Row,
+    Sign,
+    Units,
+    Write,
+    add_location,
+    build_list,
+    parse_number,
+    stream_to_nats,
+)
 from rescorer.formats.fields import parse_phrases, parse_utterances, phrase_records, utterance_records
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.json_io import (

@@ -30,7 +30,15 @@ import numpy as np
 import orjson
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import NATURAL, Units, Write, add_location, round_all, stream_names, stream_to_nats
+from rescorer.formats.common import (
+    NATURAL,
+    Units,
+    Write,
+    add_location,
+    round_all,
+    stream_names,
+    stream_to_nats,
+)
 from rescorer.formats.fields import (
     STREAM,
     FieldMap,

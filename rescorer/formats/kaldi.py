@@ -33,7 +33,19 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
-from rescorer.formats.common import DUPLICATE_ID, Row, Units, Write, add_location, build_list, format_key, format_texts, parse_number, split_words, stream_from_nats
+from rescorer.formats.common import (
+    DUPLICATE_ID,
+    Row,
+    Units,
+    Write,
+    add_location,
+    build_list,
+    format_key,
+    format_texts,
+    parse_number,
+    split_words,
+    stream_from_nats,
+)
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.text_io import (
     Source,

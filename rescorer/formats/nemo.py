@@ -37,7 +37,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
-from rescorer.formats.common import DUPLICATE_ID, NATURAL, Row, Write, add_location, build_list, format_texts, parse_number, stream_from_nats
+from rescorer.formats.common import (
+    DUPLICATE_ID,
+    NATURAL,
+    Row,
+    Write,
+    add_location,
+    build_list,
+    format_texts,
+    parse_number,
+    stream_from_nats,
+)
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
 from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name

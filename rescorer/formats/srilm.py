@@ -35,7 +35,20 @@ from pathlib import Path
 from types import MappingProxyType
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import LINE_BREAK, WORD_SEPARATOR, Row, Units, Write, build_list, count_words, format_texts, parse_finite, parse_number, split_words, stream_from_nats
+from rescorer.formats.common import (
+    LINE_BREAK,
+    WORD_SEPARATOR,
+    Row,
+    Units,
+    Write,
+    build_list,
+    count_words,
+    format_texts,
+    parse_finite,
+    parse_number,
+    split_words,
+    stream_from_nats,
+)
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, get_word_times, is_finite_number
 from rescorer.formats.io.folders import (
     Sample,

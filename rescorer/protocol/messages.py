@@ -54,7 +54,25 @@ from rescorer.errors import (
 from rescorer.formats.common import Base, Sign, Units, stream_to_nats
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.list_checks import check_types
-from rescorer.types import MAXIMUM, Calibration, ConfidenceMap, ConsensusWord, DecisionKind, DecisionRule, ErrorUnit, Generated, Hypothesis, NBestList, Phrase, RescoredHypothesis, RescoredList, TextScore, Utterance, Weights, WordConfidence
+from rescorer.types import (
+    MAXIMUM,
+    Calibration,
+    ConfidenceMap,
+    ConsensusWord,
+    DecisionKind,
+    DecisionRule,
+    ErrorUnit,
+    Generated,
+    Hypothesis,
+    NBestList,
+    Phrase,
+    RescoredHypothesis,
+    RescoredList,
+    TextScore,
+    Utterance,
+    Weights,
+    WordConfidence,
+)
 
 if TYPE_CHECKING:
     from rescorer.scoring.ranking import Ranking

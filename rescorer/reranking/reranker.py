@@ -33,7 +33,16 @@ from rescorer.errors import (
     quote,
     shorten,
 )
-from rescorer.reranking.features import FEATURE_KINDS, MAX_FEATURES, ListView, centre_features, check_feature, count_slot_steps, feature_matrix, needed_components
+from rescorer.reranking.features import (
+    FEATURE_KINDS,
+    MAX_FEATURES,
+    ListView,
+    centre_features,
+    check_feature,
+    count_slot_steps,
+    feature_matrix,
+    needed_components,
+)
 from rescorer.reranking.networks import (
     ENCODING,
     MAX_ENCODING_SIZE,

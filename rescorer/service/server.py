@@ -24,7 +24,16 @@ from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_ser
 from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
 from rescorer.runtime import keep_freed_memory, share_freed_memory
 from rescorer.service.api.calls import Authenticator, Drain, Telemetry
-from rescorer.service.api.management import ADMIN_SERVICE, MODEL_SERVICE, NOT_SERVING, SERVING, AdminService, Health, ModelService, Reloader
+from rescorer.service.api.management import (
+    ADMIN_SERVICE,
+    MODEL_SERVICE,
+    NOT_SERVING,
+    SERVING,
+    AdminService,
+    Health,
+    ModelService,
+    Reloader,
+)
 from rescorer.service.api.rescoring import RescorerService
 from rescorer.service.assembly import (
     SERVICE,

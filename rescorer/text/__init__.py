@@ -4,7 +4,15 @@ What models read and what errors are counted on are two normalisers; the ``rules
 which rules each works.
 """
 
-from rescorer.text.normaliser import EVENT_PATTERNS, FILLERS, LANGUAGE_TAG, LETTERS, Normaliser, NormaliserSettings, utf8_bytes
+from rescorer.text.normaliser import (
+    EVENT_PATTERNS,
+    FILLERS,
+    LANGUAGE_TAG,
+    LETTERS,
+    Normaliser,
+    NormaliserSettings,
+    utf8_bytes,
+)
 from rescorer.text.units import (
     COUNTING_ADVICE,
     SpacingTally,

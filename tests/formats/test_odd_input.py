@@ -21,7 +21,9 @@ from tools.fuzz.targets import CHOICES, FILE_NAMES, TARGETS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "formats.md").read_text(encoding="utf-8")
 ROWS = {
-    row[0]: row[1:] for row in re.findall(r"^\| `(\S+)` \| (.+?) \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE)
+    name: cells
+    for names, *cells in re.findall(r"^\| (`.+`) \| (.+?) \| (.+?) \| (.+?) \|$", PAGE, re.MULTILINE)
+    for name in re.findall(r"`(\S+)`", names)
 }
 Files = dict[str, str]
 """Contents of a source by file name; a single file ``u1`` is a source by itself, not a folder."""

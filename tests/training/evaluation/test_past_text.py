@@ -19,7 +19,21 @@ from rescorer.models.neural import NeuralLanguageModel, save_model
 from rescorer_training import progress
 from rescorer_training.cli import app
 from rescorer_training.evaluation import past_text
-from rescorer_training.evaluation.past_text import DECAYS, RATES, DynamicSettings, TextReading, add_cache, cache_log_probs, fit_cache, fit_dynamic, measure_gradients, mix_with_cache, read_dynamically, score_past_texts, score_with_carried_state
+from rescorer_training.evaluation.past_text import (
+    DECAYS,
+    RATES,
+    DynamicSettings,
+    TextReading,
+    add_cache,
+    cache_log_probs,
+    fit_cache,
+    fit_dynamic,
+    measure_gradients,
+    mix_with_cache,
+    read_dynamically,
+    score_past_texts,
+    score_with_carried_state,
+)
 from rescorer_training.evaluation.perplexity import fit_mixture, perplexity, score_tokens
 from tests.support.tiny_models import random_network
 

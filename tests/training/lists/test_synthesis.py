@@ -8,7 +8,17 @@ import numpy as np
 import pytest
 
 from rescorer.errors import ConfigError
-from rescorer_training.lists.speech import COMMANDS, VOICES, Rendering, add_noise, build_command, check_voices, draw_rendering, resample, synthesise
+from rescorer_training.lists.speech import (
+    COMMANDS,
+    VOICES,
+    Rendering,
+    add_noise,
+    build_command,
+    check_voices,
+    draw_rendering,
+    resample,
+    synthesise,
+)
 
 
 def test_noise_has_the_requested_level() -> None:

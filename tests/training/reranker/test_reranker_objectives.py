@@ -17,7 +17,13 @@ from rescorer_training.reranker.arrays import (
     make_arrays,
     make_loss,
 )
-from rescorer_training.reranker.fitting import PenalisedLoss, draw_parameters, fit, linear_parameters, make_ensemble
+from rescorer_training.reranker.fitting import (
+    PenalisedLoss,
+    draw_parameters,
+    fit,
+    linear_parameters,
+    make_ensemble,
+)
 
 finite = st.floats(-4, 4)
 

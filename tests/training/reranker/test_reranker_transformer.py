@@ -20,7 +20,16 @@ from rescorer_training.reranker.arrays import (
     TrainingArrays,
     make_arrays,
 )
-from rescorer_training.reranker.fitting import Fitted, NestedTraining, fit, fit_transformer, linear_parameters, make_batches, make_transformer_ensemble, score_batch
+from rescorer_training.reranker.fitting import (
+    Fitted,
+    NestedTraining,
+    fit,
+    fit_transformer,
+    linear_parameters,
+    make_batches,
+    make_transformer_ensemble,
+    score_batch,
+)
 from tests.support.tiny_rerankers import random_transformer
 
 FEATURES = ("total", "tone")

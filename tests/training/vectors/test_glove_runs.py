@@ -11,8 +11,16 @@ import pytest
 from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer_training.vectors import glove
-from rescorer_training.vectors.glove import ENTRIES_FILE, ENTRY, STATE_FILE, GloveOptions, load_state, open_entries, start_run
 from rescorer_training.vectors import glove as run
+from rescorer_training.vectors.glove import (
+    ENTRIES_FILE,
+    ENTRY,
+    STATE_FILE,
+    GloveOptions,
+    load_state,
+    open_entries,
+    start_run,
+)
 
 
 @pytest.fixture

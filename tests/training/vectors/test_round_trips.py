@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError
-from rescorer_training.vectors.files import Encoding, VectorFormat, WordVectors, detect_format, is_number, read_vectors, write_vectors
+from rescorer_training.vectors.files import (
+    Encoding,
+    VectorFormat,
+    WordVectors,
+    detect_format,
+    is_number,
+    read_vectors,
+    write_vectors,
+)
 from tests.support.random_vectors import WORDS, random_vectors, word_vectors
 
 FORMATS = list(VectorFormat)

@@ -45,7 +45,13 @@ from rescorer_training.evaluation.past_text import (
     measure_sessions,
     read_text_sessions,
 )
-from rescorer_training.evaluation.perplexity import ModelSet, TextPerplexity, TokenScores, fit_mixture, measure
+from rescorer_training.evaluation.perplexity import (
+    ModelSet,
+    TextPerplexity,
+    TokenScores,
+    fit_mixture,
+    measure,
+)
 
 if TYPE_CHECKING:
     from rescorer_training.evaluation.sample import SamplingOptions

@@ -43,9 +43,27 @@ from rescorer_training.corpus import (
     record_direction,
     record_normaliser,
 )
-from rescorer_training.evaluation.perplexity import Contribution, ModelSet, TextPerplexity, TokenScores, fit_mixture, measure, measure_contributions, open_ngram, perplexity, score_tokens
+from rescorer_training.evaluation.perplexity import (
+    Contribution,
+    ModelSet,
+    TextPerplexity,
+    TokenScores,
+    fit_mixture,
+    measure,
+    measure_contributions,
+    open_ngram,
+    perplexity,
+    score_tokens,
+)
 from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff_model
-from rescorer_training.ngram.estimate import NGramOptions, NGramSummary, atomic_output, staged_output, train_ngram, write_word_list
+from rescorer_training.ngram.estimate import (
+    NGramOptions,
+    NGramSummary,
+    atomic_output,
+    staged_output,
+    train_ngram,
+    write_word_list,
+)
 from rescorer_training.ngram.prune import (
     HISTORIES,
     compute_count_history,

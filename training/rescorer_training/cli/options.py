@@ -16,7 +16,13 @@ from rescorer.formats.io.text_io import is_stream
 from rescorer.terminal.program import check_not_an_input
 from rescorer.trie import Words
 from rescorer_training.corpus import choose_normaliser, direction_file, read_sentences, record_file
-from rescorer_training.evaluation.perplexity import ModelSet, TokenScores, load_models, resolve_model_folder, score_tokens
+from rescorer_training.evaluation.perplexity import (
+    ModelSet,
+    TokenScores,
+    load_models,
+    resolve_model_folder,
+    score_tokens,
+)
 from rescorer_training.ngram.estimate import BINARY_SUFFIXES, word_list_file
 from rescorer_training.progress import ProgressTask
 

@@ -250,7 +250,11 @@ def _score_with_model(
     """Return ln P of every token under one model, (T,)."""
     histories: Sequence[Words] = [()] * len(sentences)
     if in_order:
-        from rescorer_training.evaluation.past_text import carries_state, find_topical_histories, score_with_carried_state
+        from rescorer_training.evaluation.past_text import (
+            carries_state,
+            find_topical_histories,
+            score_with_carried_state,
+        )
 
         if carries_state(model):
             task.advance(len(log_shares))

@@ -47,7 +47,13 @@ from rescorer.scoring.combination import EMPTY, MIXTURE, OOV, WORDS, weights_to_
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer_training.corpus import check_no_pipe, is_backward, read_sentences
-from rescorer_training.evaluation.perplexity import TokenScores, choose_name, fit_mixture, measure, score_tokens
+from rescorer_training.evaluation.perplexity import (
+    TokenScores,
+    choose_name,
+    fit_mixture,
+    measure,
+    score_tokens,
+)
 
 RESERVED = {
     **dict.fromkeys((MIXTURE, WORDS, OOV, EMPTY), "another component of a total"),

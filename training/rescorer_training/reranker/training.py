@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from rescorer.errors import BundleError, ConfigError, quote
+from rescorer.evaluation import statistics as bootstrap
 from rescorer.evaluation.calibration import expected_calibration_error
 from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.folds import Folds, count_tuning_lists, fingerprint_list, make_folds
 from rescorer.evaluation.list_errors import to_percent
 from rescorer.evaluation.scored_lists import ScoredList
 from rescorer.evaluation.statistics import Bootstrap, choose_units
-from rescorer.evaluation import statistics as bootstrap
 from rescorer.evaluation.systems import (
     ORACLE,
     Comparison,
@@ -30,7 +30,13 @@ from rescorer.evaluation.systems import (
 from rescorer.evaluation.tuning import Judgement, judge
 from rescorer.models.bundle import RERANKERS, WEIGHTS, Bundle, check_label, hash_used_models, publish
 from rescorer.pipeline import Rescorer
-from rescorer.reranking.features import FEATURE_KINDS, MAX_TEMPERATURE, ListView, feature_matrix, needed_components
+from rescorer.reranking.features import (
+    FEATURE_KINDS,
+    MAX_TEMPERATURE,
+    ListView,
+    feature_matrix,
+    needed_components,
+)
 from rescorer.reranking.reranker import Reranker, write_reranker
 from rescorer.scoring.combination import MIXTURE, totals, weights_to_dict
 from rescorer.text import Normaliser
