@@ -264,18 +264,6 @@ def test_tables_of_language_models_are_the_recipes_reports(name, file):
     assert "\n".join(render_table(report)) in (DOCS / "results" / "networks.md").read_text(encoding="utf-8")
 
 
-def test_table_of_error_rates_is_that_of_the_results():
-    rows = [
-        line
-        for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith("| ")
-    ]
-    results = (DOCS / "results.md").read_text(encoding="utf-8")
-    gains = [row for row in rows if re.search(r"\d+\.\d\d \|", row)]
-    assert len(gains) == 4
-    assert all(row in results for row in gains)
-
-
 def test_generated_pages_are_up_to_date():
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
     from tools.docs.__main__ import outdated_pages
@@ -297,16 +285,17 @@ def test_the_site_builds_and_fetches_nothing(tmp_path):
         assert not fetched, page
 
 
-def test_the_table_of_gains_is_the_same_on_both_pages_and_has_the_figures_with_intervals():
-    """The README repeats the first table of the results, whose rows come from the page with error bars."""
+def test_the_gains_of_the_readme_are_those_of_the_results_and_have_intervals():
+    """The README repeats a row of the first table of the results, whose rows come from the page with error bars."""
     heading = "| lists | first pass | n-gram | n-gram + network | saved, points (95 %) | oracle |\n"
-    tables = [
-        (ROOT / page).read_text(encoding="utf-8").split(heading)[1].split("\n\n")[0]
+    readme, results = (
+        (ROOT / page).read_text(encoding="utf-8").split(heading)[1].split("\n\n")[0].splitlines()[1:]
         for page in ("README.md", "docs/results.md")
-    ]
-    assert tables[0] == tables[1]
-    bars = (ROOT / "docs" / "results" / "error-bars.md").read_text(encoding="utf-8")
-    for row in tables[0].splitlines()[1:4]:
+    )
+    assert readme
+    assert set(readme) <= set(results)
+    bars = (DOCS / "results" / "error-bars.md").read_text(encoding="utf-8")
+    for row in results[:3]:
         *rates, saved, oracle = row.strip("| ").split(" | ")[1:]
         assert all(f"| {rate} (" in bars for rate in (*rates, oracle)), row
         assert f"| {saved.split(',')[0]} " in re.sub(r"[+*\\]", "", bars), row
