@@ -1,4 +1,4 @@
-"""Every block of the README and of the documentation runs, its tables are the code's, and the site builds."""
+"""Every block of the documentation runs and prints what its page says, and the site builds."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ import socket
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,12 +35,17 @@ PAGES = sorted(
     )
 )
 FENCE = re.compile(
-    r"(?:<!-- not run: (?P<reason>.+?) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```", re.M | re.S
+    r"(?:<!-- (?:not run|not printed): (?P<reason>.+?) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```",
+    re.M | re.S,
 )
 RUN = ("sh", "python")
 PARSED = {"json": json.loads, "toml": tomllib.loads}
 READ_ONLY = "text"
-"""Language of blocks that are output, or only read."""
+"""Language of samples: a block that runs prints the next such block, unless that is marked as not printed.
+
+A sample has whole lines of the output. In it, a line with only … stands for any lines, another … for any
+text in a line, white space for other white space, and a decimal for one that differs by 1 in its last digit.
+"""
 PORT = "50051"
 """Port of the servers on the pages; the tests replace it by a free one."""
 METRICS_PORT = "9464"
@@ -59,26 +66,72 @@ class Block(NamedTuple):
     language: str
     code: str
     line: int
-    is_run: bool
+    is_marked: bool
+    """Whether a comment says that it is not run, or not printed."""
+
+    @property
+    def is_run(self) -> bool:
+        return self.language in RUN and not self.is_marked
 
 
 def blocks_of(page: str) -> list[Block]:
     text = (ROOT / page).read_text(encoding="utf-8")
     return [
-        Block(match["language"], match["code"], text[: match.start("code")].count("\n"), not match["reason"])
+        Block(
+            match["language"], match["code"], text[: match.start("code")].count("\n"), bool(match["reason"])
+        )
         for match in FENCE.finditer(text)
     ]
 
 
 def script_of(page: str) -> str:
-    """All blocks of a page that run, as one bash script; says on stderr which block begins."""
+    """All blocks of a page that run, as one bash script, which prints a heading before each block."""
     parts = [PREAMBLE]
     for block in blocks_of(page):
-        if block.language in RUN and block.is_run:
-            parts.append(f"echo '##### {page}:{block.line}' >&2\n")
+        if block.is_run:
+            parts.append(f"echo '{heading(page, block)}'\n")
             heredoc = f"python - <<'PYTHON_BLOCK'\n{block.code}PYTHON_BLOCK\n"
             parts.append(heredoc if block.language == "python" else block.code)
     return "".join(parts)
+
+
+def heading(page: str, block: Block) -> str:
+    return f"##### {page}:{block.line}"
+
+
+def samples_of(page: str) -> Iterator[tuple[Block, Block]]:
+    """The blocks of a page that run and have a sample of what they print, each with its sample."""
+    before = None
+    for block in blocks_of(page):
+        if block.language in RUN:
+            before = block
+        elif block.language == READ_ONLY and not block.is_marked and before is not None and before.is_run:
+            yield before, block
+
+
+def sample_pattern(sample: str) -> str:
+    """A regular expression for the outputs that a sample stands for."""
+
+    def pattern_of(match: re.Match[str]) -> str:
+        if match["lines"]:
+            return r"(?:.*\n)*?"
+        if match["text"]:
+            return ".*"
+        if match["space"]:
+            return r"\s+"
+        if match["decimal"]:
+            digits = match["decimal"]
+            exact = Decimal(digits.replace(",", ""))
+            step = Decimal(1).scaleb(int(exact.as_tuple().exponent))
+            form = "{:,}" if "," in digits else "{}"
+            near = (form.format(max(exact + k * step, Decimal(0))) for k in (-1, 0, 1))
+            return f"(?:{'|'.join(map(re.escape, near))})"
+        return re.escape(match[0])
+
+    parts = re.compile(
+        r"(?P<lines>(?<=\n)…\n)|(?P<text>…)|(?P<space>\s+)|(?P<decimal>\d[\d,]*\.\d+)|(?P<other>[^\s…\d]+|\d+)"
+    )
+    return rf"(?m)^\s*{parts.sub(pattern_of, sample.strip())}\s*?$"
 
 
 def free_port() -> str:
@@ -88,26 +141,29 @@ def free_port() -> str:
 
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
-    """A folder in which everything of the repository is at hand and nothing of it can be overwritten.
-
-    Of the demo's lists it has one in three, which takes a third of the time.
-    """
+    """A folder in which everything of the repository is at hand and nothing of it can be overwritten."""
     for entry in ROOT.iterdir():
         if entry.name != "demo":
             (tmp_path / entry.name).symlink_to(entry)
     (tmp_path / "demo").mkdir()
     for entry in (ROOT / "demo").iterdir():
         (tmp_path / "demo" / entry.name).symlink_to(entry)
-    lists = tmp_path / "demo" / "lists.jsonl.gz"
+    return tmp_path
+
+
+def keep_a_third(lists: Path) -> None:
+    """Keep one list in three, which takes a third of the time."""
     lines = gzip.decompress(lists.read_bytes()).splitlines(keepends=True)
     lists.unlink()
     lists.write_bytes(gzip.compress(b"".join(lines[::3])))
-    return tmp_path
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page) != PREAMBLE])
-def test_blocks_run(page, scratch):
+def test_blocks_run_and_print_their_samples(page, scratch):
+    samples = list(samples_of(page))
+    if not any("demo/lists" in block.code for block, _ in samples):
+        keep_a_third(scratch / "demo" / "lists.jsonl.gz")
     port = free_port()
     script = script_of(page).replace(PORT, port).replace(METRICS_PORT, free_port())
     environment = {
@@ -116,17 +172,64 @@ def test_blocks_run(page, scratch):
         "PAGE": page,
         "ROOT": str(ROOT),
         "RESCORER_PORT": port,
+        "PYTHONUNBUFFERED": "1",  # standard output and error in the order in which a terminal shows them
     }
     done = subprocess.run(
         ["bash", "-c", script],
         cwd=scratch,
         env=environment,
-        capture_output=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         text=True,
         timeout=600,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode == 0, done.stdout
+    stale = []
+    for block, sample in samples:
+        printed = done.stdout.partition(f"{heading(page, block)}\n")[2].partition("\n##### ")[0]
+        if not re.search(sample_pattern(sample.code), printed):
+            stale.append(f"{page}:{sample.line}: the block before prints something else:\n{printed}")
+    assert not stale, "\n".join(stale)
+
+
+PRINTED = """\
+system      WER %  words
+first pass  28.97  1,443
+
+total 1,443.10 of a verdict that is long
+done
+"""
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        "first pass  28.97  1,443",
+        "first pass 28.97 1,443",
+        "first pass  28.98  1,443",
+        "first pass  28.97 …",
+        "system …\n…\ntotal 1,443.09 of a verdict\nthat is long",
+    ],
+    ids=["as printed", "other space", "last digit", "rest of a line", "lines left out, a line wrapped"],
+)
+def test_a_sample_stands_for_what_is_printed(sample):
+    assert re.search(sample_pattern(sample), PRINTED)
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        "first pass  28.99  1,443",
+        "first pass  28.97  1,444",
+        "first pass  28.97",
+        "pass  28.97  1,443",
+        "…\nend",
+    ],
+    ids=["decimal", "integer", "end of a line missing", "begin of a line missing", "other line"],
+)
+def test_a_stale_sample_stands_for_nothing_printed(sample):
+    assert not re.search(sample_pattern(sample), PRINTED)
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -182,18 +285,6 @@ def test_tables_of_language_models_are_the_recipes_reports(name, file):
     assert "\n".join(render_table(report)) in (DOCS / "results" / "networks.md").read_text(encoding="utf-8")
 
 
-def test_table_of_error_rates_is_that_of_the_results():
-    rows = [
-        line
-        for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
-        if line.startswith("| ")
-    ]
-    results = (DOCS / "results.md").read_text(encoding="utf-8")
-    gains = [row for row in rows if re.search(r"\d+\.\d\d \|", row)]
-    assert len(gains) == 4
-    assert all(row in results for row in gains)
-
-
 def test_generated_pages_are_up_to_date():
     pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
     from tools.docs import outdated_pages
@@ -215,16 +306,17 @@ def test_the_site_builds_and_fetches_nothing(tmp_path):
         assert not fetched, page
 
 
-def test_the_table_of_gains_is_the_same_on_both_pages_and_has_the_figures_with_intervals():
-    """The README repeats the first table of the results, whose rows come from the page with error bars."""
+def test_the_gains_of_the_readme_are_those_of_the_results_and_have_intervals():
+    """The README repeats a row of the first table of the results, whose figures have error bars elsewhere."""
     heading = "| lists | first pass | n-gram | n-gram + network | saved, points (95 %) | oracle |\n"
-    tables = [
-        (ROOT / page).read_text(encoding="utf-8").split(heading)[1].split("\n\n")[0]
+    readme, results = (
+        (ROOT / page).read_text(encoding="utf-8").split(heading)[1].split("\n\n")[0].splitlines()[1:]
         for page in ("README.md", "docs/results.md")
-    ]
-    assert tables[0] == tables[1]
-    bars = (ROOT / "docs" / "results" / "error-bars.md").read_text(encoding="utf-8")
-    for row in tables[0].splitlines()[1:4]:
+    )
+    assert readme
+    assert set(readme) <= set(results)
+    bars = (DOCS / "results" / "error-bars.md").read_text(encoding="utf-8")
+    for row in results[:3]:
         *rates, saved, oracle = row.strip("| ").split(" | ")[1:]
         assert all(f"| {rate} (" in bars for rate in (*rates, oracle)), row
         assert f"| {saved.split(',')[0]} " in re.sub(r"[+*\\]", "", bars), row
