@@ -18,10 +18,7 @@ from math import comb
 from operator import or_
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rescorer.errors import InvalidList
-from rescorer.scoring.combination import GENERATED, SOUND_MATCH
 from rescorer.scoring.decision import WORDS_FIELD, is_time
 from rescorer.sounds import MAX_MATCHES, SILENCE, UNIT, Phones, Pronouncer, find_similar
 from rescorer.sounds import estimate_steps as estimate_search_steps
@@ -430,17 +427,6 @@ def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:
     if count > MAX_SOUNDS:
         message = f"{count:,} phrases and spellings; expected at most {MAX_SOUNDS:,} to generate from"
         raise InvalidList(message, list_id=nbest.id, field="phrases")
-
-
-def components_of_generated(hypotheses: Sequence[Hypothesis]) -> dict[str, np.ndarray]:
-    """The components that generated hypotheses have, (H,) float64 by name; none for a list without any."""
-    made = [hypothesis.generated for hypothesis in hypotheses]
-    if made[-1] is None:  # generated ones are the last
-        return {}
-    return {
-        GENERATED: np.array([0.0 if one is None else float(len(one.parts)) for one in made]),
-        SOUND_MATCH: np.array([0.0 if one is None else one.sound_match for one in made]),
-    }
 
 
 def combine(proposals: Sequence[Generated]) -> list[Generated]:

@@ -243,9 +243,6 @@ MAX_READINGS = MAX_PHRASE_SLOTS + 1
 MAX_KEPT_ENDINGS = 65_536
 """Number of phrases at places with different words that are kept while a list is searched, in about 20 MB."""
 
-ENDING_BYTES, MATCH_BYTES = 320, 160
-"""Memory of a phrase that is kept while a list is searched, and of one that is found, at most."""
-
 
 class SlotShare(NamedTuple):
     """A slot in which a phrase is read."""
@@ -364,24 +361,11 @@ def estimate_steps(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
     return n_words * (1 + 3 * sum(phrases.longest for phrases in phrase_sets))
 
 
-def estimate_bytes(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
-    """Return an upper bound of the memory for searching hypotheses with so many words together."""
-    kept = min(estimate_steps(n_words, phrase_sets), MAX_KEPT_ENDINGS)
-    return kept * ENDING_BYTES + n_words * MATCH_BYTES
-
-
 def _add_ending(endings: list[Ending], new: Ending) -> None:
     """Add an ending to those of the same length, without those that have no more credit."""
     while endings and endings[-1].credit <= new.credit:
         endings.pop()
     endings.append(new)
-
-
-def find_matches(
-    phrase_sets: Sequence[PhraseSet], words: Words, *, partial: bool = False
-) -> list[PhraseMatch]:
-    """Return the phrases in one hypothesis; see ``PhraseSearch.find``."""
-    return PhraseSearch(phrase_sets).find(words, partial=partial)
 
 
 def fill_slots(

@@ -117,8 +117,6 @@ MAX_STEPS = 200_000_000
 hypotheses of 20 words need a quarter. What is beyond is left out, beginning with the longest phrases."""
 MAX_MATCHES = 4096
 """Largest number of matches of a list; those for which sound says most."""
-WINDOW_BYTES, PLACE_BYTES, PAIR_BYTES, CELL_BYTES = 16, 1_024, 64, 48
-"""Memory of a phone of a window, of a place, of a pair, and of a cell, at most."""
 COSTS = np.full((SILENCE + 1, SILENCE + 1), FAR, dtype=np.int32)
 COSTS[:SILENCE, :SILENCE] = SUBSTITUTIONS
 GAP_OR_FAR = np.append(GAPS, np.int32(FAR))
@@ -195,15 +193,6 @@ def estimate_steps(n_places: int, lengths: Iterable[int], max_per_phone: float) 
         cells += n_places * n_phrases * length * width
         others += n_places * (n_phrases + width)
     return min(cells, MAX_STEPS) + others
-
-
-def estimate_bytes(n_places: int, lengths: Iterable[int], max_per_phone: float) -> int:
-    """Return an upper bound of the memory of ``find_similar``; arguments are those of ``estimate_steps``."""
-    counts = Counter(lengths)
-    width = longest_match(max(counts, default=0), max_per_phone)
-    pairs = min(n_places * max(counts.values(), default=0), MAX_PAIRS)
-    cells = min(pairs * (width + 1), MAX_CELLS + width)
-    return n_places * (width * WINDOW_BYTES + PLACE_BYTES) + pairs * PAIR_BYTES + cells * CELL_BYTES
 
 
 class Matched(NamedTuple):
@@ -496,13 +485,8 @@ class LetterToSound:
             keys, sounds, predicted = keys[is_open], sounds[is_open], predicted[is_open]
             contexts = contexts[is_open]
 
-    def pronounce(self, word: str) -> Phones:
-        """Return the most likely phones of a word; none if it has no letters of the English alphabet."""
-        (phones,) = self.pronounce_each([word])
-        return phones
-
     def pronounce_each(self, words: Sequence[str]) -> list[Phones]:
-        """Return the phones of each word, as ``pronounce`` does; many at once take much less time."""
+        """Return the most likely phones of each word; none if it has no letters of the English alphabet."""
         spelled = [spell(word) for word in words]
         row = np.array(
             [letter for letters in spelled for letter in (*letters, *BETWEEN_WORDS)], dtype=np.int64
@@ -657,28 +641,17 @@ class Pronouncer:
         self._lock = Lock()
         self._guessed: dict[str, Phones] = {}
 
-    def pronounce(self, word: str) -> Phones:
-        """Return the phones of a word; none if it is not in the dictionary and not written in letters a to z.
-
-        The first word that is not in the dictionary takes longer, because the rules for letters are learned
-        from the dictionary then.
-        """
-        return self.pronounce_all((word,))
-
     def learn_letters(self) -> None:
         """Learn the rules for letters now, unless they are known."""
         with self._lock:
             self._rules  # noqa: B018  # a cached property
 
-    def pronounce_all(self, words: Words) -> Phones:
-        """Return the phones of words in a row; none if one of them has none."""
-        (phones,) = self.pronounce_each([words])
-        return phones
-
     def pronounce_each(self, sequences: Iterable[Words]) -> list[Phones]:
-        """Return the phones of each sequence of words, as ``pronounce_all`` does.
+        """Return the phones of each sequence of words; none if one of its words has none.
 
-        Words that are not in the dictionary are guessed together, each once.
+        A word has none if it is not in the dictionary and not written in letters a to z. Words that are not
+        in the dictionary are guessed together, each once. The first of them takes longer, because the rules
+        for letters are learned from the dictionary then, unless ``learn_letters`` was called.
         """
         sequences = list(sequences)
         phones = {word: self._find(word.lower()) for words in sequences for word in words}

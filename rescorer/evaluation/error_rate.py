@@ -114,11 +114,6 @@ def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErr
     )
 
 
-def count_fewest_errors(references: Sequence[Sequence[str]], hypothesis: Sequence[str]) -> WordErrors:
-    """Count the errors against the best-matching reference; against the first one if several match best."""
-    return count_closest_readings(references, (hypothesis,))
-
-
 def count_closest_readings(
     references: Sequence[Sequence[str]], hypotheses: Sequence[Sequence[str]]
 ) -> WordErrors:
@@ -362,7 +357,7 @@ def _sentence_errors(substitutions: int, deletions: int, insertions: int, words:
     return WordErrors(substitutions, deletions, insertions, words, sentences=1, sentences_wrong=wrong)
 
 
-OPEN, OR, CLOSE, EMPTY = "{", "/", "}", "@"
+OPEN, CLOSE, EMPTY = "{", "}", "@"
 MAX_READINGS = 256
 MAX_DEPTH = 50
 QUOTED = 60

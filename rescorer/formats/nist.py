@@ -197,21 +197,6 @@ def _parse_score(text: str) -> dict[str, tuple[float, ...]]:
     return {STREAM: (int(scored[2]) * SCORE_NATS,)} if scored else {}
 
 
-def read_ctm(source: Source) -> Iterator[TimedWord]:
-    """Yield the words of a ctm in file order; ``read_recordings`` also reads damaged files.
-
-    Raises:
-        FormatError: If a line cannot be read, or contains alternatives (``<ALT_BEGIN>``), which are not
-            supported here; the error names the file, the line and the field.
-    """
-    name = source_name(source)
-    for line, text in _read_content_lines(source, ";"):
-        word = parse_ctm(text, name, line)
-        if word.word in TAGS:
-            raise FormatError("alternatives in a ctm are not supported", file=name, line=line, field="word")
-        yield word
-
-
 def parse_ctm(text: str, file: str, line: int) -> TimedWord:
     """Parse a line of a ctm; the tags of alternatives, in upper case, are words without times.
 
@@ -237,17 +222,6 @@ def parse_ctm(text: str, file: str, line: int) -> TimedWord:
         word,
         None if confidence is None else _parse_field(confidence, file, line, "confidence"),
     )
-
-
-def read_stm(source: Source) -> Iterator[Segment]:
-    """Yield the segments of an stm in file order.
-
-    Raises:
-        FormatError: If a line cannot be read; the error names the file, the line and the field.
-    """
-    name = source_name(source)
-    for line, text in _read_content_lines(source):
-        yield parse_stm(text, name, line)
 
 
 def parse_stm(text: str, file: str, line: int) -> Segment:
@@ -619,12 +593,6 @@ def is_certain_stm(text: str) -> bool:
 def is_number(text: str) -> bool:
     """Whether a column is a number."""
     return not isinstance(parse_number(text), str)
-
-
-def _read_content_lines(source: Source, comment: str = COMMENT) -> Iterator[tuple[int, str]]:
-    for line, text in read_lines_strict(source):
-        if text.strip() and not text.startswith(comment):
-            yield line, text
 
 
 def _parse_field(text: str, file: str, line: int, field: str) -> float:

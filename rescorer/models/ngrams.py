@@ -409,18 +409,6 @@ class NgramTable:
         ]
         return NgramTable(library.asarray(self.unigrams), tuple(orders), library)
 
-    def look_up(self, ngram: Sequence[int]) -> tuple[float, float] | None:
-        """log10 probability and log10 back-off weight of one n-gram; None if the model does not have it."""
-        xp, place = self.library, ngram[0]
-        values = self.unigrams[place]
-        for order, word in zip(self.orders, ngram[1:], strict=False):
-            context, last = xp.asarray(np.array([place])), xp.asarray(np.array([word]))
-            matches = order.match(context, last, self.n_words, xp)
-            if not len(matches.pairs):
-                return None
-            place, values = int(matches.places[0]), matches.values[0]
-        return float(values[0]), float(values[1])
-
     def score_trie(self, trie: HypothesisTrie, ids: np.ndarray, skip: int = 0) -> np.ndarray:
         """log10 P of every edge of a trie, (E,) float32.
 

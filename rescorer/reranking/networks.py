@@ -160,13 +160,6 @@ class Ensemble:
         return score
 
 
-def linear_ensemble(weights: np.ndarray) -> Ensemble:
-    """An ensemble of linear networks with weights of (M, F), without an encoding."""
-    members, inputs = weights.shape
-    none = np.zeros((members, 0))
-    return Ensemble(weights, np.zeros((members, inputs, 0)), none, none)
-
-
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_UNITS = 4, 128, 8, 512
 MAX_ATTENTION_WEIGHTS = 1 << 28
 """Largest number of attention weights of all members, layers and heads: some seconds of work."""

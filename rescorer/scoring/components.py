@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,7 +31,6 @@ Columns = dict[str, np.ndarray]
 EdgeScoresByModel = Mapping[str, EdgeScores]
 Asked = Generator["ScoreRequest", EdgeScoresByModel, None]
 """Yields what is to be scored, and is sent the scores of each."""
-Value = TypeVar("Value")
 
 
 class Interpolation(Protocol):

@@ -435,19 +435,6 @@ class ConfusionNetwork:
             text = slot.surfaces[best] if slot.surfaces[best] != best else ""
             yield ConsensusWord(best, min(shares[best], 1.0), start_s, duration_s, text)
 
-    def word_posteriors(self, words: Sequence[str]) -> list[float]:
-        """Posterior of each word of a sequence in the slot to which it is aligned; the network is unchanged.
-
-        Raises:
-            LimitExceeded: the alignment would take too long.
-        """
-        posteriors = [0.0] * len(words)
-        for slot_index, word_index in self._align(words):
-            if slot_index is not None and word_index is not None:
-                mass = self._slots[slot_index].masses.get(words[word_index], 0.0)
-                posteriors[word_index] = mass / self._total
-        return posteriors
-
     def _align(self, words: Sequence[str]) -> list[tuple[int | None, int | None]]:
         """Return the slots and words that the cheapest alignment pairs; None for a new slot or no word.
 

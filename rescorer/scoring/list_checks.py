@@ -103,12 +103,6 @@ def join_words(previous: Iterable[Words], context: Words) -> Words:
     return tuple(word for words in previous for word in words) + context
 
 
-def last_sentence(history: Words) -> Words:
-    """Return the words of a history that belong to the sentence of the hypotheses."""
-    ends = [i for i, word in enumerate(history) if word == SENTENCE_END]
-    return history[ends[-1] + 1 :] if ends else history
-
-
 MAX_NAMED = 4
 """Number of fields that a message names."""
 MAX_NAME_CHARS = 40

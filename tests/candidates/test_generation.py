@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Phrase, candidates, sounds
-from rescorer.candidates import GenerationSettings, Generator, components_of_generated
+from rescorer.candidates import GenerationSettings, Generator
 from rescorer.sounds import Pronouncer, parse_dictionary
 from rescorer.text import Normaliser
 from rescorer.types import Generated
@@ -208,16 +208,6 @@ def test_what_is_made_is_new_near_and_explained(hypotheses, phrases, max_new):
             assert part.phones == len(WORDS[part.phrase])
             assert 100 * part.distance <= 60 * part.phones + 1e-9
         assert hypothesis.text.split() == [*expected, *source[end:]]
-
-
-def test_components_say_what_sound_says_for_a_phrase():
-    made = Generated(0, 0, 1, "rust", "rusk", 0.6, 4)
-    found = components_of_generated([Hypothesis("rust"), Hypothesis("rusk", generated=made)])
-    assert {name: values.tolist() for name, values in found.items()} == {
-        "generated": [0.0, 1.0],
-        "sound_match": [0.0, 1.0],
-    }
-    assert components_of_generated([Hypothesis("rust")]) == {}
 
 
 def stands_in(words, start, end, phrase):

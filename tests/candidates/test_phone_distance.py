@@ -16,7 +16,6 @@ from rescorer.sounds import (
     SUBSTITUTIONS,
     UNIT,
     SoundMatch,
-    estimate_bytes,
     find_similar,
     longest_match,
     phone_numbers,
@@ -122,7 +121,7 @@ def test_search_ends_after_so_many_steps(monkeypatch):
     ("n_phones", "n_phrases", "length", "n_sounds"),
     [(200, 200, 3, 2), (200, 200, 20, 39), (200, 20, 100, 3), (9, 3, 4, 3), (100, 500, 5, 1)],
 )
-def test_memory_is_at_most_what_was_estimated(n_phones, n_phrases, length, n_sounds):
+def test_memory_is_bounded(n_phones, n_phrases, length, n_sounds):
     rng = np.random.default_rng(1)
     text = bytes(rng.integers(0, n_sounds, n_phones).tolist())
     phrases = [bytes(rng.integers(0, n_sounds, length).tolist()) for _ in range(n_phrases)]
@@ -132,7 +131,11 @@ def test_memory_is_at_most_what_was_estimated(n_phones, n_phrases, length, n_sou
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= estimate_bytes(n_phones + 1, [length] * n_phrases, 0.4)
+    n_places, width = n_phones + 1, longest_match(length, 0.4)
+    pairs = min(n_places * n_phrases, sounds.MAX_PAIRS)
+    cells = min(pairs * (width + 1), sounds.MAX_CELLS + width)
+    place_bytes, pair_bytes, cell_bytes = width * 16 + 1024, 64, 48
+    assert peak <= n_places * place_bytes + pairs * pair_bytes + cells * cell_bytes
 
 
 def test_costs_are_a_distance():

@@ -13,9 +13,9 @@ from rescorer.errors import BundleError
 from rescorer.evaluation.folds import Parameters
 from rescorer.evaluation.scored_lists import load_cached_rescorer
 from rescorer.evaluation.systems import weights_by_system
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.bundle import read_bundle
 from tests.support.backward_models import BACKWARD, LM_WEIGHTS, write_bundle
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.tiny_rerankers import random_reranker, weights_of
 
 TEXTS = ("the cat sat on the mat", "the cat sad on a mat", "b a c", "", "the zebra sat", "the cat sat on")

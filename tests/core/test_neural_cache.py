@@ -15,13 +15,13 @@ from rescorer import ConfigError, Hypothesis, NBestList, Rescorer, Utterance, We
 from rescorer.client import Client
 from rescorer.evaluation.scored_lists import load_cached_rescorer, score_lists
 from rescorer.evaluation.systems import score_mixtures
-from rescorer.lm.reference_scorer import reference_mixture
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.scoring.combination import parse_weights, weights_to_dict
 from rescorer.trie import SENTENCE_END
 from tests.support.neural_cache_twin import log_probs_with_neural_cache, neural_cache_probs
+from tests.support.reference_scorer import reference_mixture
 from tests.support.servers import run_server
 from tests.support.session_cache_twin import log_probs_with_cache
 from tests.support.tiny_models import write_bundle

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.scoring.batch import count_distinct, plan_batches
 from rescorer.text import Normaliser
 from rescorer.trie import build_trie
 from rescorer.types import Hypothesis, NBestList
+from tests.support.reference_scorer import reference_log_probs
 
 words = st.lists(st.sampled_from("abc"), max_size=6).map(tuple)
 repetitive = st.lists(words, min_size=1, max_size=4).flatmap(

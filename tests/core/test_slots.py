@@ -25,13 +25,13 @@ from rescorer import (
 from rescorer.client import Client
 from rescorer.errors import BundleError
 from rescorer.formats.jsonlines import read_lists
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.bundle import read_bundle
 from rescorer.phrases import MAX_PART_WORDS
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.trie import SENTENCE_END
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
 from rescorer_training.recipe.bundles import BundleParts, make_bundle, publish_tables
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.servers import run_server
 from tests.support.session_cache_twin import log_probs_with_cache
 from tests.support.tiny_models import write_bundle

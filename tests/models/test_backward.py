@@ -8,7 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.lm.reference_scorer import reference_encoding, reference_log_probs
 from rescorer.models.language_model import check_mixture, mix_scores
 from rescorer.models.network_files import NetworkConfig
 from rescorer.models.neural import NeuralLanguageModel, align_vocabularies
@@ -16,6 +15,7 @@ from rescorer.models.ngram_files import read_ngram
 from rescorer.trie import build_trie
 from tests.support.random_ngrams import WORDS as NGRAM_WORDS
 from tests.support.random_ngrams import random_orders, write_random_arpa
+from tests.support.reference_scorer import reference_encoding, reference_log_probs
 from tests.support.tiny_models import NETWORK_WORDS, random_network, stable_network, write_arpa
 
 words_of = st.lists(st.sampled_from((*NETWORK_WORDS[:4], "zebra", "nobody")), max_size=7).map(tuple)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.kernels import TorchArrays
 from rescorer.models.ngram_files import read_ngram
 from rescorer.models.ngrams import LN_10, TableNgram
@@ -20,6 +19,7 @@ from rescorer.trie import build_trie
 from tests.conftest import REPOSITORY
 from tests.support.kenlm_twin import needs_kenlm, open_twin
 from tests.support.random_ngrams import WORDS, katz_log10_probs, random_orders, write_random_arpa
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.tiny_models import write_arpa
 
 GOLDEN = REPOSITORY / "tests" / "golden" / "kneser-ney"

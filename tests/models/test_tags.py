@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from rescorer.errors import BundleError
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.contexts import TagFilter
 from rescorer.models.network_files import NetworkConfig, parameter_shapes
 from rescorer.models.neural import (
@@ -24,6 +23,7 @@ from rescorer.models.neural import (
     save_model,
 )
 from rescorer.trie import SENTENCE_END, build_trie
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 from tests.support.trie_checks import assert_scores_equal_reference
 

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models import transformer
 from rescorer.models.contexts import ContextWords, RowCache
 from rescorer.models.kernels import is_int8_exact
@@ -23,6 +22,7 @@ from rescorer.models.transformer import (
     tree_vectors,
 )
 from rescorer.trie import build_trie
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 
 SESSION = ("the", "cat", "sat", "on", "the", "mat", "the", "dog", "ran")

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
 from rescorer.models.language_model import mix_scores
 from rescorer.models.neural import NeuralLanguageModel, align_vocabularies
 from rescorer.models.ngram_files import read_ngram
 from rescorer.trie import build_trie
+from tests.support.reference_scorer import reference_log_probs, reference_mixture
 from tests.support.tiny_models import NETWORK_WORDS, random_network, write_arpa
 
 WORDS = (*NETWORK_WORDS, "zebra", "nobody", "knows", "<unk>", "<s>", "</s>")

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.kernels import TorchArrays
 from rescorer.models.ngram_files import read_ngram
 from rescorer.models.ngrams import LN_10, ClassMembers, TableNgram
 from rescorer.trie import build_trie
 from tests.support.random_ngrams import WORDS, Orders, katz_log10_probs, random_orders, write_random_arpa
+from tests.support.reference_scorer import reference_log_probs
 
 MEMBERS = [f"w{i}" for i in range(9)]
 """Words in classes, whose names are ``WORDS``."""

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.lm.reference_scorer import reference_encoding
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
 from rescorer.pipeline import TrieScorer
 from rescorer.reranking.networks import WordEncoder
 from rescorer.trie import build_trie
+from tests.support.reference_scorer import reference_encoding
 from tests.support.tiny_models import NETWORK_WORDS, random_network, write_arpa
 
 sentences = st.lists(st.sampled_from((*NETWORK_WORDS, "zebra")), max_size=6).map(tuple)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, Weights
 from rescorer.formats.jsonlines import read_lists
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.contexts import ContextWords
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
@@ -21,10 +20,10 @@ from rescorer.scoring.list_checks import (
     STEP,
     join_history,
     join_words,
-    last_sentence,
     normalise_previous,
 )
 from rescorer.trie import SENTENCE_END, build_trie
+from tests.support.reference_scorer import last_sentence, reference_log_probs
 from tests.support.tiny_models import NETWORK_WORDS, stable_network, write_arpa, write_bundle
 
 CONFIGS = [

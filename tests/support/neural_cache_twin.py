@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from rescorer.lm.reference_scorer import reference_vectors
 from rescorer.models.language_model import HALF_COUNT
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.trie import SENTENCE_END, Words
+from tests.support.reference_scorer import reference_vectors
 
 
 def list_past(

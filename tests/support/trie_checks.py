@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.trie import build_trie
+from tests.support.reference_scorer import reference_log_probs
 
 ATOL, RTOL = 1e-5, 1e-6
 """Networks compute in float32: errors grow with the largest logit of an output, and exceed 1e-5 now and then

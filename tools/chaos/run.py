@@ -130,7 +130,7 @@ def run_chaos(bundle: Path, lists: Sequence[NBestList], weights: str, plan: Chao
             elapsed_s,
             plan.reloads,
             plan.kills,
-            int(metrics.sum("worker_restarts_total")),
+            int(metrics["worker_restarts_total"]),
             report,
             monitor.report(),
             in_flight_lists,

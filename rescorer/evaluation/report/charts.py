@@ -184,12 +184,6 @@ class Plot:
         tip = [element("title", text)] if text else []
         self.add(element("circle", *tip, cx=self.x(x), cy=self.y(y), r=radius, class_=f"dot {class_}"))
 
-    def vertical(self, x: float, class_: str) -> None:
-        """A line from the bottom to the top."""
-        self.add(
-            element("line", x1=self.x(x), x2=self.x(x), y1=HEIGHT - BOTTOM, y2=TOP, class_=f"rule {class_}")
-        )
-
     def horizontal(self, y: float, class_: str, label: str = "", above: bool = True) -> None:
         """A line from the left to the right, with a label at its right end."""
         self.add(

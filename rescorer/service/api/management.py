@@ -41,7 +41,6 @@ from rescorer.service.models import Changes, ModelRepository, Version
 from rescorer.service.settings import ServiceSettings
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
-Status = HealthCheckResponse.ServingStatus
 
 
 class Health(HealthServicer):

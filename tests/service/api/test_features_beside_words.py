@@ -11,13 +11,13 @@ from typer.testing import CliRunner
 from rescorer import Hypothesis, NBestList, Rescorer, Utterance
 from rescorer.cli import app
 from rescorer.client import Client
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models import contexts
 from rescorer.models.contexts import TopicReader
 from rescorer.models.network_files import Vocabulary
 from rescorer.models.neural import NeuralModel
 from rescorer.trie import SENTENCE_END
 from rescorer_training.features import add_class_inputs, fold_class_inputs
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.repositories import add_version
 from tests.support.servers import RunningServer, run_server
 from tests.support.tiny_models import NETWORK_WORDS, stable_network, write_bundle

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.lm.reference_scorer import reference_log_probs, reference_mixture
 from rescorer.models.neural import save_model
 from rescorer.scoring.combination import MIXTURE
 from rescorer_training.cli import app
 from rescorer_training.completion import answer, read_questions, score_sentences
 from rescorer_training.evaluation.perplexity import load_models, perplexity, score_tokens
+from tests.support.reference_scorer import reference_log_probs, reference_mixture
 from tests.support.tiny_models import random_network, write_arpa
 
 HEADER = "id,question,a,b,c,d,e,answer\n"

@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer_training.batches import StreamBatches
 from rescorer_training.neural.checkpoint import interleave
 from rescorer_training.neural.prepare import perplexity
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.toy_training import make_model, make_text
 
 

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
-from rescorer.lm.reference_scorer import reference_mixture
 from rescorer.models.network_files import UNKNOWN
 from rescorer.models.neural import save_model
 from rescorer_training.cli import app
 from rescorer_training.evaluation.perplexity import load_models
 from rescorer_training.evaluation.sample import Sampler, SamplingOptions, choose_word
+from tests.support.reference_scorer import reference_mixture
 from tests.support.tiny_models import random_network, write_arpa
 
 pytestmark = pytest.mark.slow

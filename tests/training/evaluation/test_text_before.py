@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.scoring.list_checks import join_history
 from rescorer_training.evaluation import past_text
 from rescorer_training.evaluation.past_text import find_topical_histories, infer_token_topics
 from rescorer_training.evaluation.perplexity import score_tokens
 from tests.models.test_topics import network_with_topics
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.tiny_models import NETWORK_WORDS, random_network
 
 WORDS = (*NETWORK_WORDS, "nobody")

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.neural import NeuralLanguageModel, load_model
 from rescorer_training import features
 from rescorer_training.batches import Sentences
@@ -26,6 +25,7 @@ from rescorer_training.features import (
     reestimate,
     start_from_clusters,
 )
+from tests.support.reference_scorer import reference_log_probs
 
 N_TAGS, N_WORDS = 3, 6
 TEXTS = st.lists(st.lists(st.integers(1, N_WORDS - 2), max_size=4), min_size=1, max_size=4)

@@ -109,8 +109,7 @@ def test_scores_follow_errors_as_in_real_lists(text: Path) -> None:
 
 
 def test_wrong_words_share_most_phones(text: Path) -> None:
-    imitator, made = imitate(text)
-    assert imitator.word_range == (6, 10)
+    _, made = imitate(text)
     same_ending = total = 0
     for nbest in made:
         reference = (nbest.reference or "").split()

@@ -18,7 +18,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.neural import NeuralLanguageModel, load_model
 from rescorer.text import Normaliser
 from rescorer_training.batches import Sentences, cut_into_batches, plan_batches
@@ -28,6 +27,7 @@ from rescorer_training.corpus import encode_text, read_lines
 from rescorer_training.evaluation.perplexity import fit_mixture
 from rescorer_training.neural.options import TrainingOptions
 from rescorer_training.neural.prepare import perplexity
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.toy_training import make_text, make_trainer, reports_without_seconds
 
 OPTIONS = TrainingOptions(

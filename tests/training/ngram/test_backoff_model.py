@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from rescorer.errors import BundleError, FormatError
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models import arpa
 from rescorer.models.network_files import END, START, UNKNOWN
 from rescorer.models.neural import align_vocabularies
@@ -30,6 +29,7 @@ from tests.support.backoff_models import (
     reference_total,
     train_small_model,
 )
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.tiny_models import ARPA, write_arpa
 
 

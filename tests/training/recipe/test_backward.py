@@ -11,7 +11,6 @@ import pytest
 
 from rescorer import Rescorer
 from rescorer.errors import BundleError, ConfigError
-from rescorer.lm.reference_scorer import reference_log_probs
 from rescorer.models.neural import load_model, save_model
 from rescorer_training.cli import main as train_main
 from rescorer_training.corpus import is_backward, record_direction
@@ -19,6 +18,7 @@ from rescorer_training.evaluation.perplexity import load_models, open_ngram
 from rescorer_training.recipe.bundles import check_shares, choose_shares, divide_weight
 from rescorer_training.recipe.config import make_recipe
 from rescorer_training.recipe.run import run_recipe
+from tests.support.reference_scorer import reference_log_probs
 from tests.support.tiny_models import random_network
 from tests.support.toy_training import write_text
 

@@ -10,17 +10,16 @@ import pytest
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.text import Normaliser, NormaliserSettings
-from rescorer_training.vectors import glove
-from rescorer_training.vectors import glove as run
+from rescorer_training.vectors import glove, runs
 from rescorer_training.vectors.glove import (
     ENTRIES_FILE,
     ENTRY,
-    STATE_FILE,
     GloveOptions,
     load_state,
     open_entries,
     start_run,
 )
+from rescorer_training.vectors.runs import STATE_FILE
 
 
 @pytest.fixture
@@ -39,8 +38,8 @@ def test_a_run_that_was_interrupted_ends_with_the_same_vectors(
     text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(glove, "PART_ENTRIES", 10)
-    monkeypatch.setattr(glove, "PARTS_PER_ROUND", 2)
-    monkeypatch.setattr(glove, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(glove.GloveTrainer, "parts_per_round", 2)
+    monkeypatch.setattr(runs, "SECONDS_BETWEEN_SAVES", 0.0)
     options = GloveOptions(4, 3, 1, epochs=3, block_cells=4)
     start(text, tmp_path / "whole", options)
     whole, state = run(tmp_path / "whole", options, threads=1)
@@ -68,7 +67,6 @@ def test_blocks_of_a_small_vocabulary_repeat_each_word_a_few_times(text: Path, t
     options = GloveOptions(4, 3, 1, epochs=50, block_cells=1024)
     start(text, tmp_path / "run", options)
     trainer = glove.GloveTrainer(
-        tmp_path / "run",
         open_entries(tmp_path / "run" / ENTRIES_FILE, 8, 64),
         options,
         load_state(tmp_path / "run", 8, options),

@@ -63,7 +63,7 @@ def test_writes_blanks_to_glove_or_refuses(tmp_path_factory, vectors):
 def test_reads_some_of_the_words(tmp_path, format):
     vectors = random_vectors(10)
     write_vectors(tmp_path / "v", vectors, format)
-    assert_same(read_vectors(tmp_path / "v", limit=4), vectors.most_frequent(4))
+    assert_same(read_vectors(tmp_path / "v", limit=4), WordVectors(vectors.words[:4], vectors.matrix[:4]))
     assert_same(read_vectors(tmp_path / "v", limit=99), vectors)
     kept = read_vectors(tmp_path / "v", keep={"w7", "w2", "unknown"})
     assert_same(kept, WordVectors(("w2", "w7"), vectors.matrix[[2, 7]]))

@@ -12,16 +12,10 @@ import torch
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.text import Normaliser
-from rescorer_training.vectors import word2vec
+from rescorer_training.vectors import runs, word2vec
 from rescorer_training.vectors.files import WordVectors
-from rescorer_training.vectors.runs import IDS_FILE, VOCABULARY_FILE, EncodedText, load_text
-from rescorer_training.vectors.word2vec import (
-    STATE_FILE,
-    Word2VecOptions,
-    Word2VecTrainer,
-    initialise_state,
-    save_state,
-)
+from rescorer_training.vectors.runs import IDS_FILE, STATE_FILE, VOCABULARY_FILE, EncodedText, load_text
+from rescorer_training.vectors.word2vec import Word2VecOptions, Word2VecTrainer, initialise_state, save_state
 
 OPTIONS = Word2VecOptions(dimensions=8, window=3, min_count=2, epochs=4, subsample=0)
 TOPICS = (["red", "green", "blue", "yellow"], ["one", "two", "three", "four"])
@@ -40,8 +34,8 @@ def texts(tmp_path: Path) -> list[Path]:
 @pytest.fixture(autouse=True)
 def short_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word2vec, "PART_IDS", 400)
-    monkeypatch.setattr(word2vec, "PARTS_PER_ROUND", 2)
-    monkeypatch.setattr(word2vec, "SECONDS_BETWEEN_SAVES", 0.0)
+    monkeypatch.setattr(Word2VecTrainer, "parts_per_round", 2)
+    monkeypatch.setattr(runs, "SECONDS_BETWEEN_SAVES", 0.0)
 
 
 def train(
@@ -89,14 +83,15 @@ def test_an_interrupted_run_continues_exactly(
     expected = train(texts, tmp_path / "whole", options)
     n_rounds = 0
 
-    def fail_in_third_round(trainer: Word2VecTrainer) -> None:
+    def fail_in_third_round(trainer: Word2VecTrainer, parts: range) -> str:
         nonlocal n_rounds
         n_rounds += 1
         if n_rounds == 3:
             raise KeyboardInterrupt
+        return ""
 
     with monkeypatch.context() as patch:
-        patch.setattr(Word2VecTrainer, "_check_bounds", fail_in_third_round)
+        patch.setattr(Word2VecTrainer, "finish_round", fail_in_third_round)
         with pytest.raises(KeyboardInterrupt):
             train(texts, tmp_path / "run", options)
     vectors, report = word2vec.run(tmp_path / "run", options, 1)

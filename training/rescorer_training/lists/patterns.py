@@ -151,9 +151,11 @@ class PhoneCosts:
         return result
 
 
-RIGHT, DELETED = 0, -1
-"""Outcomes at a word of the reference; 1, 2, … are distinct wrong words. In a gap, 0 is nothing, and 1, 2, …
-are distinct insertions."""
+DELETED = -1
+"""Outcome at a word of the reference; 0 is the word itself, and 1, 2, … are distinct wrong words.
+
+In a gap, 0 is nothing, and 1, 2, … are distinct insertions.
+"""
 Words = tuple[str, ...]
 
 

@@ -448,11 +448,6 @@ class ListImitator:
         facts = describe(hypotheses, pattern.errors(), self._model)
         return Template(nbest, hypotheses, pattern, facts, scores)
 
-    @property
-    def word_range(self) -> tuple[int, int]:
-        """Least and largest number of words of the real references."""
-        return int(self._lengths.min()), int(self._lengths.max())
-
     def make(self, sentence: Sentence) -> NBestList:
         """Make the list of a sentence; chance depends only on the sentence and the seed."""
         random = sentence.random()

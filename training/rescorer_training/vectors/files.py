@@ -78,10 +78,6 @@ class WordVectors:
         lengths = np.linalg.norm(self.matrix.astype(np.float64), axis=1, keepdims=True)
         return (self.matrix / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
-    def most_frequent(self, n: int) -> WordVectors:
-        """Return the first ``n`` words, or all if there are fewer."""
-        return self if n >= len(self) else WordVectors(self.words[:n], self.matrix[:n])
-
 
 FEWER_PAIRS = ", or count fewer pairs: a smaller --window or a larger --min-count"
 

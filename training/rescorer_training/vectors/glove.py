@@ -7,14 +7,10 @@ Cells are shuffled once on disk, then trained on in blocks by AdaGrad, in one or
 
 from __future__ import annotations
 
-import json
 import math
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +20,6 @@ from torch import Tensor
 from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.text import Normaliser
 from rescorer_training.progress import option, track
-from rescorer_training.state_files import check_options, read_state_file, write_state_file
 from rescorer_training.vectors.counts import (
     CELL,
     check_memory,
@@ -35,8 +30,9 @@ from rescorer_training.vectors.counts import (
 )
 from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_full_disk
 from rescorer_training.vectors.runs import (
-    check_progress,
-    check_tensors,
+    STATE_FILE,
+    PartTrainer,
+    Run,
     load_text,
     prepare_text,
     record_sources,
@@ -279,9 +275,6 @@ def _step(values: Tensor, squares: Tensor, rows: Tensor, steps: Tensor) -> None:
     values.scatter_add_(0, index, scales.mul_(steps).neg_())
 
 
-STATE_FILE = "state.safetensors"
-
-
 @dataclass
 class GloveState:
     """Everything that changes in training, and the size of what it reads."""
@@ -298,98 +291,44 @@ class GloveState:
 
 def save_state(folder: Path, state: GloveState, options: GloveOptions) -> None:
     """Write the state and the options to ``folder``; raises the errors of ``write_state_file``."""
-    progress = {
-        "n_entries": state.n_entries,
-        "n_parts": state.n_parts,
-        "losses": state.losses,
-        "seconds": state.seconds,
-    }
-    metadata = {"options": json.dumps(asdict(options)), "progress": json.dumps(progress)}
+    progress = {name: value for name, value in vars(state).items() if name != "parameters"}
     position = f"part {state.n_parts} of the co-occurrences"
-    write_state_file(folder / STATE_FILE, state.parameters.tensors(), metadata, position)
+    Run(folder, options).save(state.parameters.tensors(), progress, position)
 
 
 def load_state(folder: Path, n_words: int, options: GloveOptions) -> GloveState:
-    """Restore a saved state.
-
-    Raises:
-        ConfigError: there is no saved state, or the run was started with other options; the number of epochs
-            may change.
-        BundleError: the state is damaged or belongs to another vocabulary.
-    """
-    path = folder / STATE_FILE
-    if not path.exists():
-        raise ConfigError(f"{folder} has no run of GloVe to resume; start without --resume")
-    metadata, tensors = read_state_file(path)
-    try:
-        saved, progress = json.loads(metadata["options"]), json.loads(metadata["progress"])
-        state = GloveState(GloveParameters(**tensors), **progress)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BundleError(f"{path} is not the state of a run of GloVe: {error!r}") from None
-    check_options(path, saved, asdict(options))
-    check_progress(path, progress)
-    check_tensors(path, tensors, GloveParameters.shapes(n_words, options.dimensions))
-    return state
+    """Restore a saved state; raises the errors of ``Run.load``."""
+    return Run(folder, options).load(
+        lambda tensors, progress: GloveState(GloveParameters(**tensors), **progress),
+        GloveParameters.shapes(n_words, options.dimensions),
+        "GloVe",
+    )
 
 
 PART_ENTRIES = 1 << 18
 """Number of entries that one thread trains on before it takes the next part."""
-PARTS_PER_ROUND = 16
-"""Number of parts after which all threads wait for each other, so that the state can be saved."""
-SECONDS_BETWEEN_SAVES = 60.0
 MAX_REPEATS = 4
 """Number of entries of one word that a block may be expected to have; more would move it too far."""
 
 
-class GloveTrainer:
-    """Trains the parameters of a state on a file of shuffled entries.
+class GloveTrainer(PartTrainer):
+    """Trains the parameters of a state on shuffled entries, (E,) as ``ENTRY`` describes them."""
 
-    With one thread, the result depends only on the entries, the options and the seed, interrupted or not.
-    Several threads change the same parameters without locks, as those of the original program do.
-    """
+    unit, parts_per_round, ends_rounds_with_epochs = "pairs", 16, True
 
-    def __init__(self, folder: Path, entries: np.ndarray, options: GloveOptions, state: GloveState) -> None:
-        self.folder, self.entries, self.options, self.state = folder, entries, options, state
-        self.parts_per_epoch = -(-len(self.entries) // PART_ENTRIES)
+    def __init__(self, entries: np.ndarray, options: GloveOptions, state: GloveState) -> None:
+        super().__init__(state, -(-len(entries) // PART_ENTRIES), options.epochs)
+        self.entries, self.options, self.state = entries, options, state
         self.n_words = len(state.parameters.vectors) // 2
         # a word has at most V entries, one per context word
         expected_repeats = self.n_words / len(self.entries)
         self.block_cells = min(options.block_cells, max(1, int(MAX_REPEATS / expected_repeats)))
 
-    def train(self, threads: int) -> None:
-        """Train until the last epoch ends, and save the state about once per minute and at the end.
+    def count(self, parts: range) -> int:
+        """Count the entries of some parts."""
+        return sum(min(PART_ENTRIES, len(self.entries) - self._first_entry(part)) for part in parts)
 
-        Raises:
-            ScoringError: training diverges, or the state cannot be written.
-        """
-        state, last_save = self.state, time.monotonic()
-        n_parts = self.options.epochs * self.parts_per_epoch
-        with (
-            _use_one_thread_per_operation(),
-            track("training", "pairs", sum(map(self._count_entries, range(state.n_parts, n_parts)))) as task,
-            ThreadPoolExecutor(threads) as pool,
-        ):
-            while state.n_parts < n_parts:
-                begin = time.monotonic()
-                parts = self._next_round(n_parts)
-                for part, loss in zip(parts, pool.map(self._train_part, parts), strict=True):
-                    task.advance(self._count_entries(part))
-                    self._add_loss(part, loss)
-                task.set_note(f"loss {self._mean_loss(parts[-1]):.4f}")
-                state.n_parts, now = parts.stop, time.monotonic()
-                state.seconds += now - begin
-                if now - last_save > SECONDS_BETWEEN_SAVES:
-                    save_state(self.folder, state, self.options)
-                    last_save = now
-        save_state(self.folder, state, self.options)
-
-    def _next_round(self, n_parts: int) -> range:
-        """The next parts, of which all belong to one epoch."""
-        first = self.state.n_parts
-        end_of_epoch = (first // self.parts_per_epoch + 1) * self.parts_per_epoch
-        return range(first, min(first + PARTS_PER_ROUND, end_of_epoch, n_parts))
-
-    def _train_part(self, part: int) -> float:
+    def train_part(self, part: int) -> float:
         """Train on the blocks of one part; return the sum of their losses."""
         begin = self._first_entry(part)
         entries = self.entries[begin : begin + PART_ENTRIES]
@@ -408,18 +347,7 @@ class GloveTrainer:
         parameters, rate = self.state.parameters, self.options.learning_rate
         return sum(train_block(parameters, *block, rate) for block in blocks)
 
-    def _count_entries(self, part: int) -> int:
-        """Number of entries of a part."""
-        begin = self._first_entry(part)
-        return min(PART_ENTRIES, len(self.entries) - begin)
-
-    def _first_entry(self, part: int) -> int:
-        """Where a part begins in the file; each epoch takes the parts in another random order."""
-        epoch, place = divmod(part, self.parts_per_epoch)
-        order = np.random.default_rng([self.options.seed, epoch]).permutation(self.parts_per_epoch)
-        return int(order[place]) * PART_ENTRIES
-
-    def _add_loss(self, part: int, loss: float) -> None:
+    def finish_part(self, part: int, loss: float) -> None:
         """Add a part's loss to the mean of its epoch."""
         if not np.isfinite(loss):
             raise ScoringError(
@@ -431,21 +359,16 @@ class GloveTrainer:
             self.state.losses.append(0.0)
         self.state.losses[epoch] += loss / len(self.entries)
 
-    def _mean_loss(self, part: int) -> float:
-        """Mean loss per entry so far in the epoch of a part."""
+    def finish_round(self, parts: range) -> str:
+        """Return the mean loss per entry so far in the epoch of a round."""
+        epoch, place = divmod(parts[-1], self.parts_per_epoch)
+        return f"loss {self.state.losses[epoch] * self.parts_per_epoch / (place + 1):.4f}"
+
+    def _first_entry(self, part: int) -> int:
+        """Where a part begins in the file; each epoch takes the parts in another random order."""
         epoch, place = divmod(part, self.parts_per_epoch)
-        return self.state.losses[epoch] * self.parts_per_epoch / (place + 1)
-
-
-@contextmanager
-def _use_one_thread_per_operation() -> Iterator[None]:
-    """Leave the processors to the threads that train."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+        order = np.random.default_rng([self.options.seed, epoch]).permutation(self.parts_per_epoch)
+        return int(order[place]) * PART_ENTRIES
 
 
 ENTRIES_FILE = "entries"
@@ -501,5 +424,6 @@ def run(folder: Path, options: GloveOptions, threads: int) -> tuple[WordVectors,
     text = load_text(folder)
     state = load_state(folder, len(text.words), options)
     entries = open_entries(folder / ENTRIES_FILE, len(text.words), state.n_entries)
-    GloveTrainer(folder, entries, options, state).train(threads)
+    trainer = GloveTrainer(entries, options, state)
+    trainer.train(threads, lambda: save_state(folder, state, options))
     return WordVectors(text.words, state.parameters.summed_vectors().numpy()), state

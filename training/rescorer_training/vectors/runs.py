@@ -1,15 +1,24 @@
-"""Runs of word vectors: their texts, encoded once, their saved states, and vectors of networks."""
+"""Runs of word vectors: their texts, encoded once, their saved states, and vectors of networks.
+
+Save the state of a run of word vectors exactly, in one file that is replaced atomically, and restore it.
+
+Everything is checked before a run continues from it.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import time
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -31,7 +40,13 @@ from rescorer_training.corpus import (
     recorded_normaliser,
     renumber,
 )
+from rescorer_training.progress import track
+from rescorer_training.state_files import check_options, read_state_file, write_state_file
 from rescorer_training.vectors.files import WordVectors, read_vectors, report_full_disk
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 
 SOURCES_FILE = "sources.json"
 
@@ -128,7 +143,57 @@ def _describe_changes(before: Sequence[SourceText], now: Sequence[SourceText]) -
     return ""
 
 
+STATE_FILE = "state.safetensors"
 ADVICE = "restore a copy of it, or start the run again in another folder"
+
+State = TypeVar("State")
+
+
+class Run(NamedTuple):
+    """A run of word vectors in a folder, with the options that it was started with."""
+
+    folder: Path
+    options: DataclassInstance
+
+    @property
+    def file(self) -> Path:
+        return self.folder / STATE_FILE
+
+    def save(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], position: str) -> None:
+        """Write a state; raises the errors of ``write_state_file``."""
+        metadata = {"options": json.dumps(asdict(self.options)), "progress": json.dumps(progress)}
+        write_state_file(self.file, tensors, metadata, position)
+
+    def load(
+        self,
+        make: Callable[[Mapping[str, Tensor], Mapping[str, Any]], State],
+        shapes: Mapping[str, tuple[int, ...]],
+        described: str,
+    ) -> State:
+        """Restore a state.
+
+        Args:
+            make: makes a state of tensors and progress; raises KeyError or TypeError if it cannot use them.
+            shapes: those of the tensors.
+            described: what the run trains, for errors.
+
+        Raises:
+            ConfigError: there is no saved state, or the run was started with other options; the number of
+                epochs may change.
+            BundleError: the state is damaged or belongs to another vocabulary.
+        """
+        if not self.file.exists():
+            raise ConfigError(f"{self.folder} has no run of {described} to resume; start without --resume")
+        metadata, tensors = read_state_file(self.file)
+        try:
+            saved, progress = json.loads(metadata["options"]), json.loads(metadata["progress"])
+            state = make(tensors, progress)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BundleError(f"{self.file} is not the state of a run of {described}: {error!r}") from None
+        check_options(self.file, saved, asdict(self.options))
+        check_progress(self.file, progress)
+        check_tensors(self.file, tensors, shapes)
+        return state
 
 
 def check_tensors(path: Path, tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
@@ -375,3 +440,105 @@ def export_embeddings(folder: Path | Folder, *, output: bool = False) -> WordVec
         raise ConfigError(f"{path}: the vocabulary has no words apart from special tokens")
     matrix = np.ascontiguousarray(weight.detach().float().numpy()[rows])
     return WordVectors(tuple(vocabulary.words[row] for row in rows), matrix)
+
+
+SECONDS_BETWEEN_SAVES = 60.0
+
+
+class Progress(Protocol):
+    """Part of a state that says how far training is."""
+
+    n_parts: int
+    """Number of parts trained on, over all epochs."""
+    seconds: float
+    """Time spent in training."""
+
+
+class PartTrainer(ABC):
+    """Trains on the parts of a text, or of what was counted in one, for some epochs.
+
+    Each thread takes one part after another. After each round, all threads wait for each other, so that the
+    state can be saved. With one thread, the result depends only on the input, the options and the seed,
+    interrupted or not. Several threads change the same vectors without locks (Hogwild, Niu et al. 2011), as
+    those of the original programs do, so that results vary a little between runs.
+
+    Args:
+        state: where training begins; it is advanced.
+        parts_per_epoch: number of parts of the input.
+        epochs: number of passes over all parts.
+    """
+
+    unit: ClassVar[str]
+    """What progress is counted in."""
+    parts_per_round: ClassVar[int]
+    """Largest number of parts between two moments at which the state can be saved."""
+    ends_rounds_with_epochs: ClassVar[bool] = False
+    """Whether all parts of a round belong to one epoch."""
+
+    def __init__(self, state: Progress, parts_per_epoch: int, epochs: int) -> None:
+        self._progress = state
+        self.parts_per_epoch, self.n_parts = parts_per_epoch, parts_per_epoch * epochs
+
+    @abstractmethod
+    def count(self, parts: range) -> int:
+        """Count the units of some parts."""
+
+    @abstractmethod
+    def train_part(self, part: int) -> float:
+        """Train on one part; return the sum of its losses, or 0 if they are not computed."""
+
+    @abstractmethod
+    def finish_part(self, part: int, loss: float) -> None:
+        """Take the loss of a part, in the order of the parts; raise ScoringError if training diverges."""
+
+    @abstractmethod
+    def finish_round(self, parts: range) -> str:
+        """Return a note about a round for the progress bar; raise ScoringError if training diverges."""
+
+    def train(self, threads: int, save: Callable[[], None]) -> None:
+        """Train until the last epoch ends.
+
+        Args:
+            threads: number of threads that train.
+            save: called about once per minute between rounds, and at the end.
+
+        Raises:
+            ScoringError: training diverges.
+        """
+        state, last_save = self._progress, time.monotonic()
+        with (
+            _use_one_thread_per_operation(),
+            track("training", self.unit, self.count(range(state.n_parts, self.n_parts))) as task,
+            ThreadPoolExecutor(threads) as pool,
+        ):
+            while state.n_parts < self.n_parts:
+                begin = time.monotonic()
+                parts = self._next_round(state.n_parts)
+                for part, loss in zip(parts, pool.map(self.train_part, parts), strict=True):
+                    task.advance(self.count(range(part, part + 1)))
+                    self.finish_part(part, loss)
+                if note := self.finish_round(parts):
+                    task.set_note(note)
+                state.n_parts, now = parts.stop, time.monotonic()
+                state.seconds += now - begin
+                if now - last_save > SECONDS_BETWEEN_SAVES:
+                    save()
+                    last_save = now
+        save()
+
+    def _next_round(self, first: int) -> range:
+        end = min(first + self.parts_per_round, self.n_parts)
+        if self.ends_rounds_with_epochs:
+            end = min(end, (first // self.parts_per_epoch + 1) * self.parts_per_epoch)
+        return range(first, end)
+
+
+@contextmanager
+def _use_one_thread_per_operation() -> Iterator[None]:
+    """Leave the processors to the threads that train."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -9,11 +9,8 @@ gradients are matrix products; neighbouring words share noise words (Ji et al. 2
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -27,13 +24,14 @@ from rescorer.models.tree_softmax import concatenate_runs, leaf_paths, score_nod
 from rescorer.runtime import keep_freed_memory
 from rescorer.text import Normaliser
 from rescorer_training.classes.trees import build_huffman_tree
-from rescorer_training.progress import option, track
-from rescorer_training.state_files import check_options, read_metadata, read_state_file, write_state_file
+from rescorer_training.progress import option
+from rescorer_training.state_files import read_metadata
 from rescorer_training.vectors.files import WordVectors
 from rescorer_training.vectors.runs import (
+    STATE_FILE,
     EncodedText,
-    check_progress,
-    check_tensors,
+    PartTrainer,
+    Run,
     load_text,
     load_vocabulary,
     prepare_text,
@@ -441,9 +439,6 @@ def train_block(
     add_rows(vectors, block.words, contexts.fold(spread))
 
 
-STATE_FILE = "state.safetensors"
-
-
 @dataclass
 class TrainingState:
     """Everything that changes in training.
@@ -472,32 +467,18 @@ def initialise_state(n_words: int, options: Word2VecOptions) -> TrainingState:
 
 def save_state(folder: Path, state: TrainingState, options: Word2VecOptions) -> None:
     """Write the state and the options to ``folder``; raises the errors of ``write_state_file``."""
-    progress = {"n_parts": state.n_parts, "seconds": state.seconds}
-    metadata = {"options": json.dumps(asdict(options)), "progress": json.dumps(progress)}
     tensors = {"inputs": state.inputs, "outputs": state.outputs}
-    write_state_file(folder / STATE_FILE, tensors, metadata, f"part {state.n_parts} of the text")
+    progress = {"n_parts": state.n_parts, "seconds": state.seconds}
+    Run(folder, options).save(tensors, progress, f"part {state.n_parts} of the text")
 
 
 def load_state(folder: Path, n_words: int, options: Word2VecOptions) -> TrainingState:
-    """Restore a saved state.
-
-    Raises:
-        ConfigError: there is no saved state, or the run was started with other options.
-        BundleError: the state is damaged or belongs to another vocabulary.
-    """
-    path = folder / STATE_FILE
-    if not path.exists():
-        raise ConfigError(f"{folder} has no run of word vectors to resume; start without --resume")
-    metadata, tensors = read_state_file(path)
-    try:
-        saved, progress = json.loads(metadata["options"]), json.loads(metadata["progress"])
-        state = TrainingState(tensors["inputs"], tensors["outputs"], **progress)
-    except (KeyError, TypeError, ValueError) as error:
-        raise BundleError(f"{path} is not the state of a run of word vectors: {error!r}") from None
-    check_options(path, saved, asdict(options))
-    check_progress(path, progress)
-    check_tensors(path, tensors, dict.fromkeys(("inputs", "outputs"), (n_words + 1, options.dimensions)))
-    return state
+    """Restore a saved state; raises the errors of ``Run.load``."""
+    return Run(folder, options).load(
+        lambda tensors, progress: TrainingState(tensors["inputs"], tensors["outputs"], **progress),
+        dict.fromkeys(("inputs", "outputs"), (n_words + 1, options.dimensions)),
+        "word vectors",
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -570,9 +551,6 @@ def _log_sigmoid(values: np.ndarray) -> np.ndarray:
 
 PART_IDS = 20_000
 """Number of ids per part of the text: what one thread trains on before it takes the next part."""
-PARTS_PER_ROUND = 32
-"""Number of parts after which all threads wait for each other, so that the state can be saved."""
-SECONDS_BETWEEN_SAVES = 60.0
 CHUNK_WORDS = {"negative": 16, "hierarchical": 8}
 """Number of neighbouring centre words per matrix product, by output layer. Larger chunks need fewer products,
 of which a larger share is between words that are not in each other's windows."""
@@ -586,18 +564,14 @@ MAX_OCCURRENCES = 16
 overshoot."""
 
 
-class Word2VecTrainer:
-    """Trains the vectors of a state on a text.
+class Word2VecTrainer(PartTrainer):
+    """Trains the vectors of a state on a text."""
 
-    With one thread, the result depends only on the text, the options and the seed, interrupted or not.
-    Several threads change the same vectors without locks (Hogwild, Niu et al. 2011), so that results vary a
-    little between runs.
-    """
+    unit, parts_per_round = "words", 32
 
     def __init__(self, text: EncodedText, options: Word2VecOptions, state: TrainingState) -> None:
+        super().__init__(state, -(-len(text.ids) // PART_IDS), options.epochs)
         self.text, self.options, self.state = text, options, state
-        self.parts_per_epoch = -(-len(text.ids) // PART_IDS)
-        self.n_parts = self.parts_per_epoch * options.epochs
         self.words_per_part = [
             np.count_nonzero(self._ids(part) != text.sentence_end) for part in range(self.parts_per_epoch)
         ]
@@ -607,47 +581,32 @@ class Word2VecTrainer:
         self.windows = WindowSampler(keep, options.window, chunk_words, block_words)
         self.output = make_output_layer(text.counts, options, state)
 
-    def train(self, threads: int, save: Callable[[], None]) -> None:
-        """Train until the last epoch ends.
-
-        Args:
-            threads: number of threads that train.
-            save: called about once per minute between rounds, and at the end.
-
-        Raises:
-            ScoringError: the vectors have grown beyond all bounds.
-        """
-        state, last_save = self.state, time.monotonic()
-        remaining = self.count_words(range(state.n_parts, self.n_parts))
-        with (
-            use_one_thread_per_product(),
-            track("training", "words", remaining) as task,
-            ThreadPoolExecutor(threads) as pool,
-        ):
-            while state.n_parts < self.n_parts:
-                begin = time.monotonic()
-                parts = range(state.n_parts, min(state.n_parts + PARTS_PER_ROUND, self.n_parts))
-                for part, _ in zip(parts, pool.map(self.train_part, parts), strict=True):
-                    task.advance(self.count_words(range(part, part + 1)))
-                self._check_bounds()
-                state.n_parts, now = parts.stop, time.monotonic()
-                state.seconds += now - begin
-                if now - last_save > SECONDS_BETWEEN_SAVES:
-                    save()
-                    last_save = now
-        save()
-
-    def count_words(self, parts: range) -> int:
+    def count(self, parts: range) -> int:
         """Count the words in parts of the text, also those that are too rare for the vocabulary."""
         return sum(int(self.words_per_part[part % self.parts_per_epoch]) for part in parts)
 
-    def train_part(self, part: int) -> None:
+    def train_part(self, part: int) -> float:
         """Train on one part of the text."""
         random, rate = self._random(part), self.learning_rate(part)
         for block in self.windows.draw_blocks(self._ids(part), random):
             train_block(
                 self.state.inputs, self.output, block, rate, random, cbow=self.options.model == "cbow"
             )
+        return 0.0
+
+    def finish_part(self, part: int, loss: float) -> None:
+        """Do nothing: that vectors grow beyond all bounds is seen at the end of a round."""
+
+    def finish_round(self, parts: range) -> str:
+        """Check the values of all vectors."""
+        largest = float(torch.stack([self.state.inputs.abs().max(), self.state.outputs.abs().max()]).max())
+        if not largest <= MAX_VALUE:  # also if it is not a number
+            raise ScoringError(
+                f"training diverged: vectors have values of {largest:g}; expected at most {MAX_VALUE:g}. "
+                f"Start again with a lower --learning-rate (now {self.options.initial_learning_rate:g}) or "
+                f"a lower --block-words (now {self.options.block_words})"
+            )
+        return ""
 
     def learning_rate(self, part: int) -> float:
         """Learning rate of a part, which decreases linearly over all epochs."""
@@ -661,15 +620,6 @@ class Word2VecTrainer:
     def _random(self, part: int) -> torch.Generator:
         seed = np.random.SeedSequence([self.options.seed, part]).generate_state(1, np.uint64)
         return torch.Generator().manual_seed(int(seed[0]))
-
-    def _check_bounds(self) -> None:
-        largest = float(torch.stack([self.state.inputs.abs().max(), self.state.outputs.abs().max()]).max())
-        if not largest <= MAX_VALUE:  # also if it is not a number
-            raise ScoringError(
-                f"training diverged: vectors have values of {largest:g}; expected at most {MAX_VALUE:g}. "
-                f"Start again with a lower --learning-rate (now {self.options.initial_learning_rate:g}) or "
-                f"a lower --block-words (now {self.options.block_words})"
-            )
 
 
 def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: TrainingState) -> OutputLayer:
@@ -690,17 +640,6 @@ def limit_block(kept_counts: np.ndarray, block_words: int) -> int:
     """
     most = int(MAX_OCCURRENCES * kept_counts.sum() / kept_counts.max())
     return max(1, min(block_words, len(kept_counts), most))
-
-
-@contextmanager
-def use_one_thread_per_product() -> Iterator[None]:
-    """Compute each matrix product in one thread, since parts of the text are trained in parallel."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 REPORT_FILE = "training.json"
@@ -738,7 +677,7 @@ def run(folder: Path, options: Word2VecOptions, threads: int) -> tuple[WordVecto
     n_parts_before, seconds_before = state.n_parts, state.seconds
     trainer = Word2VecTrainer(text, options, state)
     trainer.train(threads, lambda: save_state(folder, state, options))
-    n_words = trainer.count_words(range(n_parts_before, trainer.n_parts))
+    n_words = trainer.count(range(n_parts_before, trainer.n_parts))
     seconds = state.seconds - seconds_before
     report = {
         "vocabulary": len(text.words),

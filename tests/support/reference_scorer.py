@@ -17,7 +17,6 @@ from rescorer.models.language_model import LanguageModel
 from rescorer.models.networks import RecurrentNetwork
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngrams import END_ID, LN_10, START_ID, NgramModel, NgramTable, TableNgram
-from rescorer.scoring.list_checks import last_sentence
 from rescorer.trie import SENTENCE_END, Words
 
 
@@ -77,10 +76,27 @@ def _log10_prob(table: NgramTable, history: list[int], word: int) -> float:
     """The stored log10 P of the longest n-gram, and the back-off weights of the histories of longer ones."""
     history = history[len(history) - min(len(history), table.order - 1) :]
     backoff = 0.0
-    while (stored := table.look_up([*history, word])) is None:
-        backoff += (table.look_up(history) or (0.0, 0.0))[1]
+    while (stored := _look_up(table, [*history, word])) is None:
+        backoff += (_look_up(table, history) or (0.0, 0.0))[1]
         history = history[1:]
     return backoff + stored[0]
+
+
+def _look_up(table: NgramTable, ngram: list[int]) -> tuple[float, float] | None:
+    """log10 probability and log10 back-off weight of an n-gram; None if the model does not have it."""
+    place, values = ngram[0], table.unigrams[ngram[0]]
+    for order, word in zip(table.orders, ngram[1:], strict=False):
+        matches = order.match(np.array([place]), np.array([word]), table.n_words, table.library)
+        if not len(matches.pairs):
+            return None
+        place, values = int(matches.places[0]), matches.values[0]
+    return float(values[0]), float(values[1])
+
+
+def last_sentence(history: Words) -> Words:
+    """Return the words of a history that belong to the sentence of the hypotheses."""
+    ends = [i for i, word in enumerate(history) if word == SENTENCE_END]
+    return history[ends[-1] + 1 :] if ends else history
 
 
 def _neural_log_probs(model: NeuralLanguageModel, words: Words, context: Words) -> np.ndarray:
