@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +20,6 @@ from rescorer.formats.nbest.jsonlines import read_lists
 from rescorer.protocol.status import BUG, KINDS
 from rescorer_training.recipe.config import read_recipe
 from rescorer_training.recipe.report import MeasuredModel, Report, render_table
-from tests.support.warm_programs import BIN, run_warm_programs
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -88,13 +86,6 @@ def free_port() -> str:
         return str(listener.getsockname()[1])
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder with ``python``, ``rescorer`` and ``rescorer-train``, which start warm."""
-    with run_warm_programs(tmp_path_factory.mktemp("warm")) as folder:
-        yield folder / BIN
-
-
 @pytest.fixture
 def scratch(tmp_path: Path) -> Path:
     """A folder in which everything of the repository is at hand and nothing of it can be overwritten.
@@ -116,12 +107,12 @@ def scratch(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page) != PREAMBLE])
-def test_blocks_run(page, scratch, programs):
+def test_blocks_run(page, scratch, warm_programs):
     port = free_port()
     script = script_of(page).replace(PORT, port).replace(METRICS_PORT, free_port())
     environment = {
         **os.environ,
-        "PATH": f"{programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{warm_programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PAGE": page,
         "ROOT": str(ROOT),
         "RESCORER_PORT": port,

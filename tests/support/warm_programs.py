@@ -32,15 +32,15 @@ PRELOADED = "torch", "numpy", "grpc.aio", "google.protobuf.message", "typer", "r
 
 @contextmanager
 def run_warm_programs(folder: Path) -> Iterator[Path]:
-    """Make warm programs in ``folder``/bin; without a warm process where the system lacks what it needs."""
+    """Make warm programs in a new folder; where the system lacks what they need, those of this Python."""
     if not hasattr(os, "pidfd_open"):
-        yield folder
+        yield Path(sys.executable).parent
         return
     command = [sys.executable, __file__, str(folder), *PRELOADED]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout.readline() == "ready\n"
-            yield folder
+            yield folder / BIN
         finally:
             process.kill()
 
