@@ -83,7 +83,7 @@ def score_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def warm_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Folder of ``python``, ``rescorer`` and ``rescorer-train``, which have imported torch when they start."""
+    """Folder of ``python``, ``rescorer`` and ``rescorer-train`` that start with torch imported."""
     from tests.support.warm_programs import run_warm_programs
 
     with run_warm_programs(tmp_path_factory.mktemp("warm")) as folder:

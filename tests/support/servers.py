@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import structlog
+
 from rescorer.lm.base import EdgeScores
 from rescorer.service.observability.tracing import Tracing
 from rescorer.service.preflight import load_settings
@@ -17,6 +19,14 @@ from rescorer.service.server import Server
 from rescorer.service.workers.model_host import WARM_UP
 from rescorer.trie import HypothesisTrie
 from rescorer.trie_scorer import Encoders, TrieScorer
+
+# By default structlog prints errors with the source and all variables, which takes a second each.
+structlog.configure(
+    processors=[
+        *structlog.get_config()["processors"][:-1],
+        structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
+    ]
+)
 
 
 class ControlledScorer(TrieScorer):
