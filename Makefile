@@ -9,7 +9,7 @@ PROCESSES ?= 2
 TORCH ?= torch-cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help demo test test-fast lint audit fuzz proto docs lock sbom dist clean
+.PHONY: help demo test test-fast lint style audit fuzz proto docs lock sbom dist clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -43,14 +43,20 @@ $(VENV)/.installed-fuzz: $(VENV)/.installed $(LOCKS)/fuzz.txt
 demo: $(VENV)/.installed  ## start a server on the starter models, send it the demo lists, show what changed
 	$(BIN)/python demo/run.py
 
-test: lint  ## set up, check style, architecture, protocol and types, and run every test
-	$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(PYTEST_ARGS)
+# mypy takes a minute of one core, while the tests often wait for time to pass.
+test: style  ## set up, check style, architecture, protocol and types, and run every test
+	@echo '$(BIN)/mypy, while the tests run'; $(BIN)/mypy > $(VENV)/mypy.log 2>&1 & types=$$!; \
+		$(BIN)/python -m pytest -n $(PROCESSES) --dist worksteal $(PYTEST_ARGS); tests=$$?; \
+		wait $$types; types=$$?; cat $(VENV)/mypy.log; test $$types = 0 && exit $$tests
 
 test-fast: $(VENV)/.installed-dev  ## the fast loop: no lint, no slow tests, none that need data; under a minute
 	$(BIN)/python -m pytest -m "not slow and not data and not gpu" \
 		--hypothesis-profile=fast -n $(PROCESSES) $(PYTEST_ARGS)
 
-lint: $(VENV)/.installed-dev  ## style, architecture, protocol, locks, images and types
+lint: style  ## style, architecture, protocol, locks, images and types
+	$(BIN)/mypy
+
+style: $(VENV)/.installed-dev  ## what lint checks, without types
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/lint-imports
@@ -59,7 +65,6 @@ lint: $(VENV)/.installed-dev  ## style, architecture, protocol, locks, images an
 	$(BIN)/python proto/generate.py --check
 	$(BIN)/python -m tools.release.locks --check
 	$(BIN)/python -m tools.release.images --check
-	$(BIN)/mypy
 
 audit: $(VENV)/.installed-dev  ## check installed packages for known vulnerabilities
 	.ci/audit $(BIN)/python

@@ -82,6 +82,15 @@ def score_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
+def warm_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folder of ``python``, ``rescorer`` and ``rescorer-train`` that start with torch imported."""
+    from tests.support.warm_programs import run_warm_programs
+
+    with run_warm_programs(tmp_path_factory.mktemp("warm")) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
 def storage() -> Iterator[ObjectStorage]:
     """A storage with S3's protocol, on loopback."""
     from tests.support.object_storage import ObjectStorage

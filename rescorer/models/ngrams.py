@@ -46,7 +46,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import combinations, repeat
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -122,6 +122,8 @@ MAX_PILOT = 0xFFFF
 MAX_SEED = 0xFF
 KEYS_PER_BUCKET = 4
 KEYS_PER_SLOT = 0.95
+FEW_BUCKETS = 32
+"""Pilots of so few buckets are tried many at once."""
 
 
 class PerfectHash(NamedTuple):
@@ -212,6 +214,8 @@ def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
         pending, pilot = np.flatnonzero(sizes == size), 0
         keys_low = low.take(first.take(pending) + np.arange(size)[:, None])
         while len(pending):
+            if len(pending) <= FEW_BUCKETS:
+                pilot = _skip_pilots(keys_low, pilot, is_taken)
             if pilot > MAX_PILOT:
                 raise SlotsNotFound
             fitting, slots = _find_fitting(keys_low, np.int64(pilot), is_taken)
@@ -245,6 +249,27 @@ def _find_fitting(
         fits = ~is_taken.take(slots) & (slots != found).all(axis=0)
         fitting, found = fitting[fits], np.vstack([found, slots]).compress(fits, axis=1)
     return fitting, found
+
+
+def _skip_pilots(keys_low: np.ndarray, pilot: int, is_taken: np.ndarray) -> int:
+    """Find the first pilot, from this one on, that suits any bucket; ``MAX_PILOT`` + 1 if there is none.
+
+    Args:
+        keys_low: (K, B) the low bits of the keys of each bucket.
+    """
+    n_pilots = 16
+    while pilot <= MAX_PILOT:
+        pilots = np.arange(pilot, min(pilot + n_pilots, MAX_PILOT + 1))
+        tried = np.broadcast_to(pilots[:, None], (len(pilots), keys_low.shape[1]))
+        slots = [choose_slots(low, tried, len(is_taken)) for low in keys_low]
+        fits = ~np.logical_or.reduce([is_taken.take(one) for one in slots])
+        for one, other in combinations(slots, 2):
+            fits &= one != other
+        suits = fits.any(axis=1)
+        if suits.any():
+            return pilot + int(suits.argmax())
+        pilot, n_pilots = pilot + n_pilots, min(4 * n_pilots, 1024)
+    return MAX_PILOT + 1
 
 
 LN_10 = math.log(10.0)

@@ -70,8 +70,8 @@ def test_sighup_reloads_models_and_the_choice_of_models(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_sigint_stops_the_server(bundle, tmp_path):
-    with run_serve_command(bundle, tmp_path) as (process, _):
+def test_sigint_stops_the_server(ngram_bundle, tmp_path):
+    with run_serve_command(ngram_bundle, tmp_path) as (process, _):
         process.send_signal(signal.SIGINT)
         assert process.wait(30) == 0
 
@@ -84,8 +84,8 @@ def test_sigint_stops_the_server(bundle, tmp_path):
         (("--port", "0", "--device", "foo"), 2, "device 'foo' is not available; torch has: cpu"),
     ],
 )
-def test_errors_at_start_are_one_line_and_an_exit_code(bundle, options, code, message):
-    environment = {**os.environ, "RESCORER_BUNDLE": str(bundle)}
+def test_errors_at_start_are_one_line_and_an_exit_code(ngram_bundle, options, code, message):
+    environment = {**os.environ, "RESCORER_BUNDLE": str(ngram_bundle)}
     done = subprocess.run(
         [*SERVE_COMMAND, *options], env=environment, capture_output=True, text=True, timeout=60
     )

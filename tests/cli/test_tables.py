@@ -32,12 +32,14 @@ TABLE_USERS = {
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """Two files of lists from the demo, texts and questions."""
+    """Two files of lists from the demo, with the first hypotheses, texts and questions."""
     folder = tmp_path_factory.mktemp("demo")
-    lists = gzip.decompress((REPOSITORY / "demo" / "lists.jsonl.gz").read_bytes()).splitlines(keepends=True)
-    (folder / "lists.jsonl").write_bytes(b"".join(lists[:24]))
-    (folder / "other.jsonl").write_bytes(b"".join(lists[12:30]))
-    references = "".join(json.loads(line)["reference"] + "\n" for line in lists)
+    lines = gzip.decompress((REPOSITORY / "demo" / "lists.jsonl.gz").read_bytes()).splitlines()
+    lists = list(map(json.loads, lines))
+    short = [json.dumps(item | {"hypotheses": item["hypotheses"][:12]}) + "\n" for item in lists]
+    (folder / "lists.jsonl").write_text("".join(short[:24]))
+    (folder / "other.jsonl").write_text("".join(short[12:30]))
+    references = "".join(item["reference"] + "\n" for item in lists)
     (folder / "text.txt").write_text(references)
     (folder / "questions.csv").write_text(
         "id,question,a,b,c,d,e,answer\n1,the old man _____ slowly,walked,gate,silver,the,see,a\n"

@@ -67,6 +67,14 @@ def starter() -> Rescorer:
     return Rescorer.load(STARTER)
 
 
+@pytest.fixture(scope="module")
+def recognised(data_dir) -> list[NBestList]:
+    """Half of PocketSphinx's lists, with its acoustic and language-model scores."""
+    names = parse_field_map(["hypotheses=hyps,reference=ref"], ["am=am", "lm=lm"])
+    lists = list(read_lists(data_dir / "nbest/read-speech/pocketsphinx-100best.jsonl.gz", names))
+    return lists[::2]
+
+
 def with_lm(lists, change, name="lm"):
     """The lists with ``change`` applied to the n-gram's scores, as a stream called ``name``."""
     return [
@@ -223,14 +231,12 @@ def test_huge_scores_have_no_correlation(library, lists):
         (-1.0, "cost", "falls where"),
     ],
 )
-def test_compares_a_recognisers_scores_with_another_model(data_dir, starter, factor, code, expected):
+def test_compares_a_recognisers_scores_with_another_model(recognised, starter, factor, code, expected):
     """PocketSphinx's trigram and the starter, trained on novels, have r 0.58; a regression finds log10."""
-    file = data_dir / "nbest/read-speech/pocketsphinx-100best.jsonl.gz"
-    names = parse_field_map(["hypotheses=hyps,reference=ref"], ["am=am", "lm=lm"])
     shift = min(0.0, 400 * factor)  # below zero, so that costs cannot be recognised by their sign
     lists = [
         replace(nbest, streams={"lm": tuple(factor * s + shift for s in nbest.streams["lm"])})
-        for nbest in read_lists(file, names)
+        for nbest in recognised
     ]
     found = inspect_lists(lists, starter.bundle.normaliser, models=ModelTally(starter, Weights("ngram")))
     messages = {

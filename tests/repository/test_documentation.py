@@ -160,7 +160,7 @@ def keep_a_third(lists: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if script_of(page) != PREAMBLE])
-def test_blocks_run_and_print_their_samples(page, scratch):
+def test_blocks_run_and_print_their_samples(page, scratch, warm_programs):
     samples = list(samples_of(page))
     if not any("demo/lists" in block.code for block, _ in samples):
         keep_a_third(scratch / "demo" / "lists.jsonl.gz")
@@ -168,7 +168,7 @@ def test_blocks_run_and_print_their_samples(page, scratch):
     script = script_of(page).replace(PORT, port).replace(METRICS_PORT, free_port())
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{warm_programs}:{Path(sys.executable).parent}:{os.environ['PATH']}",
         "PAGE": page,
         "ROOT": str(ROOT),
         "RESCORER_PORT": port,

@@ -123,9 +123,9 @@ PEERS = (
 
 
 @pytest.mark.parametrize("front_ends", [1, 2])
-def test_stops_within_the_grace_time_whatever_peers_do(bundle, tmp_path, front_ends):
+def test_stops_within_the_grace_time_whatever_peers_do(ngram_bundle, tmp_path, front_ends):
     options = ("--grace-s", str(GRACE_S), "--front-ends", str(front_ends), "--metrics-port", "0")
-    with run_serve_command(bundle, tmp_path, *options) as (process, _), ExitStack() as stack:
+    with run_serve_command(ngram_bundle, tmp_path, *options) as (process, _), ExitStack() as stack:
         port = int((tmp_path / "port").read_text())
         for open_connection in PEERS:
             for _ in range(front_ends):

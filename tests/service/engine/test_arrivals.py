@@ -44,7 +44,7 @@ def test_the_longest_arrival_loses_its_place_only_if_others_wait():
         )
         assert log[-2:] == ["quick arrived", "slow arrived"]  # nobody waited, however long it took
         log.clear()
-        await asyncio.gather(*(receive(places, 5 if i < 3 else 0, log, str(i)) for i in range(4)))
+        await asyncio.gather(*(receive(places, 2.5 if i < 3 else 0, log, str(i)) for i in range(4)))
         return log
 
     log = asyncio.run(run())

@@ -39,7 +39,7 @@ def wait_until(condition: Callable[[], object], launchers: Sequence[subprocess.P
 class Machines:
     """Two launchers with the same command, which end with the block."""
 
-    def __init__(self, command: Sequence[str | Path], restarts: int, folder: Path) -> None:
+    def __init__(self, command: Sequence[str | Path], restarts: int, folder: Path, python: Path) -> None:
         with socket.socket() as listener:
             listener.bind(("127.0.0.1", 0))
             port = listener.getsockname()[1]
@@ -50,6 +50,7 @@ class Machines:
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "PYTHONPATH": python_path,
+            "PYTHON_EXEC": str(python),
             "GLOO_SOCKET_IFNAME": "lo",
             **OWN_STORE,
         }
@@ -91,13 +92,19 @@ class Machines:
                 launcher.wait()
 
 
-@contextmanager
-def start(command: Sequence[str | Path], folder: Path, restarts: int = 0) -> Iterator[Machines]:
-    machines = Machines(command, restarts, folder)
-    try:
-        yield machines
-    finally:
-        machines.end()
+@pytest.fixture
+def start(tmp_path, warm_programs):
+    """Start machines with the same command, whose training processes start warm."""
+
+    @contextmanager
+    def start_machines(command: Sequence[str | Path], restarts: int = 0) -> Iterator[Machines]:
+        machines = Machines(command, restarts, tmp_path, warm_programs / "python")
+        try:
+            yield machines
+        finally:
+            machines.end()
+
+    return start_machines
 
 
 def read_log(run: Path) -> list[dict]:
@@ -120,14 +127,14 @@ def training(tmp_path):
     return make
 
 
-def test_training_goes_on_after_a_machine_died(tmp_path, training):
+def test_training_goes_on_after_a_machine_died(tmp_path, training, start):
     whole, broken, restarted = (tmp_path / name for name in ("whole", "broken", "restarted"))
-    with start(training(whole), tmp_path) as machines:
+    with start(training(whole)) as machines:
         assert machines.wait() == [0, 0], machines.read(0)
     expected = read_log(whole)
     assert len(expected) == 12
 
-    with start(training(broken), tmp_path) as machines:
+    with start(training(broken)) as machines:
         wait_until(lambda: len(read_log(broken)) >= 3, machines.launchers)
         worker = machines.find_worker(1)
         machines.launchers[1].kill()  # as if its machine lost power
@@ -135,11 +142,11 @@ def test_training_goes_on_after_a_machine_died(tmp_path, training):
         assert 0 not in machines.wait()
         assert "start all of them again with --resume" in machines.read(0) + machines.read(1)
     assert len(read_log(broken)) < 12
-    with start(training(broken, "--resume"), tmp_path) as machines:
+    with start(training(broken, "--resume")) as machines:
         assert machines.wait() == [0, 0], machines.read(0)
     assert read_log(broken) == expected
 
-    with start(training(restarted), tmp_path, restarts=1) as machines:
+    with start(training(restarted), restarts=1) as machines:
         wait_until(lambda: len(read_log(restarted)) >= 3, machines.launchers)
         os.kill(machines.find_worker(0), signal.SIGKILL)
         assert machines.wait() == [0, 0], machines.read(0) + machines.read(1)
@@ -160,15 +167,15 @@ def apart(tmp_path):
     return lambda command: [program, *command[2:]]
 
 
-def test_machines_that_share_no_folder_say_so(tmp_path, training, apart):
-    with start(apart(training(tmp_path / "run{rank}")), tmp_path) as machines:
+def test_machines_that_share_no_folder_say_so(tmp_path, training, apart, start):
+    with start(apart(training(tmp_path / "run{rank}"))) as machines:
         assert 0 not in machines.wait()
         assert "process 1 does not see validation.ids" in machines.read(0) + machines.read(1)
 
 
-def test_machines_with_different_options_say_so(tmp_path, training, apart):
+def test_machines_with_different_options_say_so(tmp_path, training, apart, start):
     command = apart(training(tmp_path / "run", "--epochs", "1{rank}"))
-    with start(command, tmp_path) as machines:
+    with start(command) as machines:
         assert 0 not in machines.wait()
         for number in range(2):
             assert "start all processes with the same ones" in machines.read(number)

@@ -282,7 +282,7 @@ def test_fitted_weights_are_at_least_as_good_as_random_ones(n_models, seed):
 
 
 @pytest.mark.slow
-def test_process_killed_by_sigkill_resumes_with_the_same_losses(tmp_path):
+def test_process_killed_by_sigkill_resumes_with_the_same_losses(tmp_path, warm_programs):
     """After kill -9 and --resume, the log ends like that of an uninterrupted run."""
     generator = np.random.default_rng(0)
     lines = [
@@ -291,8 +291,8 @@ def test_process_killed_by_sigkill_resumes_with_the_same_losses(tmp_path):
     (tmp_path / "t.txt").write_text("\n".join(lines))
     (tmp_path / "v.txt").write_text("\n".join(lines[:50]))
 
-    def command(folder, *more):
-        tool = Path(sys.executable).parent / "rescorer-train"
+    def command(folder, *more, programs=warm_programs):
+        tool = programs / "rescorer-train"
         network = ["--embedding", "8", "--hidden", "8", "--dropout", "0.1", "--threads", "1"]
         schedule = [
             "--epochs",
@@ -314,7 +314,8 @@ def test_process_killed_by_sigkill_resumes_with_the_same_losses(tmp_path):
 
     subprocess.run(command("uninterrupted"), check=True, capture_output=True)
     raw = "--normaliser", "raw"  # it need not be named again
-    process = subprocess.Popen(command("killed", *raw), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    killed = command("killed", *raw, programs=Path(sys.executable).parent)
+    process = subprocess.Popen(killed, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while len(read_log("killed")) < 3 and process.poll() is None:
         time.sleep(0.01)
     process.kill()

@@ -17,9 +17,10 @@ from rescorer_training.vectors.glove import (
     GloveOptions,
     load_state,
     open_entries,
+    run,
     start_run,
 )
-from rescorer_training.vectors.runs import STATE_FILE
+from rescorer_training.vectors.runs import VECTORS_STATE_FILE
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_rejects_a_state_of_another_vocabulary(text: Path, tmp_path: Path) -> No
 
 def test_rejects_a_damaged_state(text: Path, tmp_path: Path) -> None:
     start(text, tmp_path / "run", GloveOptions(4, 3, 1))
-    state = tmp_path / "run" / STATE_FILE
+    state = tmp_path / "run" / VECTORS_STATE_FILE
     state.write_bytes(state.read_bytes()[:50])
     with pytest.raises(BundleError, match="damaged"):
         run(tmp_path / "run", GloveOptions(4, 3, 1), threads=1)

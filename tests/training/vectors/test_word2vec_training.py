@@ -14,7 +14,13 @@ from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.text import Normaliser
 from rescorer_training.vectors import runs, word2vec
 from rescorer_training.vectors.files import WordVectors
-from rescorer_training.vectors.runs import IDS_FILE, STATE_FILE, VOCABULARY_FILE, EncodedText, load_text
+from rescorer_training.vectors.runs import (
+    IDS_FILE,
+    VECTORS_STATE_FILE,
+    VOCABULARY_FILE,
+    EncodedText,
+    load_text,
+)
 from rescorer_training.vectors.word2vec import Word2VecOptions, Word2VecTrainer, initialise_state, save_state
 
 OPTIONS = Word2VecOptions(dimensions=8, window=3, min_count=2, epochs=4, subsample=0)
@@ -170,7 +176,7 @@ def test_rejects_folders_that_do_not_fit(texts: list[Path], tmp_path: Path) -> N
     save_state(folder, initialise_state(5, OPTIONS), OPTIONS)
     with pytest.raises(BundleError, match=r"inputs of shape \(6, 8\) and torch.float32; expected \(9, 8\)"):
         word2vec.run(folder, OPTIONS, 1)
-    (folder / STATE_FILE).write_bytes(b"damaged")
+    (folder / VECTORS_STATE_FILE).write_bytes(b"damaged")
     with pytest.raises(BundleError, match=r"is damaged: .* start the run again in another folder"):
         word2vec.run(folder, OPTIONS, 1)
 

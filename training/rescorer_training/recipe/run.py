@@ -62,7 +62,7 @@ from rescorer_training.recipe.report import (
 from rescorer_training.state_files import describe_changes, read_metadata
 from rescorer_training.vectors import word2vec
 from rescorer_training.vectors.files import VectorFormat, write_vectors
-from rescorer_training.vectors.runs import STATE_FILE
+from rescorer_training.vectors.runs import VECTORS_STATE_FILE
 from rescorer_training.vectors.word2vec import Word2VecOptions
 
 NETWORKS_FOLDER = "networks"
@@ -320,7 +320,7 @@ def train_vectors(run: RecipeRun) -> None:
             continue
         run.log(f"training vectors {name}")
         folder = output.parent / name
-        if not (folder / STATE_FILE).exists():
+        if not (folder / VECTORS_STATE_FILE).exists():
             word2vec.start_run(texts, choose_normaliser(None), folder, recipe.options)
         vectors, report = word2vec.run(folder, recipe.options, run.threads or 1)
         facts = json.dumps({**report, "made_from": made_from}, indent=2) + "\n"

@@ -30,7 +30,7 @@ from rescorer_training.vectors.counts import (
 )
 from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_full_disk
 from rescorer_training.vectors.runs import (
-    STATE_FILE,
+    VECTORS_STATE_FILE,
     PartTrainer,
     Run,
     load_text,
@@ -390,7 +390,7 @@ def start_run(
             vectors have dimensions, or no two words occur together.
         ScoringError: the disk is full.
     """
-    if (folder / STATE_FILE).exists():
+    if (folder / VECTORS_STATE_FILE).exists():
         raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
     check_memory(memory_mb)
     record_sources(folder, texts, normaliser)

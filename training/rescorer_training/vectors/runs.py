@@ -143,7 +143,7 @@ def _describe_changes(before: Sequence[SourceText], now: Sequence[SourceText]) -
     return ""
 
 
-STATE_FILE = "state.safetensors"
+VECTORS_STATE_FILE = "state.safetensors"
 ADVICE = "restore a copy of it, or start the run again in another folder"
 
 State = TypeVar("State")
@@ -157,7 +157,7 @@ class Run(NamedTuple):
 
     @property
     def file(self) -> Path:
-        return self.folder / STATE_FILE
+        return self.folder / VECTORS_STATE_FILE
 
     def save(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], position: str) -> None:
         """Write a state; raises the errors of ``write_state_file``."""

@@ -28,7 +28,7 @@ from rescorer_training.progress import option
 from rescorer_training.state_files import read_metadata
 from rescorer_training.vectors.files import WordVectors
 from rescorer_training.vectors.runs import (
-    STATE_FILE,
+    VECTORS_STATE_FILE,
     EncodedText,
     PartTrainer,
     Run,
@@ -531,13 +531,13 @@ def load_neighbour_model(folder: Path) -> NeighbourModel:
         ConfigError: the folder has no run of CBOW or skip-gram.
         BundleError: the run's files are damaged.
     """
-    if not (folder / STATE_FILE).exists():
+    if not (folder / VECTORS_STATE_FILE).exists():
         raise ConfigError(f"{folder} has no run of vectors train; expected a folder given to its --run")
     words, counts = load_vocabulary(folder)
     try:
-        options = Word2VecOptions(**json.loads(read_metadata(folder / STATE_FILE)["options"]))
+        options = Word2VecOptions(**json.loads(read_metadata(folder / VECTORS_STATE_FILE)["options"]))
     except (KeyError, TypeError, ValueError, ConfigError) as error:
-        path = folder / STATE_FILE
+        path = folder / VECTORS_STATE_FILE
         raise BundleError(f"{path} is not the state of a run of word vectors: {error!r}") from None
     state = load_state(folder, len(words), options)
     n_outputs = len(words) - (options.output_layer == "hierarchical")
@@ -653,7 +653,7 @@ def start_run(texts: Sequence[Path], normaliser: Normaliser, folder: Path, optio
         ConfigError: the folder has a run, or the text has too few frequent words.
         ScoringError: the disk is full.
     """
-    if (folder / STATE_FILE).exists():
+    if (folder / VECTORS_STATE_FILE).exists():
         raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
     record_sources(folder, texts, normaliser)
     text = prepare_text(texts, normaliser, folder, options.min_count)
