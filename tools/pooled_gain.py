@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rescorer.evaluation import statistics as bootstrap
-from rescorer.evaluation.statistics import Gain
+from rescorer.evaluation.statistics import Gain, bootstrap
 
 
 class Outcome(NamedTuple):

@@ -20,7 +20,6 @@ from rescorer.cli.evaluate import (
     warn_if_worse,
 )
 from rescorer.errors import FormatError, pluralise
-from rescorer.evaluation import statistics as bootstrap
 from rescorer.evaluation.calibration import (
     CONSTANT,
     SURE,
@@ -54,7 +53,7 @@ from rescorer.evaluation.scored_lists import (
     reorder,
     rerank,
 )
-from rescorer.evaluation.statistics import Gain, Interval, choose_units
+from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
 from rescorer.evaluation.systems import Tuning, score_mixtures
 from rescorer.evaluation.tuning import TuningReport
 from rescorer.extensions import used_rerankers

@@ -26,9 +26,8 @@ import numpy as np
 from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import InvalidList
-from rescorer.evaluation import statistics as bootstrap
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
-from rescorer.evaluation.statistics import Gain, choose_units
+from rescorer.evaluation.statistics import Gain, bootstrap, choose_units
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.decision import agreement_posteriors, align_words, apply_map, find_equal
 from rescorer.trie import Words

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.evaluation import statistics as bootstrap
 from rescorer.evaluation.calibration import Division, Outcomes, collect_outcomes, fit_temperature, judge_words
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors
-from rescorer.evaluation.statistics import Gain, Interval, choose_units
+from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
 from rescorer.formats.fields import is_finite_number
 from rescorer.formats.rescored import is_rescored
 from rescorer.scoring.decision import RoverSettings, SystemList, build_voting_network, vote

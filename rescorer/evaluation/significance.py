@@ -18,8 +18,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rescorer.evaluation import statistics as bootstrap
-from rescorer.evaluation import statistics as matched_pairs
 from rescorer.evaluation.error_analysis import Aligner, Tokens, reference_tokens
 from rescorer.evaluation.error_rate import CountingSettings, WordErrors
 from rescorer.evaluation.figures import (
@@ -39,8 +37,10 @@ from rescorer.evaluation.statistics import (
     Interval,
     MatchedPairs,
     RankTest,
+    bootstrap,
     choose_units,
     correct_holm,
+    matched_pairs,
     place_errors,
     sign_test,
     sum_by_group,

@@ -35,11 +35,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from rescorer.errors import ConfigError, LimitExceeded
-from rescorer.evaluation import statistics as bootstrap
 from rescorer.evaluation.figures import explain_unknown, gain_to_dict, interval_to_list
 from rescorer.evaluation.folds import CACHE_SHARES, NEURAL_CACHES, Folds, Parameters
 from rescorer.evaluation.list_errors import to_percent
-from rescorer.evaluation.statistics import MIN_UNITS_FOR_INTERVAL, Gain, Interval, choose_units, units_needed
+from rescorer.evaluation.statistics import (
+    MIN_UNITS_FOR_INTERVAL,
+    Gain,
+    Interval,
+    bootstrap,
+    choose_units,
+    units_needed,
+)
 from rescorer.evaluation.weight_search import (
     METHODS,
     ExpectedErrors,

@@ -11,9 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from rescorer.evaluation import statistics as bootstrap
 from rescorer.evaluation import statistics as statistics_module
-from rescorer.evaluation.statistics import Interval, draw_counts, sum_by_group
+from rescorer.evaluation.statistics import Interval, bootstrap, draw_counts, sum_by_group
 
 DRAWS = 60
 

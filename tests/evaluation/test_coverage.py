@@ -8,8 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rescorer.evaluation import statistics as bootstrap
-from rescorer.evaluation.statistics import COVERAGE, find_coverage
+from rescorer.evaluation.statistics import COVERAGE, bootstrap, find_coverage
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "decisions" / "intervals.md"
 ROW = re.compile(r"^\| (\d+) (list|group)s(?:, [\d,]+ lists)? \|.*\| ([\d.]+) /[^|]*\|$", re.MULTILINE)

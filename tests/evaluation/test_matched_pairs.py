@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation import statistics as matched_pairs
-from rescorer.evaluation.statistics import place_errors, segment_errors
+from rescorer.evaluation.statistics import matched_pairs, place_errors, segment_errors
 
 Kinds = list[str]
 WORDS = st.sampled_from(["correct", "correct", "correct", "correct", "substitution", "deletion"])

@@ -7,8 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rescorer.evaluation import statistics as bootstrap
-from rescorer.evaluation.statistics import LEVEL, normal_quantile, normal_tail, units_needed
+from rescorer.evaluation.statistics import LEVEL, bootstrap, normal_quantile, normal_tail, units_needed
 
 
 def power_of_test(gain: float, standard_error: float, level: float = LEVEL) -> float:

@@ -14,9 +14,8 @@ from safetensors.torch import load_file, save_file
 from rescorer.errors import BundleError
 from rescorer.models.network_files import Vocabulary
 from rescorer.models.neural import NeuralModel, load_model, save_model
-from rescorer_training import classification as predict
 from rescorer_training.batches import Sentences
-from rescorer_training.classification import encode_sentences, load_classifier
+from rescorer_training.classification import encode_sentences, load_classifier, predict
 from rescorer_training.cli import main
 from tests.support.toy_classifiers import make_classifier
 

@@ -12,8 +12,6 @@ import torch
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.models.network_files import Vocabulary
 from rescorer.text import Normaliser
-from rescorer_training import classification as predict
-from rescorer_training import classification as train
 from rescorer_training.batches import TaggedSentences, label, tag
 from rescorer_training.classification import (
     Classifier,
@@ -23,10 +21,12 @@ from rescorer_training.classification import (
     load_classifier,
     load_prepared,
     make_classifier,
+    predict,
     predict_lines,
     prepare_text,
     read_labelled,
     start_folder,
+    train,
 )
 from rescorer_training.neural.options import RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import perplexity

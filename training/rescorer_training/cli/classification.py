@@ -93,8 +93,7 @@ def _measure(
 ) -> dict[str, Accuracy]:
     """Measure the classifier of a run, and the naive Bayes classifier of its training text if asked for."""
     from rescorer_training import classification
-    from rescorer_training import classification as predict
-    from rescorer_training.classification import load_classifier
+    from rescorer_training.classification import load_classifier, predict
 
     model, vocabulary = load_classifier(find_model(run))
     labels = model.config.labels
