@@ -8,6 +8,8 @@ PROCESSES ?= 2
 # Build of torch: torch-cpu, or torch-cuda for GPUs.
 TORCH ?= torch-cpu
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Images for containers often set this. Then each of the tests' many processes compiles the repository again.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test test-fast lint style audit fuzz proto docs lock sbom dist clean
 help:  ## list the targets

@@ -3,8 +3,8 @@
 ``run_warm_programs`` starts this file as a program, which imports ``PRELOADED``, serves a socket and writes
 ``python``, ``rescorer`` and ``rescorer-train``. Each of these is this file again, run by an isolated Python
 that starts in 20 ms: it sends its arguments, environment, folder and standard streams, passes signals on, and
-ends as the fork ends. Forks differ from new processes only in what is imported already, which is nothing of
-this repository; tests of what a program imports, or of how it starts, need new processes.
+ends as the fork ends. Forks differ from new processes only in what is imported already: tests of what a
+program imports, or of how it starts, need new processes.
 """
 
 from __future__ import annotations
@@ -117,6 +117,11 @@ def serve(folder: Path, modules: list[str]) -> dict | None:
 
     for module in modules:
         importlib.import_module(module)
+    import rescorer
+    import rescorer.cli
+
+    assert rescorer.Rescorer, "is imported with what it needs when it is asked for"
+    assert rescorer.cli.app, "is imported with what it needs when it is asked for"
     assert len(os.listdir("/proc/self/task")) == 1, "a fork has one thread only"
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(folder / SOCKET))
