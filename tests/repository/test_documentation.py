@@ -114,7 +114,7 @@ def sample_pattern(sample: str) -> str:
 
     def pattern_of(match: re.Match[str]) -> str:
         if match["lines"]:
-            return r"(?:.*\n)*?"
+            return r"(?:.*\n)*?\s*"
         if match["text"]:
             return ".*"
         if match["space"]:
@@ -129,7 +129,7 @@ def sample_pattern(sample: str) -> str:
         return re.escape(match[0])
 
     parts = re.compile(
-        r"(?P<lines>(?<=\n)…\n)|(?P<text>…)|(?P<space>\s+)|(?P<decimal>\d[\d,]*\.\d+)|(?P<other>[^\s…\d]+|\d+)"
+        r"(?P<lines>(?<=\n)…\n\s*)|(?P<text>…)|(?P<space>\s+)|(?P<decimal>\d[\d,]*\.\d+)|(?P<other>[^\s…\d]+|\d+)"
     )
     return rf"(?m)^\s*{parts.sub(pattern_of, sample.strip())}\s*?$"
 
