@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rescorer.former_names import accept_former_names
+
 if TYPE_CHECKING:
     from rescorer.errors import (
         BundleError,
@@ -79,6 +81,8 @@ _HOMES = (
 )
 """Modules of these names, which are imported when a name is used: a program that starts first handles its
 signals, and one that only talks to a server does not need the pipeline, the last one."""
+
+accept_former_names()
 
 
 def __getattr__(name: str) -> object:

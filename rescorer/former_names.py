@@ -1,0 +1,68 @@
+"""Former names of modules: those that became one other module are imported with a warning, until 0.2.
+
+Names of modules that were divided among others are refused by an error that says where to look. CHANGELOG.md has
+the same table for readers.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+MODULES = {
+    "rescorer.bundle": "rescorer.models.bundle",
+    "rescorer.conversation": "rescorer.types",
+    "rescorer.model_loading": "rescorer.pipeline",
+    "rescorer.options": "rescorer.scoring.options",
+    "rescorer.preparation": "rescorer.list_checks",
+    "rescorer.score_combination": "rescorer.combination",
+    "rescorer.trie_scorer": "rescorer.pipeline",
+    "rescorer.vocabulary": "rescorer.models.network_files",
+    "rescorer.word_encoder": "rescorer.models.language_model",
+}
+"""Modules by their former names."""
+ROOMS = {
+    "rescorer.cli.options": "rescorer.terminal",
+    "rescorer.cli.render": "rescorer.terminal",
+    "rescorer.files": "rescorer.jobs",
+    "rescorer.lm": "rescorer.models",
+    "rescorer.load": "rescorer.bench.load",
+    "rescorer.shards": "rescorer.jobs",
+}
+"""Where to look for what stood in the modules of former rooms."""
+
+
+class _FormerModule(Loader):
+    """Gives the module that a former name stands for."""
+
+    def create_module(self, spec: ModuleSpec) -> None:
+        """Have an empty module made, which ``exec_module`` replaces."""
+
+    def exec_module(self, module: ModuleType) -> None:
+        former, new = module.__name__, MODULES[module.__name__]
+        warnings.warn(f"{former} is {new} now; 0.2 will refuse its former name", DeprecationWarning, stacklevel=2)
+        sys.modules[former] = import_module(new)
+
+
+class FormerNames(MetaPathFinder):
+    """Finds modules by their former names, after all other finders have failed."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name in MODULES:
+            return ModuleSpec(name, _FormerModule())
+        for room, new in ROOMS.items():
+            if name == room or name.startswith(f"{room}."):
+                raise ModuleNotFoundError(f"No module named {name!r}: look in {new}", name=name)
+        return None
+
+
+def accept_former_names() -> None:
+    """Let imports find modules by their former names."""
+    sys.meta_path.append(FormerNames())
