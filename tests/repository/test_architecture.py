@@ -15,6 +15,11 @@ FOLDERS = ("rescorer", "training", "tools", "demo", "examples")
 SOURCES = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
 HANDWRITTEN_SOURCES = [path for path in SOURCES if "_pb2" not in path.name]
 MAX_FUNCTION_LINES = 80
+MIN_LINES = 40
+"""Least lines of a module that only one other imports."""
+MIN_MODULES = 3
+"""Least modules of a folder, its ``__init__`` not counted; generated code counts as one."""
+PROGRAMS = ("__init__.py", "__main__.py")
 
 
 def test_imports_follow_the_layers():
@@ -34,6 +39,39 @@ def test_modules_are_documented_and_functions_short(path):
     for node in ast.walk(tree):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             assert node.end_lineno - node.lineno < MAX_FUNCTION_LINES, node.name
+
+
+def find_importers() -> dict[Path, set[Path]]:
+    """The modules that import each module of the packages and tools."""
+    names = {}
+    for path in HANDWRITTEN_SOURCES:
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        names[".".join(parts[1:] if parts[0] == "training" else parts).removesuffix(".__init__")] = path
+    importers: dict[Path, set[Path]] = {path: set() for path in HANDWRITTEN_SOURCES}
+    for path in HANDWRITTEN_SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for name in (node.module, *(f"{node.module}.{alias.name}" for alias in node.names)):
+                    if names.get(name, path) != path:
+                        importers[names[name]].add(path)
+    return importers
+
+
+def test_no_module_is_a_corridor():
+    small = [
+        f"{path.relative_to(ROOT)} has {n_lines} lines and one importer, {next(iter(found)).relative_to(ROOT)}"
+        for path, found in find_importers().items()
+        if len(found) == 1 and path.name not in PROGRAMS
+        if (n_lines := path.read_text(encoding="utf-8").count("\n")) < MIN_LINES
+    ]
+    assert not small, "\n".join(small)
+
+
+def test_no_folder_is_for_one_or_two_modules():
+    for folder in {path.parent for path in HANDWRITTEN_SOURCES if path.name == "__init__.py"}:
+        modules = [path for path in folder.glob("*.py") if path.name not in PROGRAMS and path in SOURCES]
+        rooms = [path for path in folder.iterdir() if (path / "__init__.py").is_file()]
+        assert len(modules) + len(rooms) >= MIN_MODULES, folder
 
 
 def test_the_wheel_claims_only_names_of_our_own():
