@@ -230,9 +230,13 @@ def create_process_worker(
     settings: ServiceSettings, niceness: int, listening: socket.socket | None = None
 ) -> ProcessWorker:
     machine = MachineSettings(
-        settings.device, threads_of(settings), settings.dtype, settings.context_cache_bytes
+        settings.device,
+        threads_of(settings),
+        settings.dtype,
+        settings.context_cache_bytes,
+        settings.load_timeout_s,
     )
-    return ProcessWorker(machine, niceness, listening, settings.load_timeout_s)
+    return ProcessWorker(machine, niceness, listening)
 
 
 def create_pool(

@@ -1,8 +1,4 @@
-"""Exchange messages between the processes of a server.
-
-Frames of a JSON header and flat arrays, such as tries.
-
-Exchange messages between the processes of a server: frames of a JSON header and flat arrays.
+"""Exchange messages between the processes of a server: frames of a JSON header and flat arrays.
 
     4 bytes magic, 4 bytes header length, 8 bytes body length, header, body
 

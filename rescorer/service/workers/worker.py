@@ -1,18 +1,9 @@
-"""Interface of a worker as the server sees it, and workers that are threads, processes or groups of these.
+"""Interface of a worker as the server sees it, and workers that are processes or groups of these.
 
-Whether a process is stopped, from Linux's ``/proc``.
-
-What the kernel says does not depend on how busy the process or the machine is. An unanswered heartbeat does:
-a process that computes, loads, or waits for a busy core would seem to be stopped.
-
-Interface of a worker as the server sees it, and the workers that are processes.
-
-Each worker holds all loaded bundles and scores one trie at a time.
-
-A worker of several processes: a bundle that is loaded during service gets a process of its own.
-
-Loading keeps a process busy: reading an ARPA file needs Python's global interpreter lock. So a process that
-scores never loads, and a bundle that kills the process that loads it harms nobody.
+A worker holds all loaded bundles and scores one trie at a time. Where a server has one front end, each worker
+is a group of processes: loading keeps a process busy, because reading an ARPA file needs Python's global
+interpreter lock, so a bundle that is loaded during service gets a process for itself. A process that scores
+never loads, and a bundle that kills the process that loads it harms no other.
 """
 
 from __future__ import annotations
@@ -21,7 +12,6 @@ import asyncio
 import os
 import signal
 import socket
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -33,16 +23,21 @@ from rescorer.models.language_model import EdgeScores
 from rescorer.service.workers.frames import Arrays, Child, Frame, Peer, WorkerLost, pack_trie, unpack_scores
 from rescorer.trie import HypothesisTrie
 
-STOPPED = "T"
+HOST_MODULE = "rescorer.service.workers.host"
+"""Module that worker processes run."""
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether a signal has stopped a process; false if it has ended, or if this is not Linux."""
+    """Whether a signal has stopped a process; false if it has ended, or if this is not Linux.
+
+    What the kernel says does not depend on how busy the process or the machine is. An unanswered heartbeat
+    does: a process that computes, loads, or waits for a busy core would seem to be stopped.
+    """
     try:
         status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return False
-    return status.rpartition(")")[2].split()[:1] == [STOPPED]
+    return status.rpartition(")")[2].split()[:1] == ["T"]
 
 
 Result = TypeVar("Result")
@@ -151,7 +146,7 @@ class Worker(Protocol):
         """Stop a worker that hangs or fails, even if others share it."""
 
 
-class RemoteWorker(ABC):
+class RemoteWorker:
     """A worker that is another process."""
 
     def __init__(self) -> None:
@@ -176,12 +171,6 @@ class RemoteWorker(ABC):
     @property
     def is_stopped(self) -> bool:
         return any(map(is_stopped, self.pids))
-
-    @abstractmethod
-    async def start(self) -> None: ...
-
-    @abstractmethod
-    async def stop(self) -> None: ...
 
     async def load(self, label: str, folder: Path) -> None:
         await self._load("load", label, folder)
@@ -222,6 +211,8 @@ class MachineSettings(NamedTuple):
     dtype: str
     """Precision of matrix products."""
     context_cache_bytes: int
+    load_timeout_s: float = 600.0
+    """Longest time that a bundle may take that is loaded while the process serves several clients."""
 
 
 class ProcessWorker(RemoteWorker):
@@ -231,30 +222,20 @@ class ProcessWorker(RemoteWorker):
         niceness: niceness of the process; higher values let other processes go first.
         listening: socket on which the process accepts further clients, who share the loaded bundles; None:
             the process serves its parent only.
-        load_timeout_s: longest time that a bundle may take that is loaded while the process serves such
-            clients.
     """
 
     def __init__(
-        self,
-        machine: MachineSettings,
-        niceness: int = 0,
-        listening: socket.socket | None = None,
-        load_timeout_s: float = 600.0,
+        self, machine: MachineSettings, niceness: int = 0, listening: socket.socket | None = None
     ) -> None:
         super().__init__()
+        self._machine, self._niceness = machine, niceness
         self._descriptors = [] if listening is None else [listening.fileno()]
-        shared = [*self._descriptors, load_timeout_s] if self._descriptors else []
-        self._arguments = [*machine, *shared]
-        self._niceness = niceness
         self._child: Child | None = None
 
     async def start(self) -> None:
         await self.stop()
-        arguments = map(str, self._arguments)
-        self._peer = self._child = await Child.spawn(
-            "rescorer.service.workers", *arguments, pass_fds=self._descriptors
-        )
+        arguments = map(str, (*self._machine, *self._descriptors))
+        self._peer = self._child = await Child.spawn(HOST_MODULE, *arguments, pass_fds=self._descriptors)
         self.pid = self._child.pid
         with suppress(OSError):  # it has exited already; the next request raises WorkerLost
             os.setpriority(os.PRIO_PROCESS, self.pid, self._niceness)
