@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from numbers import Real
-from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -42,13 +42,11 @@ from rescorer.types import NBestList, RescoredList, TextScore
 
 Item = NBestList | InputError
 """A list, or the error that a file reader yields in place of an invalid list."""
-FALLBACKS: Mapping[str, pb.Fallback] = MappingProxyType(
-    {
-        "": pb.FALLBACK_UNSPECIFIED,
-        "ngram": pb.FALLBACK_NGRAM,
-        "first_pass": pb.FALLBACK_FIRST_PASS,
-    }
-)
+FALLBACKS = {
+    "": pb.FALLBACK_UNSPECIFIED,
+    "ngram": pb.FALLBACK_NGRAM,
+    "first_pass": pb.FALLBACK_FIRST_PASS,
+}
 
 MAX_BULK_LISTS = 32
 """Maximum number of lists per call of ``rescore_stream``."""
@@ -134,26 +132,21 @@ class RequestBuilder:
 
         Raises the errors of ``rescore`` at once, except those about a single list or request.
         """
-        items = self._encode_items(read_items(lists, (NBestList, InputError)))
-        return self._build_calls(items, self._new_request(options, fallback), check_timeout(timeout_s))
+        given, empty = read_items(lists, (NBestList, InputError)), self._new_request(options, fallback)
+        return self._build_calls(self._encode_items(given), empty, check_timeout(timeout_s))
 
     def _build_calls(
         self,
         encoded_items: Iterable[tuple[Item, list[pb.NBestList]]],
-        empty_request: pb.RescoreRequest,
+        empty: pb.RescoreRequest,
         timeout_s: float | None,
     ) -> Iterator[BulkCall]:
-        def new_request() -> pb.RescoreRequest:
-            request = pb.RescoreRequest()
-            request.CopyFrom(empty_request)
-            return request
-
         def new_call() -> BulkCall:
             deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
             return BulkCall(items, self._check_size(request), deadline_s)
 
         items: list[Item] = []
-        request, request_bytes, response_bytes = new_request(), 0, 0
+        request, request_bytes, response_bytes = deepcopy(empty), 0, 0
         for item, messages in encoded_items:
             request_bytes += (item_bytes := sum(message.ByteSize() for message in messages))
             response_bytes += (item_response_bytes := sum(map(estimate_response_bytes, messages)))
@@ -163,7 +156,7 @@ class RequestBuilder:
                 or response_bytes > MAX_BULK_RESPONSE_BYTES
             ):
                 yield new_call()
-                items, request = [], new_request()
+                items, request = [], deepcopy(empty)
                 request_bytes, response_bytes = item_bytes, item_response_bytes
             items.append(item)
             request.lists.extend(messages)
