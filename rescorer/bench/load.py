@@ -1,26 +1,14 @@
-"""Measure a server.
-
-Open-loop load from client processes, and how long it takes for lists alone and in batches.
-
-Measure a server under open-loop load from client processes.
-
-Takes a bundle, n-best lists and a plan; yields the measurements of each stage.
-
-Client process of a load test: send calls on schedule, without waiting for answers, and measure them.
+"""Measure a server under open-loop load from client processes, and its times for lists alone and in batches.
 
     python -m rescorer.bench.load
 
-The process reads its configuration from stdin as one line of JSON and writes a line once it is connected. It
-starts sending calls when it reads another line, and finally writes its measurements as one line of JSON.
+is a client process, which sends calls on schedule, without waiting for answers. It reads its configuration
+from stdin as one line of JSON and writes a line once it is connected. It starts sending calls when it reads
+another line, and finally writes its measurements as one line of JSON.
 
 Latency is measured from the scheduled time of a call, so that a slow server cannot improve its figures by
 slowing down its callers. The delay between the scheduled time and the actual start of a call is reported
 separately, because the client causes it: its process had to wait for a processor.
-
-Measure how long a server takes for lists that come alone and in batches, and keep the times in a file.
-
-Calls are sent one after the other, so that none of them waits for another; the server's answers say how long
-its worker took, and the rest is the front end, with what the client and gRPC need to send and receive.
 """
 
 from __future__ import annotations

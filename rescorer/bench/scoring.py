@@ -1,13 +1,8 @@
-"""Benchmark of scoring: time per phase, compared with matrix products, a plain PyTorch scorer and KenLM.
+"""Run the benchmark of scoring: time per phase, compared with matrix products, a plain PyTorch scorer and
+KenLM.
 
-Count the work in a benchmark's lists: words, distinct prefixes and the networks' matrix products.
-
-The counts come from the same tries that the pipeline builds for scoring.
-
-Run the benchmark of scoring.
-
-Measures the phases of rescoring the lists as ``rescorer rescore`` does and, for comparison, the machine's
-matrix products, a plain PyTorch scorer and KenLM's sentence call.
+The phases are those of rescoring the lists as ``rescorer rescore`` does. The work in the lists (words,
+distinct prefixes and the networks' matrix products) is counted with the same tries that scoring uses.
 """
 
 from __future__ import annotations

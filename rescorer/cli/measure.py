@@ -1,8 +1,5 @@
-"""The commands ``rescorer bench`` and ``rescorer load``.
-
-Command ``rescorer load``: measure how many lists per second a server can rescore, and how it handles
-overload.
-"""
+"""The commands ``rescorer bench`` and ``rescorer load``: how fast scoring and a server are, and under
+overload."""
 
 from __future__ import annotations
 

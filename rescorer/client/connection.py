@@ -1,9 +1,8 @@
 """Connect to servers: addresses, TLS and tokens, retries and keepalive, and why a server cannot be reached.
 
-Find out why a server cannot be reached, by connecting to each of its addresses without gRPC.
-
 gRPC reports only the last of several addresses, "Socket closed" where one end speaks TLS and the other does
-not, and nothing at all if a deadline ends before a connection is made.
+not, and nothing at all if a deadline ends before a connection is made. So a failed connection is explained by
+connecting to each of its addresses without gRPC.
 """
 
 from __future__ import annotations

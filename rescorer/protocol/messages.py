@@ -1,20 +1,14 @@
 """Convert lists, weights, rankings, scores and errors to protocol messages and back, for client and server.
 
-Metadata of health checks: the models that a server serves from memory although its disk lacks them.
-
-The message of a health check has no field for details, so they come as trailing metadata of ``Check``.
-
-Convert errors to gRPC statuses and back, using a single table for both directions.
-
-A status carries a ``google.rpc.ErrorInfo`` with the error's reason, so that a client raises an error of the
-same class; a ``google.rpc.BadRequest`` if a field of the request is invalid; and a ``google.rpc.RetryInfo``
-if trying again later may help.
-
-Convert lists, weights, rankings and text scores to protocol messages and back, for client and server.
-
 Errors that only messages can have, such as an undeclared logarithm base, are detected here. User-defined
 fields are not unpacked: the server copies the message's own ``Struct`` to the response, and the Python client
 does not send them at all.
+
+A single table converts errors to gRPC statuses and back. A status carries a ``google.rpc.ErrorInfo`` with the
+error's reason, so that a client raises an error of the same class; a ``google.rpc.BadRequest`` if a field of
+the request is invalid; and a ``google.rpc.RetryInfo`` if trying again later may help. The message of a health
+check has no field for details, so the models that a server serves from memory although its disk lacks them
+come as trailing metadata of ``Check``.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Create the parts of a server from its settings, and the gRPC server that every call enters.
-
-Create the gRPC server, and what every call passes before its method: slow clients, authentication, limits
-and errors.
-"""
+"""Create the parts of a server from its settings, and the gRPC server that every call enters."""
 
 from __future__ import annotations
 

@@ -1,16 +1,12 @@
 """Several front-end processes on one port, started and replaced by a supervisor.
 
-Supervise a server of several front ends, which share one port and the workers.
-
-The supervisor starts each process and restarts those that die. A process that ends with an error ends the
-server. The supervisor itself uses neither gRPC nor models.
-
-Run one of several front ends: a server that shares its workers with others and has a supervisor.
+The front ends share the workers. The supervisor restarts processes that die; one that ends with an error ends
+the server. The supervisor itself uses neither gRPC nor models. A front end is a server with a supervisor:
 
     python -m rescorer.service.front_ends SOCKET
 
-The process answers the supervisor's requests on the inherited socket. It ignores the signals to stop and to
-reload, which the supervisor handles; it exits when the supervisor closes the socket or is gone.
+It answers the supervisor's requests on the inherited socket, and ignores the signals to stop and to reload,
+which the supervisor handles. It exits when the supervisor closes the socket or is gone.
 """
 
 from __future__ import annotations

@@ -1,24 +1,19 @@
 """Follow what a server does: log events on stderr, request ids, and the spans of calls by OpenTelemetry.
 
-Keep stderr from blocking a process or failing a call if the disk behind it is full or its reader stalls.
+Our own events and those of other packages go to stderr, as JSON objects (one per line) or as readable text.
+Their values, which may quote requests, are cut, and what could forge lines or control a terminal is escaped.
 
+stderr must not block a process or fail a call if the disk behind it is full or its reader stalls. So
 ``protect_stderr`` puts a pipe in front of the stderr of the server's first process. Everything that this
 process and its children write to file descriptor 2 (log lines, tracebacks, warnings, what gRPC's C core
 prints) goes into the pipe, which never blocks its writers; a thread of the first process empties it into the
 former stderr. What does not fit into the pipe, or cannot be written, is dropped and counted, and a log line
 says how much once writing works again.
 
-Bound the values of log events, which may quote requests, and escape what could forge lines or control a
-terminal.
-
-Log our own events and those of other packages to stderr, as JSON objects (one per line) or as readable
-text.
-
-Spans of calls by OpenTelemetry: one per call, continuing the caller's trace, with a child per phase.
-
-The packages of the extra ``tracing`` are imported only if spans are requested. The spans of phases are
-created afterwards from the measured times, so that the scoring code does not depend on spans. If phases
-alternate, only the total time of each is known, and their spans are placed one after the other.
+Each call has a span that continues the caller's trace, with a child per phase. The packages of the extra
+``tracing`` are imported only if spans are requested. The spans of phases are created afterwards from the
+measured times, so that the scoring code does not depend on spans. If phases alternate, only the total time of
+each is known, and their spans are placed one after the other.
 """
 
 from __future__ import annotations

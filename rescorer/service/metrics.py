@@ -1,14 +1,11 @@
-"""The metrics of a server, the timings of its calls, and the HTTP port where Prometheus reads them.
+"""The metrics of a server, and the HTTP port where Prometheus reads them.
 
-The metrics of a server, and the methods that record events in them.
+Every server has a separate registry. Names follow Prometheus: seconds and bytes, ``_total`` for counters.
+Labels are our own words or the labels of loaded bundles, never texts from clients.
 
-Every server has its own registry. Names follow Prometheus: seconds and bytes, ``_total`` for counters. Labels
-are our own words or the labels of loaded bundles, never texts from clients.
-
-The HTTP port where Prometheus reads the metrics, in the server's event loop.
-
-A connection carries one request. However many connections there are and however slowly they send or read,
-they take no threads, a bounded amount of memory, and seconds until they are closed.
+The port is served in the server's event loop. A connection carries one request. However many connections
+there are and however slowly they send or read, they take no threads, a bounded amount of memory, and seconds
+until they are closed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Bundles on disk and in service: discover, load, switch, drain and drop versions.
-
-The bundles in service: find versions on disk, load, switch, drain and unload them.
+"""The bundles in service: find versions on disk, load, switch, drain and unload them.
 
 A new version is loaded alongside the one in service; then new requests use it immediately, and the old
 version is unloaded when the last request that uses it is answered. Versions that cannot be used are refused

@@ -1,6 +1,6 @@
-"""Listening sockets, TLS, addresses and the file of clients.
+"""Listening sockets, TLS, the file of clients, and a gRPC server that accepts calls quickly under load.
 
-Read the file of clients: hashes of their tokens or names in their certificates, and their roles.
+The file of clients has hashes of their tokens or names in their certificates, and their roles:
 
     [[client]]
     name = "captions"
@@ -13,8 +13,6 @@ Read the file of clients: hashes of their tokens or names in their certificates,
     certificates = ["ops.example.org"]
 
 A client may have several valid tokens at once, so that tokens can be rotated.
-
-A gRPC server whose accept loop survives malformed calls and accepts calls quickly under load.
 
 grpc.aio (1.85.1 and other versions) decodes the path of an unknown method as UTF-8 in the loop that accepts
 calls. A single call with an undecodable path, which anyone who can connect may send, ends that loop, and the

@@ -1,6 +1,5 @@
-"""The settings of the service: flat, typed, explained, and checked before anything starts.
-
-Collect settings from options, environment variables and a TOML file, in this order of precedence.
+"""The settings of the service, from options, environment variables and a TOML file, in this order of
+precedence.
 
 The source of each value is kept for error messages. Misspelt environment variables are errors, because
 starting without an intended limit is worse than not starting. Variables that resemble no setting are only

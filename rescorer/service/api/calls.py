@@ -1,8 +1,6 @@
-"""What every call passes before and after its method: authentication, telemetry, errors and draining.
+"""What every call passes before and after its method: authentication, telemetry, draining and errors.
 
-Decode the requests of each call, record its telemetry, and turn errors into gRPC statuses.
-
-Without the interceptor gRPC would send the text of any exception to the client, with the code UNKNOWN.
+Without the interceptors gRPC would send the text of any exception to the client, with the code UNKNOWN.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Methods of ``ModelService`` and ``AdminService``, the health service, and reloading.
-
-The gRPC health service (grpc.health.v1), whose watchers cannot hinder one another.
+"""Methods of ``ModelService`` and ``AdminService``, reloading, and the gRPC health service (grpc.health.v1).
 
 The servicer of grpcio-health-checking holds a lock while it writes to a watcher: one client that does not
 read makes all later watches hang, and the server's shutdown too. Here every watch compares the current status

@@ -1,22 +1,10 @@
-"""Methods of ``RescorerService``.
+"""Methods of ``RescorerService``: admit a request, prepare it, have it scored, write the response, shadow
+some of it.
 
-Admit a request, prepare it, have it scored, write the response, and shadow some of it.
-
-Prepare the lists or texts of a request for scoring, and write the response from their scores.
-
-These are plain functions, so that they can run in threads alongside the event loop.
-
-Warn in the log about weights of a bundle that were never tuned for the scores that clients send.
-
-An answer has no place for warnings, and who runs the server chooses the weights of its bundles: so the log
-has a line, once for each model and set of weights. Weights that a client sends are its own choice.
-
-Score a share of the answered lists with a second bundle, the shadow, and compare the two orders.
-
-The shadow cannot affect callers. A list is offered to it after its answer has been sent, waits in a short
-queue of its own, and is dropped while requests wait for the primary bundle. The models are in a separate
-process of low priority, so that their errors, their memory and Python's global interpreter lock do not affect
-the primary bundle.
+A share of the answered lists is scored with a second bundle, the shadow, which cannot affect callers: a list
+is offered to it after its answer has been sent, waits in a short separate queue, and is dropped while
+requests wait for the primary bundle. Its models are in a separate process of low priority, so that their
+errors, their memory and Python's global interpreter lock do not affect the primary bundle.
 """
 
 from __future__ import annotations

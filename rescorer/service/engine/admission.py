@@ -1,22 +1,17 @@
-"""Decide which calls are admitted, and in which order they are served: quotas, fair queues, and deadlines.
+"""Decide which calls are admitted, and in which order their lists are scored: quotas, fair queues and
+deadlines.
 
-A fair queue of items that are served in batches; all items of a batch are of the same kind.
+Queues use start-time fair queueing (Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at
+which its share of the service reaches its next item, and the client with the smallest tag is served first. A
+client that sends much work delays only itself, and what precedes a new item follows from the tags. Urgent
+items, which fallbacks need shortly before a deadline, are served first, but get at most half of the service:
+otherwise a client that sends more than the server can do and permits a fallback would keep all others from
+being served.
 
-It uses start-time fair queueing (Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at which
-its share of the service reaches its next item, and the client with the smallest tag is served first. A client
-that sends much work delays only itself, and what precedes a new item follows from the tags.
-
-Two fair queues in one: urgent items are served first, but get at most half of the service.
-
-Urgent work is what fallbacks need shortly before a deadline. If it always preceded other work, a client that
-sends more than the server can do and permits a fallback would keep all others from being served.
-
-Decide which calls are admitted, by what is in flight, whose it is, and whether a deadline can be met.
-
-How long a call would take follows from its client's turn in the fair queue: other clients may have more work
-in flight than that, which is scored later.
-
-Calls are counted here rather than by gRPC, whose own limit would also refuse health checks.
+Calls are admitted by what is in flight, whose it is, and whether a deadline can be met. How long a call would
+take follows from its client's turn in the fair queue: other clients may have more work in flight than that,
+which is scored later. Calls are counted here rather than by gRPC, whose own limit would also refuse health
+checks.
 """
 
 from __future__ import annotations

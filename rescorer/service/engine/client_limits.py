@@ -1,11 +1,7 @@
 """Bound what each client may take: memory, streams, time and refusals.
 
-Bound the memory of calls: of the requests being answered, and of the answers that clients have not read.
-
-gRPC ends a call, and goes on with a stream, when the client's flow control has let all of the answer through.
-Until then the answer stays in memory, although the method that made it has returned.
-
-Space out the refusals of clients that send many more calls than are answered.
+gRPC ends a call, and continues with a stream, when the client's flow control has let all of the answer
+through. Until then the answer stays in memory, although the method that made it has returned.
 
 A refusal costs a front end about a millisecond of its core. A client that repeats refused calls at once would
 keep the front end from reading the calls of others, however fairly these are scored. A refusal that waits

@@ -1,14 +1,9 @@
 """Score lists for requests: collect work items into batches, have the workers score them, and meet deadlines.
 
-Run conversion and trie jobs: small ones directly in the event loop, large ones in threads.
-
-Handing a job to a thread and back takes as long as processing a short list, and threads compete for Python's
-global interpreter lock.
-
-Collect waiting work items into batches and have the workers score them.
-
 There are twice as many lanes (tasks that each serve one batch at a time) as workers: while the batch of one
-lane is being scored, another lane prepares the next one, and items that arrive meanwhile join it.
+lane is being scored, another lane prepares the next one, and items that arrive meanwhile join it. Small jobs
+of conversion and tries run in the event loop, large ones in threads: handing a job to a thread and back takes
+as long as processing a short list, and threads compete for Python's global interpreter lock.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Bound what each client may take: memory, streams, time, sizes of requests and answers, refusals per second.
-
-Calls come in; they pass, wait, or are refused with an error that names the limit.
-
-Check requests before costly work is done for them: their sizes, their work, and the sizes of answers.
+"""Check requests before costly work is done for them: their sizes, their work, and the sizes of answers.
 
 What a client sends is counted first, then the steps of searching and deciding and the words to score, which
 components state before anything is built. A response repeats the name of every component for every
