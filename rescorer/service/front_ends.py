@@ -31,11 +31,16 @@ from prometheus_client.registry import Collector
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError
 from rescorer.runtime import ignore_group_signals, share_freed_memory
-from rescorer.service.assembly import create_process_worker, niceness_of
 from rescorer.service.logs import log_to_stderr, protect_stderr, use_parents_stderr
 from rescorer.service.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector, MetricsEndpoint
 from rescorer.service.net import keep_port, remove_port, write_port
-from rescorer.service.server import Server, answer_signals, serve_until
+from rescorer.service.server import (
+    Server,
+    answer_signals,
+    create_process_worker,
+    niceness_of,
+    serve_until,
+)
 from rescorer.service.settings import (
     BYTES_PER_TOKEN,
     ServiceSettings,
@@ -44,8 +49,13 @@ from rescorer.service.settings import (
     unknown_variables,
 )
 from rescorer.service.workers.frames import Child, Frame, WorkerLost, error_header, pack, read_frame
-from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES, RESTART_DELAY_S, STABLE_AFTER_S
-from rescorer.service.workers.worker import ProcessWorker, SharedWorker
+from rescorer.service.workers.pool import (
+    MAX_CONSECUTIVE_LOSSES,
+    RESTART_DELAY_S,
+    STABLE_AFTER_S,
+    ProcessWorker,
+    SharedWorker,
+)
 
 FRONT_END = "front_end"
 """Label that distinguishes the samples of the front ends."""

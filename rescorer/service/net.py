@@ -69,24 +69,8 @@ WINDOW_BYTES = 65_535
 raises it to hundreds of megabytes for clients that send fast."""
 
 
-def connection_options(
-    max_age_s: float, max_age_grace_s: float, max_idle_s: float, max_handshake_s: float
-) -> list[tuple[str, int]]:
-    """Return the options of a gRPC server; a time of 0 means that there is no limit."""
-    return [
-        ("grpc.max_connection_age_ms", to_ms(max_age_s)),
-        ("grpc.max_connection_age_grace_ms", to_ms(max_age_grace_s)),
-        ("grpc.max_connection_idle_ms", to_ms(max_idle_s)),
-        ("grpc.server_handshake_timeout_ms", to_ms(max_handshake_s)),
-        ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
-        ("grpc.http2.bdp_probe", 0),
-        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
-        ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    ]
-
-
 def to_ms(seconds: float) -> int:
+    """Convert a time limit for gRPC; 0 means that there is no limit."""
     return min(round(seconds * 1e3), NEVER_MS) or NEVER_MS
 
 
@@ -498,6 +482,11 @@ def create_grpc_server(
     """
     options = [
         *options,
+        ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+        ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.max_concurrent_streams", max_calls_per_connection),
         # This protection would also count calls that have ended but are not cleaned up, and so would refuse
         # well-behaved clients.

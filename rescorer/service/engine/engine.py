@@ -29,8 +29,8 @@ from rescorer.service.engine.admission import Admission, Quota, TwoLevelQueue, W
 from rescorer.service.logs import QUEUE, PhaseTiming, run_timed, timings_from_seconds
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.workers.pool import WorkerPool
-from rescorer.service.workers.worker import Worker, WorkerScores, run_within
+from rescorer.service.workers.frames import WorkerScores
+from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 
 Result = TypeVar("Result")
 

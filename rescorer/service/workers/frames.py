@@ -14,18 +14,23 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from traceback import format_exception
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rescorer import errors
-from rescorer.errors import RescorerError, ScoringError, Unavailable
+from rescorer.errors import BundleError, RescorerError, ScoringError, Unavailable
+from rescorer.models.contexts import ContextWords
 from rescorer.models.language_model import EdgeScores
 from rescorer.runtime import shield_children
 from rescorer.trie import HypothesisTrie
 
+HOST_MODULE = "rescorer.service.workers.host"
+"""Module that worker processes run."""
 PREFIX = struct.Struct("<4sIQ")
 MAGIC = b"RSF1"
 MAX_FRAME_BYTES = 1 << 32
@@ -36,6 +41,18 @@ UNEXPECTED_ERROR = "unexpected error in a process of the server; its log has the
 ARRAY_TYPES = {"<i8", "<f8", "|b1", "|u1"}
 
 Arrays = Mapping[str, np.ndarray]
+
+
+class MachineSettings(NamedTuple):
+    """Where the models of a worker run, and with what."""
+
+    device: str
+    threads: int
+    dtype: str
+    """Precision of matrix products."""
+    context_cache_bytes: int
+    load_timeout_s: float = 600.0
+    """Longest time that a bundle may take that is loaded while the process serves several clients."""
 
 
 class Frame(NamedTuple):
@@ -119,6 +136,14 @@ def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
 
 class WorkerLost(Unavailable):
     """A process has exited or was terminated; its request may be sent to another one."""
+
+
+def load_timeout_error(label: str, timeout_s: float) -> BundleError:
+    return BundleError(f"{label}: was not loaded within the {timeout_s:g} s of load_timeout_s")
+
+
+def loader_died_error(folder: Path) -> BundleError:
+    return BundleError(f"{folder}: the process that loaded it died; it may need too much memory")
 
 
 class Peer:
@@ -334,3 +359,37 @@ def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
         )
         for name in names
     }
+
+
+class WorkerScores(NamedTuple):
+    """Edge scores of a trie, with the time and memory that scoring took."""
+
+    scores: Mapping[str, EdgeScores]
+    """Edge scores by name of the model."""
+    seconds: Mapping[str, float]
+    """Seconds by phase. Work of a GPU is counted in the phase that waits for it."""
+    context_words: ContextWords
+    device_bytes: Mapping[str, int]
+    """Memory on a GPU in bytes, by kind; empty on a CPU."""
+
+
+def score_request(label: str, only: Sequence[str], encode: Sequence[str]) -> dict[str, Any]:
+    """Return the header of a request to score a trie, which the frame holds."""
+    return {"do": "score", "label": label, "only": list(only), "encode": list(encode)}
+
+
+def score_reply(result: WorkerScores) -> tuple[dict[str, Any], Arrays]:
+    """Return the header and the arrays of the reply to such a request."""
+    header = {
+        "seconds": result.seconds,
+        "context_words": asdict(result.context_words),
+        "device_bytes": result.device_bytes,
+    }
+    return header, pack_scores(result.scores)
+
+
+def parse_worker_scores(frame: Frame) -> WorkerScores:
+    """Rebuild the scores that ``score_reply`` converted."""
+    header = frame.header
+    context_words = ContextWords(**header["context_words"])
+    return WorkerScores(unpack_scores(frame.arrays), header["seconds"], context_words, header["device_bytes"])

@@ -25,7 +25,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -44,26 +43,24 @@ from rescorer.runtime import (
 from rescorer.service.logs import seconds_of, use_parents_stderr
 from rescorer.service.workers.frames import (
     HAS_WORKED,
+    HOST_MODULE,
     Arrays,
     Frame,
+    MachineSettings,
     WorkerLost,
+    WorkerScores,
     error_from_header,
     error_header,
-    pack,
-    pack_scores,
-    pack_trie,
-    read_frames,
-    receive_exactly,
-    unpack_trie,
-)
-from rescorer.service.workers.worker import (
-    HOST_MODULE,
-    MachineSettings,
-    WorkerScores,
     load_timeout_error,
     loader_died_error,
+    pack,
+    pack_trie,
     parse_worker_scores,
+    read_frames,
+    receive_exactly,
+    score_reply,
     score_request,
+    unpack_trie,
 )
 from rescorer.trie import HypothesisTrie, build_trie
 
@@ -453,13 +450,8 @@ def perform(host: WorkerHost, client: object, frame: Frame) -> tuple[dict[str, A
             return {}, {}
         case "score":
             trie = unpack_trie(frame.arrays)
-            result = host.score(header["label"], trie, header["only"], header["encode"]).result()
-            reply = {
-                "seconds": result.seconds,
-                "context_words": asdict(result.context_words),
-                "device_bytes": result.device_bytes,
-            }
-            return reply, pack_scores(result.scores)
+            scored = host.score(header["label"], trie, header["only"], header["encode"])
+            return score_reply(scored.result())
     raise ValueError(f"unknown operation {header['do']!r}")
 
 
