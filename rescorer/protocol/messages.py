@@ -16,9 +16,8 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib import parse
 
@@ -50,7 +49,6 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.list_checks import check_types
 from rescorer.types import (
     MAXIMUM,
-    Calibration,
     ConfidenceMap,
     ConsensusWord,
     DecisionKind,
@@ -164,9 +162,8 @@ BUG = ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
 
 ERROR_BY_REASON = {kind.reason: kind.error_type for kind in (*KINDS, BUG)}
 ERROR_BY_CODE = {kind.code.value[0]: kind.error_type for kind in reversed((*KINDS, BUG))} | {
-    grpc.StatusCode.CANCELLED.value[
-        0
-    ]: Unavailable,  # the server stops; a client that cancels its call does not see this
+    # The server stops; a client that cancels its call does not see this.
+    grpc.StatusCode.CANCELLED.value[0]: Unavailable,
     grpc.StatusCode.INVALID_ARGUMENT.value[0]: InputError,
     grpc.StatusCode.INTERNAL.value[0]: ScoringError,
 }
@@ -263,22 +260,23 @@ def error_from_status(status: Status) -> RescorerError:
     return error_type(message)
 
 
-DECISION_KINDS: Mapping[int, DecisionKind] = MappingProxyType(
-    {
-        pb.DECISION_KIND_UNSPECIFIED: "maximum",
-        pb.DECISION_KIND_MAXIMUM: "maximum",
-        pb.DECISION_KIND_MINIMUM_BAYES_RISK: "minimum_bayes_risk",
-        pb.DECISION_KIND_CONFUSION_NETWORK: "confusion_network",
-    }
-)
-ERROR_UNITS: Mapping[int, ErrorUnit] = MappingProxyType(
-    {
-        pb.ERROR_UNIT_UNSPECIFIED: "word",
-        pb.ERROR_UNIT_WORD: "word",
-        pb.ERROR_UNIT_CHARACTER: "character",
-        pb.ERROR_UNIT_MIXED: "mixed",
-    }
-)
+DECISION_KINDS: Mapping[int, DecisionKind] = {
+    pb.DECISION_KIND_UNSPECIFIED: "maximum",
+    pb.DECISION_KIND_MAXIMUM: "maximum",
+    pb.DECISION_KIND_MINIMUM_BAYES_RISK: "minimum_bayes_risk",
+    pb.DECISION_KIND_CONFUSION_NETWORK: "confusion_network",
+}
+ERROR_UNITS: Mapping[int, ErrorUnit] = {
+    pb.ERROR_UNIT_UNSPECIFIED: "word",
+    pb.ERROR_UNIT_WORD: "word",
+    pb.ERROR_UNIT_CHARACTER: "character",
+    pb.ERROR_UNIT_MIXED: "mixed",
+}
+
+
+PLAIN_WEIGHTS = ("word", "oov", "empty", "cache", "neural_cache")
+"""Weights that are one number, with 0 as their default."""
+NAMED_WEIGHTS = ("name", "streams", "lm", "mixture", "rerankers", "components", "tuned_on")
 
 
 def weights_from_proto(message: pb.Weights) -> Weights:
@@ -287,26 +285,27 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     Raises:
         ConfigError: If a value is not a finite number.
     """
-    fields: dict[str, Any] = {
-        "name": message.name,
-        "streams": message.streams,
-        "lm": message.lm,
-        "mixture": message.mixture,
-        "rerankers": message.rerankers,
-        "components": message.components,
-        "tuned_on": message.tuned_on,
-    }
-    from rescorer.scoring.combination import OPTIONAL_NUMBERS, parse_weights  # imports numpy
+    from rescorer.scoring.combination import OPTIONAL_NUMBERS, parse_weights
 
-    present = {name: value for name, value in fields.items() if value}
+    fields: dict[str, Any] = {name: getattr(message, name) for name in PLAIN_WEIGHTS}
+    fields |= {name: value for name in (*NAMED_WEIGHTS, "flatness") if (value := getattr(message, name))}
+    fields |= {name: getattr(message, name) for name in OPTIONAL_NUMBERS if message.HasField(name)}
     if message.HasField("decision"):
-        present["decision"] = decision_from_proto(message.decision)
-    present |= {name: getattr(message, name) for name in OPTIONAL_NUMBERS if message.HasField(name)}
+        fields["decision"] = decision_from_proto(message.decision)
     if message.HasField("calibration"):
-        present["calibration"] = _calibration_from_proto(message.calibration)
-    present |= {"flatness": message.flatness} if message.flatness else {}
-    plain = ("word", "oov", "empty", "cache", "neural_cache")
-    return parse_weights({**present, **{name: getattr(message, name) for name in plain}})
+        fields["calibration"] = {
+            name: {
+                "temperature": part.temperature,
+                "posteriors": list(part.posteriors),
+                "confidences": list(part.confidences),
+            }
+            for name, part in (
+                ("utterance", message.calibration.utterance),
+                ("word", message.calibration.word),
+            )
+            if message.calibration.HasField(name)
+        }
+    return parse_weights(fields)
 
 
 def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
@@ -331,65 +330,33 @@ def decision_to_proto(rule: DecisionRule) -> pb.DecisionRule:
     )
 
 
-def _calibration_from_proto(message: pb.Calibration) -> dict[str, Any]:
-    """Convert a calibration to plain data, which ``parse_weights`` checks."""
-    return {
-        name: {
-            "temperature": part.temperature,
-            "posteriors": list(part.posteriors),
-            "confidences": list(part.confidences),
-        }
-        for name, part in (("utterance", message.utterance), ("word", message.word))
-        if message.HasField(name)
-    }
-
-
 def weights_to_proto(weights: Weights) -> pb.Weights:
-    return pb.Weights(
-        name=weights.name,
-        streams=weights.streams,
-        # An empty map would be read as {"mixture": 1}.
-        lm=weights.lm or {"mixture": 0.0},
-        word=weights.word,
-        oov=weights.oov,
-        empty=weights.empty,
-        phrases=weights.phrases,
-        generated=weights.generated,
-        sound_match=weights.sound_match,
-        cache=weights.cache,
-        neural_cache=weights.neural_cache,
-        flatness=weights.flatness if weights.neural_cache else 0.0,
-        mixture=weights.mixture,
-        rerankers=weights.rerankers,
-        components=weights.components,
-        tuned_on=weights.tuned_on,
-        decision=None if weights.decision == MAXIMUM else decision_to_proto(weights.decision),
-        calibration=None if weights.calibration is None else _calibration_to_proto(weights.calibration),
-    )
-
-
-def _calibration_to_proto(calibration: Calibration) -> pb.Calibration:
     def convert(part: ConfidenceMap | None) -> pb.ConfidenceMap | None:
         return None if part is None else pb.ConfidenceMap(**asdict(part))
 
-    return pb.Calibration(utterance=convert(calibration.utterance), word=convert(calibration.word))
+    same = (*PLAIN_WEIGHTS, *NAMED_WEIGHTS, "phrases", "generated", "sound_match")
+    fields: dict[str, Any] = {name: getattr(weights, name) for name in same}
+    fields["lm"] = weights.lm or {"mixture": 0.0}  # an empty map would be read as {"mixture": 1}
+    if weights.neural_cache:
+        fields["flatness"] = weights.flatness
+    if weights.decision != MAXIMUM:
+        fields["decision"] = decision_to_proto(weights.decision)
+    if (maps := weights.calibration) is not None:
+        fields["calibration"] = pb.Calibration(utterance=convert(maps.utterance), word=convert(maps.word))
+    return pb.Weights(**fields)
 
 
 Unit = TypeVar("Unit", Base, Sign)
 
-BASES: Mapping[int, Base] = MappingProxyType(
-    {
-        pb.LOG_BASE_E: "e",
-        pb.LOG_BASE_2: "2",
-        pb.LOG_BASE_10: "10",
-        pb.LOG_BASE_1_0001: "1.0001",
-        pb.LOG_BASE_BYTELOG: "bytelog",
-    }
-)
-DEGRADATIONS: Mapping[int, str] = MappingProxyType(
-    {pb.DEGRADATION_NGRAM: "ngram", pb.DEGRADATION_FIRST_PASS: "first_pass"}
-)
-SIGNS: Mapping[int, Sign] = MappingProxyType({pb.SCORE_SIGN_LOG_PROB: "log_prob", pb.SCORE_SIGN_COST: "cost"})
+BASES: Mapping[int, Base] = {
+    pb.LOG_BASE_E: "e",
+    pb.LOG_BASE_2: "2",
+    pb.LOG_BASE_10: "10",
+    pb.LOG_BASE_1_0001: "1.0001",
+    pb.LOG_BASE_BYTELOG: "bytelog",
+}
+DEGRADATIONS: Mapping[int, str] = {pb.DEGRADATION_NGRAM: "ngram", pb.DEGRADATION_FIRST_PASS: "first_pass"}
+SIGNS: Mapping[int, Sign] = {pb.SCORE_SIGN_LOG_PROB: "log_prob", pb.SCORE_SIGN_COST: "cost"}
 
 
 def list_from_proto(message: pb.NBestList) -> NBestList:
@@ -538,13 +505,13 @@ def rescored_from_proto(
             components=dict(sorted(hypothesis.components.items())),
             merged_ranks=tuple(rank - 1 for rank in hypothesis.merged_ranks),
             fields=_fields_as_sent(hypothesis, sent),
-            confidence=hypothesis.confidence if hypothesis.HasField("confidence") else None,
+            confidence=_optional(hypothesis, "confidence"),
             word_confidences=tuple(
-                WordConfidence(word.word, word.confidence if word.HasField("confidence") else None)
+                WordConfidence(word.word, _optional(word, "confidence"))
                 for word in hypothesis.word_confidences
             ),
-            expected_errors=hypothesis.expected_errors if hypothesis.HasField("expected_errors") else None,
-            generated=_generated_from_proto(hypothesis),
+            expected_errors=_optional(hypothesis, "expected_errors"),
+            generated=_optional(hypothesis, "generated", _generated_from_proto),
         )
         for hypothesis in message.hypotheses
     )
@@ -560,10 +527,24 @@ def rescored_from_proto(
         DEGRADATIONS.get(message.degradation, ""),
         tuple(rank - 1 for rank in message.dropped_ranks),
         None if message.degradation == pb.DEGRADATION_FIRST_PASS else decision,
-        tuple(_consensus_word_from_proto(word) for word in message.consensus),
+        tuple(
+            ConsensusWord(
+                word.word,
+                word.posterior,
+                _optional(word, "start_s"),
+                _optional(word, "duration_s"),
+                word.text,
+            )
+            for word in message.consensus
+        ),
         message.consensus_rank - 1 if message.consensus_rank else None,
         sent.previous,
     )
+
+
+def _optional(message: Any, field: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Return the value of a field; None if it is absent."""
+    return convert(getattr(message, field)) if message.HasField(field) else None
 
 
 def _to_struct(fields: Mapping[str, Any]) -> Struct | None:
@@ -591,13 +572,7 @@ def _generated_to_proto(made: Generated | None) -> pb.Generated | None:
     )
 
 
-def _generated_from_proto(message: pb.RescoredHypothesis) -> Generated | None:
-    if not message.HasField("generated"):
-        return None
-    return _part_from_proto(message.generated)
-
-
-def _part_from_proto(made: pb.Generated) -> Generated:
+def _generated_from_proto(made: pb.Generated) -> Generated:
     return Generated(
         source=made.source_rank - 1,
         start=made.first_word - 1,
@@ -606,29 +581,19 @@ def _part_from_proto(made: pb.Generated) -> Generated:
         phrase=made.phrase,
         distance=made.distance,
         phones=made.phones,
-        further=tuple(map(_part_from_proto, made.further)),
+        further=tuple(map(_generated_from_proto, made.further)),
     )
 
 
 def _fields_as_sent(message: pb.RescoredHypothesis, sent: NBestList) -> Mapping[str, Any]:
     """The fields of a hypothesis, which are not sent; those of a generated one follow from its source."""
-    made = _generated_from_proto(message)
-    if made is None:
+    if not message.HasField("generated"):
         return sent.hypotheses[message.original_rank - 1].fields
+    made = _generated_from_proto(message.generated)
     source = sent.hypotheses[made.source]
     from rescorer.candidates import replace_spans  # imports numpy
 
     return replace_spans(source.text, source.fields, made)[1]
-
-
-def _consensus_word_from_proto(message: pb.ConsensusWord) -> ConsensusWord:
-    return ConsensusWord(
-        message.word,
-        message.posterior,
-        message.start_s if message.HasField("start_s") else None,
-        message.duration_s if message.HasField("duration_s") else None,
-        message.text,
-    )
 
 
 def text_score_to_proto(score: TextScore) -> pb.TextScore:
