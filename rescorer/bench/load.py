@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle, islice
@@ -155,21 +155,6 @@ async def wait_for_code(call: Any) -> str:
     except grpc.aio.AioRpcError as error:
         return error.code().name
     return "OK"
-
-
-def wait_for_start() -> None:
-    print("connected", flush=True)
-    sys.stdin.readline()
-
-
-def main() -> None:
-    config = ClientConfig(**json.loads(sys.stdin.readline()))
-    os.nice(config.niceness)
-    print(json.dumps(asdict(asyncio.run(run_client(config, wait_for_start)))))
-
-
-if __name__ == "__main__":
-    main()
 
 
 SAMPLING_INTERVAL_S = 0.2
@@ -346,15 +331,20 @@ def encode_calls(lists: Sequence[NBestList], weights: str) -> dict[int, list[str
     for size in LISTS_PER_CALL:
         n_calls = -(-len(lists) // size)
         endless = cycle(lists)
-        calls[size] = [
-            base64.b64encode(
-                pb.RescoreRequest(
-                    lists=[list_to_proto(nbest) for nbest in islice(endless, size)], weights_name=weights
-                ).SerializeToString()
-            ).decode()
-            for _ in range(n_calls)
-        ]
+        calls[size] = [encode_request(islice(endless, size), weights) for _ in range(n_calls)]
     return calls
+
+
+def encode_request(lists: Iterable[NBestList], weights: str) -> str:
+    """Serialise a request for these lists in base64."""
+    request = pb.RescoreRequest(lists=map(list_to_proto, lists), weights_name=weights)
+    return base64.b64encode(request.SerializeToString()).decode()
+
+
+def encode_requests(lists: Sequence[NBestList], weights: str, lists_per_call: int) -> list[str]:
+    """Serialise lists as requests in base64, ``lists_per_call`` lists per request."""
+    starts = range(0, len(lists), lists_per_call)
+    return [encode_request(lists[start : start + lists_per_call], weights) for start in starts]
 
 
 def measure_service_times(target: str, calls: Mapping[int, Sequence[str]], seconds: float) -> ServiceTimes:
@@ -529,18 +519,6 @@ def run_stages(
         yield measure(name, plan.overload_factor * peak.lists_per_s, overload_plan)
 
 
-def encode_requests(lists: Sequence[NBestList], weights: str, lists_per_call: int) -> list[str]:
-    """Serialise lists as ``RescoreRequest`` messages in base64, ``lists_per_call`` lists per message."""
-    requests = (
-        pb.RescoreRequest(
-            lists=[list_to_proto(nbest) for nbest in lists[start : start + lists_per_call]],
-            weights_name=weights,
-        )
-        for start in range(0, len(lists), lists_per_call)
-    )
-    return [base64.b64encode(request.SerializeToString()).decode() for request in requests]
-
-
 def measure_library(
     name: str, rescorer: Rescorer, lists: Sequence[NBestList], weights_name: str, plan: LoadPlan
 ) -> StageResult:
@@ -577,26 +555,19 @@ def measure_server(
         lists_per_s: Load to offer; None sends calls in a closed loop.
     """
     calls_per_s = lists_per_s / plan.lists_per_call / plan.clients if lists_per_s else 0.0
-    configs = [
-        ClientConfig(
-            target,
-            messages,
-            calls_per_s,
-            plan.stage_s,
-            plan.deadline_s,
-            plan.calls_per_client,
-            seed=number,
-            niceness=plan.client_niceness,
-        )
-        for number in range(plan.clients)
-    ]
+    config = ClientConfig(target, messages, calls_per_s, plan.stage_s, plan.deadline_s, plan.calls_per_client)
+    configs = [replace(config, seed=number, niceness=plan.client_niceness) for number in range(plan.clients)]
     # A separate process, like a real probe, so that checks do not wait for a busy client.
-    health = ClientConfig(target, [], 0.0, plan.stage_s, plan.deadline_s, concurrency=0, check_health=True)
+    health = replace(config, messages=[], calls_per_s=0.0, concurrency=0, check_health=True)
     monitor = ResourceMonitor(pid)
     results = run_clients([*configs, health], monitor)
     codes: Counter[str] = Counter()
     for result in results:
         codes.update(result.codes)
+
+    def percentile_of(field: str, percent: float) -> float | None:
+        return percentile([ms for result in results for ms in getattr(result, field)], percent)
+
     answered_lists = codes["OK"] * plan.lists_per_call
     return StageResult(
         name,
@@ -604,11 +575,11 @@ def measure_server(
         dict(codes),
         lists_per_s=answered_lists / max(result.elapsed_s for result in results),
         lists_per_cpu_s=answered_lists / monitor.cpu_s if monitor.cpu_s else 0.0,
-        p50_ms=percentile([ms for result in results for ms in result.ok_ms], 50),
-        p99_ms=percentile([ms for result in results for ms in result.ok_ms], 99),
-        refused_p99_ms=percentile([ms for result in results for ms in result.refused_ms], 99),
-        late_p99_ms=percentile([ms for result in results for ms in result.late_ms], 99),
-        health_p99_ms=percentile([ms for result in results for ms in result.health_ms], 99),
+        p50_ms=percentile_of("ok_ms", 50),
+        p99_ms=percentile_of("ok_ms", 99),
+        refused_p99_ms=percentile_of("refused_ms", 99),
+        late_p99_ms=percentile_of("late_ms", 99),
+        health_p99_ms=percentile_of("health_ms", 99),
         client_cpu_s=sum(result.cpu_s for result in results),
         max_rss_bytes=monitor.max_rss_bytes,
         offered_lists_per_s=lists_per_s or None,
@@ -617,3 +588,19 @@ def measure_server(
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
     return float(np.percentile(values, percent)) if values else None
+
+
+def main() -> None:
+    """Run a client process; see the module."""
+
+    def wait_for_start() -> None:
+        print("connected", flush=True)
+        sys.stdin.readline()
+
+    config = ClientConfig(**json.loads(sys.stdin.readline()))
+    os.nice(config.niceness)
+    print(json.dumps(asdict(asyncio.run(run_client(config, wait_for_start)))))
+
+
+if __name__ == "__main__":
+    main()

@@ -111,7 +111,10 @@ def bench(
     from rescorer.formats.jsonlines import writer
     from rescorer.runtime import keep_freed_memory, use_threads
 
-    check_files(lists, synthetic, json_file)
+    if (lists is None) == (synthetic is None):
+        raise ConfigError("expected either a file of lists or --synthetic")
+    if json_file:
+        check_output_path("--json", json_file)
     use_threads(machine.threads)
     keep_freed_memory()  # as in `rescorer rescore`; the plain PyTorch scorer benefits too
     options = BenchOptions(**asdict(measurement))
@@ -144,14 +147,6 @@ def bench(
         write_text(json_file, json.dumps(asdict(report), indent=2) + "\n")
 
 
-def check_files(lists: str | None, synthetic: str | None, json_file: Path | None) -> None:
-    """Raise ConfigError unless lists come from one source, and the figures can be written."""
-    if (lists is None) == (synthetic is None):
-        raise ConfigError("expected either a file of lists or --synthetic")
-    if json_file:
-        check_output_path("--json", json_file)
-
-
 def print_report(report: BenchReport) -> None:
     """Print one row per phase, followed by the comparisons."""
     table = FoldingTable("phase", "seconds", "share", "words/s", "prefixes/s", "× floor")
@@ -168,17 +163,6 @@ def print_report(report: BenchReport) -> None:
     print_out(table, *describe_comparisons(report))
 
 
-def describe_network_share(report: BenchReport) -> list[str]:
-    """One line that compares the whole path with the networks alone; none if there is no network."""
-    network, whole = report.speed("neural").seconds, report.speed("end to end").seconds
-    if not network:
-        return []
-    return [
-        f"end to end is {network / whole:.2f} of the speed of the networks alone; all else takes "
-        f"{1 - network / whole:.1%} of the time"
-    ]
-
-
 def describe_comparisons(report: BenchReport) -> list[str]:
     """One line each for the lists, the comparisons and the machine."""
     lines = [
@@ -191,7 +175,12 @@ def describe_comparisons(report: BenchReport) -> list[str]:
             f"floor: {report.floor_gflops:,.1f} GFLOP at {report.gemm_gflops_per_second:,.0f} GFLOP/s, "
             "the rate of this machine for matrices of these sizes"
         )
-    lines += describe_network_share(report)
+    if network := report.speed("neural").seconds:
+        share = network / report.speed("end to end").seconds
+        lines.append(
+            f"end to end is {share:.2f} of the speed of the networks alone; all else takes "
+            f"{1 - share:.1%} of the time"
+        )
     if report.plain_words_per_second:
         ratio = report.speed("end to end").words_per_second / report.plain_words_per_second
         lines.append(
