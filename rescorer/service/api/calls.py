@@ -126,10 +126,8 @@ class Call:
             self._span.end(code, fields)
         if kind is not None and kind.hidden:
             log.error(event, **fields, exc_info=error)
-        elif error is not None:
-            log.info(event, **fields, error=str(error))
         else:
-            log.info(event, **fields)
+            log.info(event, **fields, **({} if error is None else {"error": str(error)}))
 
 
 class Telemetry:
@@ -290,9 +288,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         max_response_bytes: int = 0,
     ) -> None:
         self._prefix = f"/{service}/"
-        self._drain, self._telemetry = drain, telemetry
+        self._drain, self._telemetry, self._pacer = drain, telemetry, pacer
         self._memory, self._max_response_bytes = memory, max_response_bytes
-        self._pacer = pacer
 
     async def intercept_service(
         self,
@@ -474,9 +471,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self, authenticator: Authenticator, roles: Mapping[str, Role], telemetry: Telemetry) -> None:
-        self._authenticator = authenticator
-        self._roles = roles
-        self._telemetry = telemetry
+        self._authenticator, self._roles, self._telemetry = authenticator, roles, telemetry
 
     async def intercept_service(
         self,
@@ -488,24 +483,19 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         role = self._roles.get(path.lstrip("/").split("/")[0])
         if handler is None or role is None:
             return handler
-        if handler.request_streaming:
-            return handler._replace(stream_stream=self._guard_stream(handler.stream_stream, path, role))
-        return handler._replace(unary_unary=self._guard_unary(handler.unary_unary, path, role))
 
-    def _guard_unary(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
-        async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+        async def answer(request: Any, context: grpc.aio.ServicerContext) -> Any:
             await self._authorise_or_abort(path, context, role)
-            return await behaviour(request, context)
+            return await handler.unary_unary(request, context)
 
-        return call
-
-    def _guard_stream(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
-        async def call(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        async def answer_stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             await self._authorise_or_abort(path, context, role)
-            async for response in behaviour(requests, context):
+            async for response in handler.stream_stream(requests, context):
                 yield response
 
-        return call
+        if handler.request_streaming:
+            return handler._replace(stream_stream=answer_stream)
+        return handler._replace(unary_unary=answer)
 
     async def _authorise_or_abort(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> None:
         try:

@@ -84,6 +84,9 @@ GENERATION_TOKENS = 32_768
 STEPS_PER_TOKEN = 64
 """Steps of a decision rule that take about as long as normalising and writing one token."""
 RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
+Result = TypeVar("Result")
+
+log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,6 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
             a phrase of the request is invalid.
     """
     options = ranker.bind(read_options(request, ranker.bundle))
-
     budget = SearchBudget(len(request.lists), settings.max_search_steps)
 
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
@@ -147,14 +149,12 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         if isinstance(prepared, PreparedList)
         for component in prepared.components
     )
-    tokens = max(
-        tokens, min(tokens + asked, settings.max_request_words)
-    )  # one request must not fill a server
+    # One request must not fill a server.
+    tokens = max(tokens, min(tokens + asked, settings.max_request_words))
     lists, steps = limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
-    if (
-        options.decision.kind == "confusion_network"
-    ):  # reads the times of words, which may be most of a request
+    if options.decision.kind == "confusion_network":
+        # It reads the times of words, which may be most of a request.
         decision_tokens += request.ByteSize() // BYTES_PER_TOKEN
     return PreparedRequest(ranker, options, lists, tokens, decision_tokens)
 
@@ -239,16 +239,17 @@ def write_response(
         Unavailable: If a list was not scored for a temporary reason.
         RescorerError: If no valid list could be scored.
     """
-    raise_if_request_failed(outcomes)
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    temporary = [error for error in errors if isinstance(error, Unavailable)]
+    if temporary or (errors and len(errors) == len(outcomes)):
+        raise (temporary or errors)[0]
     label = prepared_request.ranker.bundle.label
     remaining_outcomes = iter(outcomes)
     for index, (message, prepared) in enumerate(zip(request.lists, prepared_request.lists, strict=True)):
-        if isinstance(prepared, PreparedList):
-            outcome = next(remaining_outcomes)
-            error = outcome.error
-        else:
+        error: Exception | None
+        if not isinstance(prepared, PreparedList):
             error = prepared
-        if isinstance(prepared, PreparedList) and error is None:
+        elif (error := (outcome := next(remaining_outcomes)).error) is None:
             try:
                 with phase(Phase.RANK):
                     ranked = rank_list(prepared_request, prepared, outcome)
@@ -268,14 +269,6 @@ def write_response(
     response.decision.CopyFrom(decision_to_proto(prepared_request.options.decision))
     response.model = label
     return response
-
-
-def raise_if_request_failed(outcomes: Sequence[ListOutcome]) -> None:
-    """Raise a list's error for the whole request if it is temporary, or if all lists failed."""
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-    temporary = [error for error in errors if isinstance(error, Unavailable)]
-    if temporary or (errors and len(errors) == len(outcomes)):
-        raise (temporary or errors)[0]
 
 
 def rank_list(prepared_request: PreparedRequest, prepared: PreparedList, outcome: ListOutcome) -> Ranking:
@@ -313,12 +306,16 @@ def write_text_scores(
     return response
 
 
-log = structlog.get_logger()
 ADVICE = "weigh the scores alone, lm: {mixture: 0}, and find the weight of language models with rescorer tune"
 
 
 class UntunedWeightsLog:
-    """Judges the first lists that are scored with each set of weights of each model."""
+    """Warn in the log about weights of a bundle that were never tuned for the scores that clients send.
+
+    An answer has no place for warnings, and who runs the server chooses the weights of its bundles: so the
+    log has a line, once for each model and set of weights, after its first lists were judged. Weights that a
+    client sends are the client's choice.
+    """
 
     def __init__(self) -> None:
         self._lists: dict[tuple[str, str], list[NBestList] | None] = {}
@@ -351,8 +348,6 @@ class UntunedWeightsLog:
 MAX_WAITING_LISTS = 64
 """Largest number of lists that wait for the shadow, each with its request in memory; others are dropped."""
 
-Result = TypeVar("Result")
-
 
 class AnsweredList(NamedTuple):
     """A list that the primary bundle has answered."""
@@ -362,14 +357,6 @@ class AnsweredList(NamedTuple):
     """0-based index of the list in the request."""
     answer: pb.RescoredList
     request_id: str
-
-
-class Agreement(NamedTuple):
-    """Agreement between two orders of one list."""
-
-    same_best: bool
-    pairs_alike: float
-    """Share of the pairs of hypotheses that are in the same order in both: (1 + Kendall's τ) / 2."""
 
 
 class Shadow:
@@ -390,11 +377,9 @@ class Shadow:
         settings: ServiceSettings,
         metrics: Metrics,
     ) -> None:
-        self.models = models
-        self.pool = pool
+        self.models, self.pool = models, pool
         self._primary, self.is_busy = primary, is_busy
-        self._settings = settings
-        self._metrics = metrics
+        self._settings, self._metrics = settings, metrics
         self._thread = ThreadPoolExecutor(1, "shadow")
         self._batcher = Batcher(pool, Offloader(self._thread, small_tokens=0), settings.max_batch_tokens)
         self._waiting: asyncio.Queue[AnsweredList] = asyncio.Queue(MAX_WAITING_LISTS)
@@ -442,16 +427,14 @@ class Shadow:
                 return
             for index, answer in enumerate(response.lists):
                 is_complete = not answer.status.code and not answer.degradation
-                if is_complete and is_chosen(request_id, answer.id, self._settings.shadow_share):
-                    self._put(AnsweredList(request, index, answer, request_id))
+                if not (is_complete and is_chosen(request_id, answer.id, self._settings.shadow_share)):
+                    continue
+                if self.is_busy() or self._waiting.full():
+                    self._metrics.shadow_lists.labels("dropped").inc()
+                else:
+                    self._waiting.put_nowait(AnsweredList(request, index, answer, request_id))
         except Exception as error:
             self._record_failure(request_id, error)
-
-    def _put(self, answered: AnsweredList) -> None:
-        if self.is_busy() or self._waiting.full():
-            self._metrics.shadow_lists.labels("dropped").inc()
-        else:
-            self._waiting.put_nowait(answered)
 
     async def _reload(self, retry_refused: bool) -> None:
         try:
@@ -540,24 +523,19 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
 
 def compare_with_answer(
     prepared_request: PreparedRequest, items: Sequence[WorkItem], answered: AnsweredList
-) -> Agreement:
-    """Rank the list by the shadow's scores and compare the order with the answer."""
+) -> tuple[bool, float]:
+    """Rank the list by the shadow's scores and compare the order with the answer.
+
+    Returns:
+        Whether the best hypothesis is the same, and the share of the pairs of hypotheses that are in the same
+        order in both: (1 + Kendall's τ) / 2.
+    """
     outcome = ListOutcome(tuple(item.future.result() for item in items))
     (prepared,) = prepared_request.valid_lists
     ranked = rank_list(prepared_request, prepared, outcome)
     first = [hypothesis.original_rank - 1 for hypothesis in answered.answer.hypotheses]
-    return compare_orders(first, ranked)
-
-
-def compare_orders(first: Sequence[int], second: Ranking) -> Agreement:
-    """Compare two orders of one list.
-
-    Args:
-        first: indices of the hypotheses from best to worst, like ``Ranking.order``.
-    """
-    best = second.order[0]
-    same_best = first[0] in (best, *second.members[best])
-    return Agreement(same_best, compute_pairs_alike(first, second.order))
+    best = ranked.order[0]
+    return first[0] in (best, *ranked.members[best]), compute_pairs_alike(first, ranked.order)
 
 
 def compute_pairs_alike(first: Sequence[int], second: Sequence[int]) -> float:
@@ -594,20 +572,11 @@ class RescorerService(RescorerServiceServicer):
         metrics: Metrics,
         shadow: Shadow | None = None,
     ) -> None:
-        self._settings = settings
-        self._models = models
-        self._engine = engine
-        self._drain = drain
-        self._metrics = metrics
-        self._shadow = shadow
-        self._response_time = ResponseTime()
-        self._untuned = UntunedWeightsLog()
-        self.streams = StreamSlots(
-            "streams",
-            settings.max_streams,
-            settings.max_client_streams,
-            ("max_streams", "max_client_streams"),
-        )
+        self._settings, self._models, self._engine = settings, models, engine
+        self._drain, self._metrics, self._shadow = drain, metrics, shadow
+        self._response_time, self._untuned = ResponseTime(), UntunedWeightsLog()
+        names = "max_streams", "max_client_streams"
+        self.streams = StreamSlots("streams", settings.max_streams, settings.max_client_streams, names)
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
@@ -702,7 +671,6 @@ class RescorerService(RescorerServiceServicer):
         """Admit a request and fill its response.
 
         Args:
-            wait: wait for admission instead of refusing the request.
             late: use only the permitted fallback, for which there is a quota of its own.
         """
         admission = self._engine.late_admission if late else self._engine.admission
@@ -720,7 +688,19 @@ class RescorerService(RescorerServiceServicer):
             self._untuned.add(request, prepared_request)
             response_s = self._response_time.seconds_for(prepared_request.response_tokens)
             outcomes = await self._score(prepared_request, replace(call, response_s=response_s), late=late)
-            return await self._respond(prepared_request, outcomes, request, response, call)
+            started_at, tokens = time.perf_counter(), prepared_request.response_tokens
+            response = await self._run(
+                lambda: write_response(
+                    prepared_request, outcomes, request, response, call.request_id, self._metrics
+                ),
+                tokens,
+                call.client,
+            )
+            self._response_time.record(tokens, time.perf_counter() - started_at)
+            telemetry = current_call.get()
+            telemetry.failed_lists += sum(answer.status.code != 0 for answer in response.lists)
+            response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, telemetry.timings))
+            return response
 
     async def _score(
         self, prepared_request: PreparedRequest, call: CallContext, *, late: bool = False
@@ -733,28 +713,6 @@ class RescorerService(RescorerServiceServicer):
         )
         telemetry.record_scores([item for outcome in outcomes for item in outcome.items])
         return outcomes
-
-    async def _respond(
-        self,
-        prepared_request: PreparedRequest,
-        outcomes: list[ListOutcome],
-        request: RescoreRequest,
-        response: RescoreResponse,
-        call: CallContext,
-    ) -> RescoreResponse:
-        started_at, tokens = time.perf_counter(), prepared_request.response_tokens
-        response = await self._run(
-            lambda: write_response(
-                prepared_request, outcomes, request, response, call.request_id, self._metrics
-            ),
-            tokens,
-            call.client,
-        )
-        self._response_time.record(tokens, time.perf_counter() - started_at)
-        telemetry = current_call.get()
-        telemetry.failed_lists += sum(answer.status.code != 0 for answer in response.lists)
-        response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, telemetry.timings))
-        return response
 
     async def _run(self, job: Callable[[], Result], tokens: int, client: Hashable) -> Result:
         result, timings = await self._engine.offloader.run(job, tokens, client)
