@@ -31,22 +31,23 @@ from prometheus_client.registry import Collector
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError
 from rescorer.runtime import ignore_group_signals, share_freed_memory
-from rescorer.service.logs import log_to_stderr, protect_stderr, use_parents_stderr
-from rescorer.service.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector, MetricsEndpoint
+from rescorer.service.logs import log_to_stderr, use_parents_stderr
+from rescorer.service.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector
 from rescorer.service.net import keep_port, remove_port, write_port
 from rescorer.service.server import (
     Server,
     answer_signals,
+    begin_log,
     create_process_worker,
     niceness_of,
     serve_until,
+    start_endpoint,
 )
 from rescorer.service.settings import (
     BYTES_PER_TOKEN,
     ServiceSettings,
     check_settings,
     gather,
-    unknown_variables,
 )
 from rescorer.service.workers.frames import Child, Frame, WorkerLost, error_header, pack, read_frame
 from rescorer.service.workers.pool import (
@@ -176,17 +177,14 @@ class Supervisor:
             RescorerError: If a front end ends with this error.
             ScoringError: If a process cannot be started, or dies too often.
         """
-        settings, endpoint = self._settings, None
+        settings = self._settings
         if settings.port_file is not None:
             remove_port(settings.port_file)  # left by a server that was killed
         with self._stack:
-            self._port = self._reserve_port()
+            reserved = keep_port(settings.host, settings.port, "the service")
+            self._port = int(self._stack.enter_context(reserved).getsockname()[1])
             self._create_workers()
-            if settings.metrics_port is not None:
-                endpoint = await MetricsEndpoint.start(
-                    settings.metrics_host, settings.metrics_port, self._metrics.registry
-                )
-                log.info("metrics", host=settings.metrics_host, port=endpoint.port)
+            endpoint = await start_endpoint(settings, self._metrics.registry)
             workers = [asyncio.create_task(self._keep_worker_running(worker)) for worker in self._workers]
             front_ends = [
                 asyncio.create_task(self._keep_front_end_running(number))
@@ -211,10 +209,6 @@ class Supervisor:
         task = asyncio.create_task(self._reload())
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)
-
-    def _reserve_port(self) -> int:
-        reserved = keep_port(self._settings.host, self._settings.port, "the service")
-        return int(self._stack.enter_context(reserved).getsockname()[1])
 
     def _create_workers(self) -> None:
         try:
@@ -383,18 +377,15 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
         config, options: the settings file and the options, from which settings are read again; see
             ``gather``.
     """
-    protect_stderr()
-    log_to_stderr(settings.log_format)
-    for variable, message in unknown_variables(type(settings)):
-        log.warning("unknown variable", variable=variable, message=message)
-    asyncio.run(_supervise(settings, (None if config is None else str(config), dict(options))))
+    begin_log(settings)
 
+    async def supervise() -> None:
+        stop_requested = asyncio.Event()
+        supervisor = Supervisor(settings, (None if config is None else str(config), dict(options)))
+        with answer_signals(stop_requested, supervisor.request_reload, settings.grace_s):
+            await supervisor.run(stop_requested)
 
-async def _supervise(settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
-    stop_requested = asyncio.Event()
-    supervisor = Supervisor(settings, sources)
-    with answer_signals(stop_requested, supervisor.request_reload, settings.grace_s):
-        await supervisor.run(stop_requested)
+    asyncio.run(supervise())
 
 
 Header = dict[str, Any]

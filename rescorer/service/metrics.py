@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 from prometheus_client import (
@@ -45,6 +45,9 @@ from rescorer.scoring.combination import OOV, WORDS
 from rescorer.scoring.ranking import Ranking
 from rescorer.service.logs import PhaseTiming, dropped_lines, label, sum_by_phase
 from rescorer.service.net import explain
+
+if TYPE_CHECKING:
+    from rescorer.service.models import Changes
 
 
 def resident_bytes(pid: int) -> int:
@@ -86,15 +89,14 @@ class Metrics:
     def __init__(self, refresh: Callable[[], None] = lambda: None) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_RefreshCollector(refresh))
-        self._calls()
-        self._lists()
-        self._batches()
-        self._state()
-        self._shadow()
+        self._create_of_calls_and_lists()
+        self._create_of_batches()
+        self._create_of_state()
+        self._create_of_shadow()
         self.registry.register(DroppedLinesCollector())
         ProcessCollector(registry=self.registry)
 
-    def _calls(self) -> None:
+    def _create_of_calls_and_lists(self) -> None:
         self.calls = self._counter(
             "calls", "Finished calls, by status code and reason.", "method", "code", "reason"
         )
@@ -112,8 +114,6 @@ class Metrics:
         self.unread_answers = self._counter(
             "unread_answers", "Answers that were not read in time, and whose calls were cancelled."
         )
-
-    def _lists(self) -> None:
         self.lists = self._counter("lists", "Answered lists, by their own status code.", "model", "code")
         self.best_changed = self._counter(
             "lists_best_changed", "Lists whose best hypothesis was not the first one.", "model"
@@ -126,11 +126,9 @@ class Metrics:
             "unknown_words", "Canonical words that the n-gram does not know.", "model"
         )
 
-    def _batches(self) -> None:
+    def _create_of_batches(self) -> None:
         self.queue_seconds = self._times("queue_seconds", "Time that a work item waits in the queue.")
-        self.pieces = self._counter("pieces", "Work items that left the queue, by outcome.", "outcome")
-        for outcome in OUTCOMES:
-            self.pieces.labels(outcome)
+        self.pieces = self._outcomes("pieces", "Work items that left the queue, by outcome.", *OUTCOMES)
         self.batch_lists = self._sizes("batch_lists", "Lists, or parts of long lists, per batch.", LISTS)
         self.batch_edges = self._sizes("batch_edges", "Distinct prefixes and sentence ends per batch.", EDGES)
         self.batch_seconds = self._times(
@@ -154,7 +152,7 @@ class Metrics:
             "failed_batches", "Batches that failed and were retried list by list."
         )
 
-    def _state(self) -> None:
+    def _create_of_state(self) -> None:
         Info("rescorer_build", "Version of the server.", registry=self.registry).info(
             {"version": version("rescorer")}
         )
@@ -175,16 +173,12 @@ class Metrics:
         self.versions_missing = self._gauge(
             "model_versions_missing", "Versions in service that could not be loaded again from the disk."
         )
-        self.reloads = self._counter("reloads", "Reloads, by whether anything was refused.", "outcome")
-        for outcome in ("done", "refused"):
-            self.reloads.labels(outcome)
+        help_text = "Reloads, by whether anything was refused."
+        self.reloads = self._outcomes("reloads", help_text, "done", "refused")
 
-    def _shadow(self) -> None:
-        self.shadow_lists = self._counter(
-            "shadow_lists", "Lists chosen for the shadow, by outcome.", "outcome"
-        )
-        for outcome in SHADOW_OUTCOMES:
-            self.shadow_lists.labels(outcome)
+    def _create_of_shadow(self) -> None:
+        help_text = "Lists chosen for the shadow, by outcome."
+        self.shadow_lists = self._outcomes("shadow_lists", help_text, *SHADOW_OUTCOMES)
         self.shadow_same_best = self._counter(
             "shadow_same_best", "Compared lists with the same best hypothesis.", "shadow"
         )
@@ -248,9 +242,9 @@ class Metrics:
             self.words.labels(model).inc(ranking.components[WORDS][order].sum())
             self.unknown_words.labels(model).inc(ranking.components[OOV][order].sum())
 
-    def record_reload(self, *, refused: bool) -> None:
+    def record_reload(self, changes: Changes) -> None:
         """Count a reload that was requested or that changed something."""
-        self.reloads.labels("refused" if refused else "done").inc()
+        self.reloads.labels("refused" if changes.refused else "done").inc()
 
     def record_shadow_list(self, shadow: str, same_best: bool, pairs_alike: float, seconds: float) -> None:
         """Record a list that the shadow also scored; see ``Agreement`` for the arguments."""
@@ -265,6 +259,13 @@ class Metrics:
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
         return Counter(f"rescorer_{name}_total", help_text, labels, registry=self.registry)
+
+    def _outcomes(self, name: str, help_text: str, *outcomes: str) -> Counter:
+        """Create a counter with a series for each outcome from the start."""
+        counter = self._counter(name, help_text, "outcome")
+        for outcome in outcomes:
+            counter.labels(outcome)
+        return counter
 
     def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
         return Gauge(f"rescorer_{name}", help_text, labels, registry=self.registry)
@@ -315,12 +316,7 @@ class HttpRequest(NamedTuple):
 
 
 class HttpError(Exception):
-    """A request that is answered with an error.
-
-    Args:
-        status: status of the response.
-        reason: its text.
-    """
+    """A request that is answered with an error, whose status and text these are."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         self.status = status

@@ -22,7 +22,7 @@ import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.models.bundle import newest_version, read_manifest
@@ -48,7 +48,7 @@ from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, Slow
 from rescorer.service.engine.engine import Batcher, ScoringEngine
 from rescorer.service.logs import Tracing, create_tracing, log_to_stderr, protect_stderr
 from rescorer.service.metrics import READ_TIMEOUT_S, Metrics, MetricsEndpoint, resident_bytes
-from rescorer.service.models import Changes, ModelRepository, find_versions, select_versions
+from rescorer.service.models import ModelRepository, find_versions, select_versions
 from rescorer.service.net import (
     Certificates,
     Role,
@@ -356,6 +356,15 @@ def answer_signals(
 UPDATE_INTERVAL_S = 0.5
 
 
+async def start_endpoint(settings: ServiceSettings, registry: CollectorRegistry) -> MetricsEndpoint | None:
+    """Begin to serve metrics if the settings name a port for them."""
+    if settings.metrics_port is None:
+        return None
+    endpoint = await MetricsEndpoint.start(settings.metrics_host, settings.metrics_port, registry)
+    log.info("metrics", host=settings.metrics_host, port=endpoint.port)
+    return endpoint
+
+
 def explain_not_serving(
     *, is_started: bool, is_stopping: bool, n_models: int, n_workers_alive: int, failure: str = ""
 ) -> str:
@@ -389,15 +398,20 @@ class ServingState:
         self._health, self._ready = health, ready
         self._models, self._pool = models, pool
         self._is_started = self._is_stopping = False
-        self._failure = ""
-        self._last_reason = ""
+        self._failure = self._last_reason = ""
         self._updating: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Report the current state from now on, until ``stop``."""
         self._is_started = True
         self.update()
-        self._updating = asyncio.create_task(self._keep_updating())
+
+        async def keep_updating() -> None:
+            while True:
+                await asyncio.sleep(UPDATE_INTERVAL_S)
+                self.update()
+
+        self._updating = asyncio.create_task(keep_updating())
 
     def stop(self) -> None:
         """Report NOT_SERVING from now on."""
@@ -427,11 +441,6 @@ class ServingState:
             write = log.warning if reason and not self._is_stopping else log.info
             write("health has changed", serving=not reason, reason=reason)
         self._last_reason = reason
-
-    async def _keep_updating(self) -> None:
-        while True:
-            await asyncio.sleep(UPDATE_INTERVAL_S)
-            self.update()
 
 
 HEALTH_NAMES = ("", SERVICE)
@@ -497,7 +506,7 @@ class Server:
         self._endpoint: MetricsEndpoint | None = None
         authenticator = Authenticator(settings.access)
         self.reloader = Reloader(
-            settings, self.models, authenticator, read_again, self._record_reload, self.shadow
+            settings, self.models, authenticator, read_again, metrics.record_reload, self.shadow
         )
         self._polling: asyncio.Task[None] | None = None
         watches = StreamSlots(
@@ -531,11 +540,7 @@ class Server:
             port = self._add_port()
         except RuntimeError as error:
             raise ConfigError(f"cannot listen on {settings.address}: {error}") from None
-        if settings.metrics_port is not None:
-            self._endpoint = await MetricsEndpoint.start(
-                settings.metrics_host, settings.metrics_port, self.metrics.registry
-            )
-            log.info("metrics", host=settings.metrics_host, port=self._endpoint.port)
+        self._endpoint = await start_endpoint(settings, self.metrics.registry)
         await self.grpc_server.start()
         self._watching = asyncio.create_task(watch_listening(self.grpc_server, self._handle_failure))
         log.info("listening", host=settings.host, port=port)
@@ -619,9 +624,6 @@ class Server:
         certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         return self.grpc_server.add_secure_port(settings.address, certificates.credentials())
 
-    def _record_reload(self, changes: Changes) -> None:
-        self.metrics.record_reload(refused=bool(changes.refused))
-
     def _handle_failure(self, reason: str) -> None:
         """Report that scoring is no longer possible, to health checks and to the owner of the server."""
         log.critical("scoring is no longer possible", reason=reason)
@@ -641,22 +643,27 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
         ConfigError: If the address, the port file or the device is not available.
         BundleError: If the models cannot be loaded.
     """
+    begin_log(settings)
+    share_freed_memory()
+    if not settings.workers:
+        keep_freed_memory()  # this process scores, like a worker
+
+    async def serve() -> None:
+        stop_requested = asyncio.Event()
+        server = Server(settings, read_again=read_again)
+        with answer_signals(stop_requested, server.reloader.request_reload, settings.grace_s):
+            await server.start()
+            await serve_until(stop_requested, server, server.load())
+
+    asyncio.run(serve())
+
+
+def begin_log(settings: ServiceSettings) -> None:
+    """Log to a stderr that cannot block this process, beginning with variables that resemble settings."""
     protect_stderr()
     log_to_stderr(settings.log_format)
     for variable, message in unknown_variables(type(settings)):
         log.warning("unknown variable", variable=variable, message=message)
-    share_freed_memory()
-    if not settings.workers:
-        keep_freed_memory()  # this process scores, like a worker
-    asyncio.run(_serve(settings, read_again))
-
-
-async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None) -> None:
-    stop_requested = asyncio.Event()
-    server = Server(settings, read_again=read_again)
-    with answer_signals(stop_requested, server.reloader.request_reload, settings.grace_s):
-        await server.start()
-        await serve_until(stop_requested, server, server.load())
 
 
 async def serve_until(

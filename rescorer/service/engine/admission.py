@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from rescorer.errors import Overloaded
 
@@ -463,13 +463,10 @@ class Throughput:
         return amount * self._weighted_s / self._weighted_amount if self._weighted_amount else 0.0
 
 
-class CostBefore(Protocol):
-    """Predicts the cost of everything that is scored before the last of some new items of a client.
-
-    ``expected`` is work that clients will add before them.
-    """
-
-    def __call__(self, client: Hashable, work: Work, expected: Mapping[Hashable, Work], /) -> float: ...
+CostBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], float]
+"""Predicts the cost of everything that is scored before the last of some new items of a client, given the
+work
+that clients will add before them."""
 
 
 class Ticket:
@@ -506,8 +503,7 @@ class Admission:
     ) -> None:
         self.lists, self.tokens = lists, tokens
         self.throughput = throughput or Throughput()
-        self._min_tokens = min_tokens
-        self._cost_before = cost_before
+        self._min_tokens, self._cost_before = min_tokens, cost_before
         self._expected: dict[Hashable, Work] = {}
         """Work of admitted calls that are being prepared, by client."""
         self._refused_at: dict[Hashable, float] = {}  # by client, oldest first
@@ -544,7 +540,8 @@ class Admission:
         self.throughput.mark_busy()
         self.lists.add(client, lists)
         self.tokens.add(client, tokens)
-        self._expect(ticket)
+        ticket.is_expected = True
+        self._expected[client] = self._expected.get(client, NO_WORK).plus(*ticket.work)
         try:
             yield ticket
         finally:
@@ -566,8 +563,8 @@ class Admission:
         ticket.tokens = tokens
 
     def retry_after_s(self, client: Hashable) -> float:
-        """Seconds until a refused client may find capacity, when its present work will have been scored;
-        randomised so that callers do not all return together."""
+        """Return how long a refused client should wait before retrying: until its present work will have been
+        scored. It is randomised so that callers do not all return together."""
         wait_s = self.throughput.seconds_for(self._cost_before(client, NO_WORK, self._expected))
         low, high = RETRY_BOUNDS_S
         return min(max(wait_s, low), high) * random.uniform(0.8, 1.2)
@@ -599,32 +596,23 @@ class Admission:
             while self._reason_to_refuse(ticket, math.inf):
                 self._remember_refused(ticket.client)
                 if self.lists.has(ticket.client) or self.tokens.has(ticket.client):
-                    self._stop_reserving(ticket)
+                    if self._reserving is ticket:
+                        self._reserving = None
                 elif self._reserving is None:
                     self._reserving = ticket
                 released = asyncio.get_running_loop().create_future()
                 self._waiting.append(released)
                 await released
         finally:
-            if self._stop_reserving(ticket):
+            if self._reserving is ticket:
+                self._reserving = None
                 self._wake_waiting()
-
-    def _stop_reserving(self, ticket: Ticket) -> bool:
-        """Stop keeping capacity free for a call; return whether it was kept for this one."""
-        is_reserving = self._reserving is ticket
-        if is_reserving:
-            self._reserving = None
-        return is_reserving
 
     def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for released in waiting:
             if not released.done():
                 released.set_result(None)
-
-    def _expect(self, ticket: Ticket) -> None:
-        ticket.is_expected = True
-        self._expected[ticket.client] = self._expected.get(ticket.client, NO_WORK).plus(*ticket.work)
 
     def _stop_expecting(self, ticket: Ticket) -> None:
         if ticket.is_expected:

@@ -111,8 +111,7 @@ class CallMemory:
     def __init__(
         self, quota: Quota, max_unread_s: float, on_dropped: Callable[[], None] = lambda: None
     ) -> None:
-        self.quota = quota
-        self.max_unread_s = max_unread_s
+        self.quota, self.max_unread_s = quota, max_unread_s
         self.unread_bytes = 0
         """Size of the answers that clients have not read yet."""
         self._on_dropped = on_dropped
@@ -268,6 +267,9 @@ class RefusalPacer:
             del self._due_at[oldest]
 
 
+Requests = AsyncIterator[Any]
+
+
 class SlowClientInterceptor(grpc.aio.ServerInterceptor):
     """Bound the time that calls wait for their clients; the first interceptor, because it reads the requests.
 
@@ -297,48 +299,34 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         converters = handler.request_deserializer, handler.response_serializer
-        if not handler.response_streaming:
-            return grpc.stream_unary_rpc_method_handler(self._read_one(handler.unary_unary), *converters)
-        if not handler.request_streaming:
-            behaviour = self._read_one_for_stream(handler.unary_stream)
-        elif handler_call_details.method.split("/")[1] in self._silent_services:
-            behaviour = self._read_until_idle(handler.stream_stream)
-        else:
-            behaviour = handler.stream_stream
-        return grpc.stream_stream_rpc_method_handler(self._end_unread(behaviour), *converters)
 
-    def _read_one(self, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def answer(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> Any:
+        async def answer(requests: Requests, context: grpc.aio.ServicerContext) -> Any:
             try:
-                return await behaviour(await self._read_request(context), context)
+                return await handler.unary_unary(await self._read_request(context), context)
             except grpc.aio.AbortError as error:
                 raise without_frames(error)  # noqa: B904 (it is the same error)
 
-        return answer
-
-    def _read_one_for_stream(
-        self, behaviour: Callable[..., AsyncIterator[Any]]
-    ) -> Callable[..., AsyncIterator[Any]]:
-        async def answer(
-            requests: AsyncIterator[Any], context: grpc.aio.ServicerContext
-        ) -> AsyncIterator[Any]:
+        async def answer_one(requests: Requests, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             request = await self._read_request(context)
-            async for response in behaviour(request, context):
+            async for response in handler.unary_stream(request, context):
                 yield response
 
-        return answer
-
-    def _read_until_idle(
-        self, behaviour: Callable[..., AsyncIterator[Any]]
-    ) -> Callable[..., AsyncIterator[Any]]:
-        async def read(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        async def read_until_idle(requests: Requests, context: grpc.aio.ServicerContext) -> Requests:
             with suppress(TimeoutError, StopAsyncIteration):
                 while True:
                     async with asyncio.timeout(self._max_idle_s):
                         request = await read_or_abort(anext(requests), context)
                     yield request
 
-        return lambda requests, context: behaviour(read(requests, context), context)
+        def answer_until_idle(requests: Requests, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            return handler.stream_stream(read_until_idle(requests, context), context)
+
+        if not handler.response_streaming:
+            return grpc.stream_unary_rpc_method_handler(answer, *converters)
+        is_silent = handler_call_details.method.split("/")[1] in self._silent_services
+        behaviour = answer_until_idle if is_silent else handler.stream_stream
+        behaviour = behaviour if handler.request_streaming else answer_one
+        return grpc.stream_stream_rpc_method_handler(self._end_unread(behaviour), *converters)
 
     def _end_unread(self, behaviour: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
         async def answer(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:

@@ -58,9 +58,7 @@ class Offloader:
     """
 
     def __init__(self, threads: Executor, n_threads: int = 1, small_tokens: int = SMALL_TOKENS) -> None:
-        self._threads = threads
-        self._n_idle = n_threads
-        self._small_tokens = small_tokens
+        self._threads, self._n_idle, self._small_tokens = threads, n_threads, small_tokens
         self._queue: TwoLevelQueue[LargeJob] = TwoLevelQueue(lambda job: job.result.done())
 
     async def run(
@@ -172,13 +170,8 @@ LANES_PER_WORKER = 2
 log = structlog.get_logger()
 
 
-class StartedBatch(NamedTuple):
-    """A batch whose trie has been built."""
-
-    batch: Batch
-    request: ScoreRequest
-    """What has to be scored first."""
-    timings: list[PhaseTiming]
+StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
+"""A batch whose trie has been built, and what has to be scored first."""
 
 
 class Batcher:
@@ -201,10 +194,8 @@ class Batcher:
         on_scored: Callable[[Sequence[WorkItem], ScoredBatch], None] = lambda items, batch: None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._pool = pool
-        self._offloader = offloader
-        self._max_batch_tokens = max_batch_tokens
-        self._wait_s = wait_ms / 1e3
+        self._pool, self._offloader = pool, offloader
+        self._max_batch_tokens, self._wait_s = max_batch_tokens, wait_ms / 1e3
         self._on_scored, self._on_failed = on_scored, on_failed
         self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(WorkItem.is_finished)
         self._cost_in_batches = 0
@@ -348,38 +339,34 @@ class Batcher:
         cost = sum(item.cost for item in items)
         request, timings = await self._offloader.run(batch.advance, cost, urgent=True)
         assert request is not None  # every batch has a trie
-        return StartedBatch(batch, request, timings)
+        return batch, request, timings
 
     async def _score(self, worker: Worker, items: Sequence[WorkItem], started: StartedBatch) -> None:
         """Have a worker score what a batch asks for, and give each item its part of the scores."""
         began_at = time.perf_counter()
-        batch, label = started.batch, items[0].label
+        batch, first_request, timings = started
+        request: ScoreRequest | None = first_request
+        first: WorkerScores | None = None
         try:
-            first = await self._ask(worker, label, started.request)
-            self._pool.record_success()
-            request = await self._advance(batch, first)
             while request is not None:
-                request = await self._advance(batch, await self._ask(worker, label, request))
+                asked = worker.score(items[0].label, request.trie, request.models, sorted(request.encoders))
+                scores = await run_within(self._pool.timeout_s, asked)
+                if first is None:
+                    first = scores
+                    self._pool.record_success()
+                # Add the scores to the batch, and build what has to be scored next.
+                advance = functools.partial(batch.advance, scores.scores)
+                request, _ = await self._offloader.run(advance, batch.tokens_asked, urgent=True)
         finally:
             batch.close()
-        timings = [*started.timings, *timings_from_seconds(first.seconds, began_at)]
+        assert first is not None
+        timings = [*timings, *timings_from_seconds(first.seconds, began_at)]
         scored = ScoredBatch(batch, timings, first.context_words)
         for index, item in enumerate(items):
             if not item.future.done():
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch.part(index), scored, queue))
         self._on_scored(items, scored)
-
-    async def _ask(self, worker: Worker, label: str, request: ScoreRequest) -> WorkerScores:
-        encode = sorted(request.encoders)
-        asked = worker.score(label, request.trie, request.models, encode)
-        return await run_within(self._pool.timeout_s, asked)
-
-    async def _advance(self, batch: Batch, scored: WorkerScores) -> ScoreRequest | None:
-        """Add scores to a batch, and build what has to be scored next."""
-        advance = functools.partial(batch.advance, scored.scores)
-        request, _ = await self._offloader.run(advance, batch.tokens_asked, urgent=True)
-        return request
 
 
 FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
@@ -422,9 +409,7 @@ class Dispatcher:
     """Score lists by means of a batcher."""
 
     def __init__(self, batcher: Batcher, max_batch_tokens: int, metrics: Metrics) -> None:
-        self._batcher = batcher
-        self._max_batch_tokens = max_batch_tokens
-        self._metrics = metrics
+        self._batcher, self._max_batch_tokens, self._metrics = batcher, max_batch_tokens, metrics
 
     async def score_lists(
         self,
@@ -504,20 +489,16 @@ class Dispatcher:
                 if all(is_settled(item) for item in items)
             }
         finally:
-            self._count_outcomes(all_items)
+            now = time.monotonic()
+            for item in all_items:
+                if not item.future.done():
+                    self._metrics.record_item("expired" if now >= item.deadline else "cancelled")
+                elif error := item.future.exception():
+                    is_late = isinstance(error, DeadlineExceeded)
+                    self._metrics.record_item("expired" if is_late else "failed")
+                else:
+                    self._metrics.record_item("scored", item.future.result().queue.seconds)
             self._batcher.cancel(all_items)
-
-    def _count_outcomes(self, items: Sequence[WorkItem]) -> None:
-        """Count work items that their caller no longer waits for."""
-        now = time.monotonic()
-        for item in items:
-            if not item.future.done():
-                self._metrics.record_item("expired" if now >= item.deadline else "cancelled")
-            elif error := item.future.exception():
-                is_late = isinstance(error, DeadlineExceeded)
-                self._metrics.record_item("expired" if is_late else "failed")
-            else:
-                self._metrics.record_item("scored", item.future.result().queue.seconds)
 
 
 def is_settled(item: WorkItem) -> bool:

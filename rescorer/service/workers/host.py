@@ -296,7 +296,8 @@ class WorkerHost:
         """Score a tiny trie with every model; fails with the error of a device that no longer works."""
 
         def probe() -> None:
-            for holder in (self._models, *self._children.values()):
+            holders: tuple[ModelHost | ChildHost, ...] = (self._models, *self._children.values())
+            for holder in holders:
                 holder.probe()
 
         return self._scoring.submit(probe)
