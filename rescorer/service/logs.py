@@ -100,12 +100,12 @@ class NonBlockingStderr(io.TextIOBase):
         reports: report dropped lines when writing works again.
     """
 
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
     def __init__(self, *, is_terminal: bool, reports: bool) -> None:
         self._is_terminal, self._reports = is_terminal, reports
         self._is_inside_line = False
-
-    encoding = "utf-8"
-    errors = "backslashreplace"
 
     def isatty(self) -> bool:
         return self._is_terminal
@@ -216,13 +216,12 @@ def protect_stderr() -> None:
     os.close(pipe)
     pump = Pump(inlet, outlet)
     sys.stderr = NonBlockingStderr(is_terminal=is_terminal, reports=False)
-    atexit.register(release_stderr, pump, outlet)
 
-
-def release_stderr(pump: Pump, outlet: int) -> None:
-    """Wait a moment until the last lines are written; later ones go directly to the former stderr."""
-    if pump.flush(FLUSH_S):
-        os.dup2(outlet, STDERR)
+    @atexit.register
+    def release_stderr() -> None:
+        """Wait a moment until the last lines are written; later ones go directly to the former stderr."""
+        if pump.flush(FLUSH_S):
+            os.dup2(outlet, STDERR)
 
 
 def use_parents_stderr(*, is_terminal: bool = False) -> None:
@@ -278,20 +277,19 @@ def escape_lines(logger: Any, method: str, event: Event) -> Event:
 
 
 def _bound(key: str, value: Any, max_chars: int, max_sum: int) -> Any:
-    if key in TRACEBACKS:
-        return _bound_traceback(value)
+    if key in TRACEBACKS:  # the end of a traceback says what failed, its beginning where: cut its middle
+        text = str(value)
+        if len(text) > MAX_TRACEBACK_CHARS:
+            half = MAX_TRACEBACK_CHARS // 2
+            text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+        return _escape(CONTROLS, text)
     if isinstance(value, str):
         return _escape(CONTROLS, shorten(value, max_chars))
     return value if isinstance(value, SCALARS) else _Copier(max_chars, max_sum).copy(value)
 
 
 class _Copier:
-    """Copies a value with short texts, until the sum of their lengths reaches a limit.
-
-    Args:
-        max_chars: longest text.
-        max_sum: longest sum of all texts.
-    """
+    """Copies a value with texts of at most ``max_chars``, until the sum of their lengths is ``max_sum``."""
 
     def __init__(self, max_chars: int, max_sum: int) -> None:
         self._max_chars, self._remaining = max_chars, max_sum
@@ -305,37 +303,20 @@ class _Copier:
             self._remaining -= ITEM_CHARS
             return value
         if isinstance(value, Mapping):
-            return self._copy_mapping(value)
+            pairs: Event = {}
+            for key, part in value.items():
+                if self._remaining <= 0:
+                    return pairs | {"…": f"{len(value) - len(pairs)} more"}
+                pairs[self.copy(str(key))] = self.copy(part)
+            return pairs
         if isinstance(value, (list, tuple, set, frozenset)):
-            return self._copy_items(value)
+            items: list[Any] = []
+            for item in value:
+                if self._remaining <= 0:
+                    return [*items, f"… {len(value) - len(items)} more"]
+                items.append(self.copy(item))
+            return items
         return self.copy(repr(value))
-
-    def _copy_mapping(self, mapping: Mapping[Any, Any]) -> Event:
-        copied: Event = {}
-        for key, value in mapping.items():
-            if self._remaining <= 0:
-                copied["…"] = f"{len(mapping) - len(copied)} more"
-                break
-            copied[self.copy(str(key))] = self.copy(value)
-        return copied
-
-    def _copy_items(self, items: Any) -> list[Any]:
-        copied: list[Any] = []
-        for item in items:
-            if self._remaining <= 0:
-                copied.append(f"… {len(items) - len(copied)} more")
-                break
-            copied.append(self.copy(item))
-        return copied
-
-
-def _bound_traceback(value: Any) -> str:
-    """Cut the middle of a traceback: its end says what failed, its beginning where."""
-    text = str(value)
-    if len(text) > MAX_TRACEBACK_CHARS:
-        half = MAX_TRACEBACK_CHARS // 2
-        text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-    return _escape(CONTROLS, text)
 
 
 def _escape(pattern: re.Pattern[str], text: str) -> str:
@@ -346,7 +327,11 @@ def _escape(pattern: re.Pattern[str], text: str) -> str:
 
 LogFormat = Literal["auto", "json", "console"]
 
-WARNING = logging.WARNING, "WARNING"
+TONED_DOWN = {
+    "Invalid encoding on": "metadata of a call is not UTF-8",
+    "ExecuteBatchError raised in core": "a call is gone before its answer",
+}
+"""What the log says instead of errors of gRPC that begin so."""
 
 
 def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
@@ -387,14 +372,11 @@ def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
 def tone_down_grpc(record: logging.LogRecord) -> bool:
     """Turn two errors of gRPC's log into warnings: calls that were cancelled while being answered, and
     metadata that is not UTF-8, which gRPC logs with its value, possibly a token."""
-    message = str(record.msg)
-    if message.startswith("Invalid encoding on"):
-        record.msg, record.levelno, record.levelname = "metadata of a call is not UTF-8", *WARNING
-    elif message.startswith("ExecuteBatchError raised in core"):
-        record.msg, record.levelno, record.levelname = "a call is gone before its answer", *WARNING
-    else:
-        return True
-    record.args, record.exc_info = (), None
+    for beginning, message in TONED_DOWN.items():
+        if str(record.msg).startswith(beginning):
+            record.msg, record.levelno, record.levelname = message, logging.WARNING, "WARNING"
+            record.args, record.exc_info = (), None
+            break
     return True
 
 

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -37,6 +37,7 @@ from rescorer.models.network_files import SPECIAL_TOKENS, parameter_shapes, read
 from rescorer.models.ngram_files import is_table_file, read_kenlm_header, read_table_header, read_words
 from rescorer.safe_input import Folder, SealedFolder
 from rescorer.scoring.ranker import ListRanker
+from rescorer.service.workers.pool import WorkerPool
 
 Fingerprint = tuple[tuple[str, int, int], ...]
 """Path, size and modification time of every file of a folder."""
@@ -272,27 +273,24 @@ UNEXPECTED_ERROR = "unexpected error while loading; the server's log has the det
 log = structlog.get_logger()
 
 
-class Host(Protocol):
-    """Interface of the component that holds the models in memory."""
-
-    async def load(self, label: str, folder: Path) -> None:
-        """Load and warm a bundle under its label; raises if that is not possible."""
-
-    async def unload(self, label: str) -> None:
-        """Free the bundle's memory."""
-
-
 class ModelRepository:
     """Bundles on disk, and their versions in service.
 
     Args:
+        host: holds the models in memory.
         folder: the folder of several bundles, name/version/; if ``single``, of one bundle or its versions.
         models: models to serve, ``name`` or ``name/version``, the default first; empty: every name.
         max_bytes: limit for the estimated total memory of the loaded models; 0: no limit.
     """
 
     def __init__(
-        self, host: Host, folder: Path, *, single: bool, models: tuple[str, ...] = (), max_bytes: int = 0
+        self,
+        host: WorkerPool,
+        folder: Path,
+        *,
+        single: bool,
+        models: tuple[str, ...] = (),
+        max_bytes: int = 0,
     ) -> None:
         self.host = host
         self._folder, self._single = folder, single
@@ -383,9 +381,8 @@ class ModelRepository:
                 return version
         served = ", ".join(repr(version.label) for version in self._serving.values())
         verb = "is" if len(self._serving) == 1 else "are"
-        problem = (
-            f"model {quote(model)} is not served" if model else "no model is named, and there is no default"
-        )
+        problem = f"model {quote(model)} is not served"
+        problem = problem if model else "no model is named, and there is no default"
         raise ModelNotFound(f"{problem}; {served} {verb}")
 
     @property

@@ -132,10 +132,9 @@ class Reloader:
         on_reloaded: Callable[[Changes], None] = lambda changes: None,
         shadow: Shadow | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._read_settings = settings, read_settings
         self._on_reloaded, self._shadow = on_reloaded, shadow
         self._repository, self._authenticator = repository, authenticator
-        self._read_settings = read_settings
         self._refused_files: dict[str, str] = {}
         self._reloading: set[asyncio.Task[Changes]] = set()
         self.others: Callable[[], Awaitable[None]] | None = None
@@ -189,11 +188,9 @@ class Reloader:
             try:
                 await asyncio.to_thread(read)
             except ConfigError as error:
-                refused[name] = str(error)
-            if name in refused and refused[name] != self._refused_files.get(name):
-                log.error(
-                    "a file is refused, its former content stays in use", file=name, error=refused[name]
-                )
+                refused[name] = reason = str(error)
+                if reason != self._refused_files.get(name):
+                    log.error("a file is refused, its former content stays in use", file=name, error=reason)
         self._refused_files = refused
         return refused
 
