@@ -227,7 +227,7 @@ def run_server(options: Sequence[str], log: Path = Path(os.devnull)) -> Iterator
     """Run ``rescorer serve`` with these options; yield its address and process id.
 
     Raises:
-        Unavailable: If the server does not start.
+        Unavailable: the server does not start.
     """
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
@@ -258,7 +258,7 @@ def run_clients(
         monitor: Context to enter when all clients are connected and none has sent a call.
 
     Raises:
-        ServiceError: If a client process fails.
+        ServiceError: a client process fails.
     """
     with ExitStack() as stack:
         clients = [stack.enter_context(start_client(config)) for config in configs]
@@ -271,7 +271,7 @@ def run_clients(
 
 
 class ClientProcess(NamedTuple):
-    """A client process and the file with its error output (writing to a pipe that nobody reads would block
+    """A client process and the file with its error output (writing to a pipe that is not read would block
     it)."""
 
     process: subprocess.Popen[str]
@@ -317,7 +317,7 @@ MIN_CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """Measured times in seconds, by the number of lists per call; each call was a batch of its own."""
+    """Measured times in seconds, by the number of lists per call; each call was a separate batch."""
 
     worker_s: Mapping[int, Sequence[float]]
     """Time of the worker for each call."""
@@ -354,7 +354,7 @@ def measure_service_times(target: str, calls: Mapping[int, Sequence[str]], secon
         calls: requests in base64 by their number of lists.
 
     Raises:
-        InvalidList: If a list cannot be scored, so that the times would be too short.
+        InvalidList: a list cannot be scored, so that the times would be too short.
     """
     worker_s: dict[int, list[float]] = {size: [] for size in calls}
     front_s: dict[int, list[float]] = {size: [] for size in calls}
@@ -387,8 +387,8 @@ def read_service_times(path: Path) -> ServiceTimes:
     """Read a file of ``write_service_times``.
 
     Raises:
-        ConfigError: If there is no such file.
-        FormatError: If it is not such a file.
+        ConfigError: there is no such file.
+        FormatError: it is not such a file.
     """
     try:
         with path.open("rb") as stream:

@@ -212,7 +212,7 @@ def describe_comparisons(report: BenchReport) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """What clients send, how much of it, and for how long."""
+    """The load that clients send, and its duration."""
 
     seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each stage in seconds.")] = 10.0
     clients: Annotated[int, typer.Option(min=1, help="Number of client processes.")] = 2
@@ -245,7 +245,7 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How the server and the library run, and what is measured of the server alone."""
+    """Options of the server and the library, and what is measured of the server alone."""
 
     service_times: Annotated[
         Path | None,

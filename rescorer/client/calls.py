@@ -83,7 +83,7 @@ class BulkCall:
         """Delay before the next attempt after the server was full.
 
         Raises:
-            DeadlineExceeded: If the deadline is earlier than the next attempt.
+            DeadlineExceeded: the deadline is earlier than the next attempt.
         """
         delay_s = error.retry_after_s or DEFAULT_RETRY_DELAY_S
         if time.monotonic() + delay_s > self.deadline_s:
@@ -111,9 +111,9 @@ class RequestBuilder:
         """Build one request for all lists; return the items (including errors) and the request.
 
         Raises:
-            ConfigError: If the fallback is unknown.
-            InputError: If the options cannot be encoded, or the request is too large.
-            TypeError: If something else than lists was given.
+            ConfigError: the fallback is unknown.
+            InputError: the options cannot be encoded, or the request is too large.
+            TypeError: something else than lists was given.
         """
         items, request = [], self._new_request(options, fallback)
         for item, messages in self._encode_items(read_items(lists, (NBestList, InputError))):
@@ -169,8 +169,8 @@ class RequestBuilder:
         """Build a request.
 
         Raises:
-            InputError: If a text cannot be encoded, or the request is too large.
-            TypeError: If something else than texts was given.
+            InputError: a text cannot be encoded, or the request is too large.
+            TypeError: something else than texts was given.
         """
         if not isinstance(context, str):
             raise TypeError(f"context is of type {type(context).__name__}; expected a string")
@@ -219,8 +219,8 @@ def request_fields(options: RescoreOptions, fallback: Fallback) -> dict[str, Any
     """Convert options to fields of a rescoring request.
 
     Raises:
-        ConfigError: If the fallback is unknown.
-        InputError: If a phrase cannot be encoded.
+        ConfigError: the fallback is unknown.
+        InputError: a phrase cannot be encoded.
     """
     if not isinstance(fallback, str) or fallback not in FALLBACKS:
         raise ConfigError(f"fallback: expected one of {', '.join(map(repr, FALLBACKS))}, got {fallback!r}")
@@ -257,8 +257,8 @@ def check_timeout(timeout_s: float | None) -> float | None:
     """Return a timeout in seconds; None, which waits forever, for infinity.
 
     Raises:
-        TypeError: If it is not a number.
-        ConfigError: If it is not a duration.
+        TypeError: it is not a number.
+        ConfigError: it is not a duration.
     """
     if timeout_s is None:
         return None

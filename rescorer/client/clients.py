@@ -104,9 +104,9 @@ class Client(BaseClient):
             ``in_flight``, ``max_message_bytes``.
 
     Raises:
-        ConfigError: If an address is invalid, a certificate cannot be read, or the token would be sent in
+        ConfigError: an address is invalid, a certificate cannot be read, or the token would be sent in
             plain text.
-        TypeError: If an argument is unknown or has the wrong type.
+        TypeError: an argument is unknown or has the wrong type.
     """
 
     _channels = grpc
@@ -125,7 +125,7 @@ class Client(BaseClient):
         """Wait until a server is ready.
 
         Raises:
-            DeadlineExceeded: If no server becomes ready in time; the message gives the reason.
+            DeadlineExceeded: no server becomes ready in time; the message gives the reason.
         """
         try:
             with convert_rpc_errors(self._connections.diagnosis):
@@ -181,10 +181,10 @@ class Client(BaseClient):
             One rescored list per list, in input order.
 
         Raises:
-            InputError: If a list cannot be scored, or is an error itself: the first such error. Use
+            InputError: a list cannot be scored, or is an error itself: the first such error. Use
                 ``rescore_each`` to have the other lists scored.
-            RescorerError: If the call as a whole fails.
-            TypeError: If an argument has the wrong type.
+            RescorerError: the call as a whole fails.
+            TypeError: an argument has the wrong type.
         """
         return raise_first_error(
             self.rescore_each(lists, options, timeout_s=timeout_s, fallback=fallback, **changes)
@@ -262,9 +262,9 @@ class Client(BaseClient):
             timeout_s: Deadline of the call in seconds; None waits forever.
 
         Raises:
-            InputError: If a text cannot be encoded.
-            RescorerError: If the call fails.
-            TypeError: If an argument has the wrong type.
+            InputError: a text cannot be encoded.
+            RescorerError: the call fails.
+            TypeError: an argument has the wrong type.
         """
         request = self._requests.score_text(texts, context, RescoreOptions.make(weights))
         return read_text_scores(self._call(self._connections.stub.ScoreText, request, timeout_s))
@@ -276,7 +276,7 @@ class Client(BaseClient):
         changed.
 
         Raises:
-            RescorerError: If the call fails.
+            RescorerError: the call fails.
         """
         request = models_pb2.ListModelsRequest()
         return list(self._call(self._connections.models.ListModels, request, timeout_s).models)
@@ -285,8 +285,8 @@ class Client(BaseClient):
         """Describe a model, by default the default model; see models.proto.
 
         Raises:
-            ModelNotFound: If the model is not served.
-            RescorerError: If the call fails for another reason.
+            ModelNotFound: the model is not served.
+            RescorerError: the call fails for another reason.
         """
         request = models_pb2.GetModelRequest(model=model)
         return self._call(self._connections.models.GetModel, request, timeout_s).model

@@ -57,7 +57,7 @@ class Tls:
         """Read the certificate and key files.
 
         Raises:
-            ConfigError: If a file cannot be read, ``ca`` has no certificate, or only one of certificate and
+            ConfigError: a file cannot be read, ``ca`` has no certificate, or only one of certificate and
                 key is given.
         """
         if (self.certificate is None) != (self.key is None):
@@ -103,7 +103,7 @@ MAX_ADDRESSES = 4
 STEP_TIMEOUT_S = 0.5
 """Time allowed for each step, such as connecting to an address."""
 REMEMBERED_S = 5.0
-"""How long an explanation is valid, so that many failing calls cause few connections."""
+"""Time for which an explanation is valid, so that many failing calls cause few connections."""
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """Beginning of a connection: the preface and an empty SETTINGS frame (RFC 9113, section 3.4)."""
 FRAME_HEADER_BYTES, SETTINGS_FRAME = 9, b"\x04"
@@ -210,7 +210,7 @@ def examine_plain(address: Address) -> str:
     """Return why a server does not understand plain text; empty if it does.
 
     Raises:
-        OSError: If no connection can be made.
+        OSError: no connection can be made.
     """
     with socket.create_connection(address, STEP_TIMEOUT_S) as connection:
         try:
@@ -250,7 +250,7 @@ def examine_tls(address: Address, tls: Tls, name: str) -> str:
         name: name that the server's certificate must have.
 
     Raises:
-        OSError: If no connection can be made.
+        OSError: no connection can be made.
     """
     context = ssl.create_default_context(cafile=tls.ca)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # Python 3.13's default, stricter than gRPC
@@ -375,11 +375,11 @@ NO_RETRY = Retry(attempts=1)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How ``Client`` and ``AsyncClient`` connect; they take these options by name.
+    """Connection options of ``Client`` and ``AsyncClient``, which take them by name.
 
     Raises:
-        ConfigError: If a number is out of range.
-        TypeError: If a value has another type than described.
+        ConfigError: a number is out of range.
+        TypeError: a value has another type than described.
     """
 
     tls: Tls | None = None
@@ -416,7 +416,7 @@ class ConnectionOptions:
         """Options by name.
 
         Raises:
-            TypeError: If there is no option of a name.
+            TypeError: there is no option of a name.
         """
         known = [option.name for option in fields(cls)]
         for name in options:
@@ -451,7 +451,7 @@ class Connections:
 
     Raises:
         ConfigError: As in ``Client``.
-        TypeError: If the target is not a string.
+        TypeError: the target is not a string.
     """
 
     def __init__(self, grpc: Any, target: str, options: ConnectionOptions) -> None:
@@ -534,7 +534,7 @@ def resolve(target: str) -> tuple[str, str]:
     address each.
 
     Raises:
-        ConfigError: If one of several addresses has no port or cannot be resolved, or if the addresses mix IP
+        ConfigError: one of several addresses has no port or cannot be resolved, or if the addresses mix IP
             versions.
 
     >>> resolve("dns:///rescorer:50051")

@@ -133,7 +133,7 @@ MESSAGE_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (
 
 
 class ErrorKind(NamedTuple):
-    """How one class of errors is represented in a status."""
+    """The representation of one class of errors in a status."""
 
     error_type: type[RescorerError]
     code: grpc.StatusCode
@@ -283,7 +283,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     """Convert the weights of a request.
 
     Raises:
-        ConfigError: If a value is not a finite number.
+        ConfigError: a value is not a finite number.
     """
     from rescorer.scoring.combination import OPTIONAL_NUMBERS, parse_weights
 
@@ -312,7 +312,7 @@ def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
     """Convert a decision rule; what is absent gets its default.
 
     Raises:
-        ConfigError: If a value is unknown, or the temperature is not a finite number above 0.
+        ConfigError: a value is unknown, or the temperature is not a finite number above 0.
     """
     return DecisionRule(
         DECISION_KINDS.get(message.kind, str(message.kind)),  # type: ignore[arg-type]  # DecisionRule checks
@@ -363,7 +363,7 @@ def list_from_proto(message: pb.NBestList) -> NBestList:
     """Convert a list; its streams are converted to nats.
 
     Raises:
-        InvalidList: If the base or sign of a stream is not declared, its name is empty or repeated, or a
+        InvalidList: the base or sign of a stream is not declared, its name is empty or repeated, or a
             value is not a finite number.
     """
     streams: dict[str, tuple[float, ...]] = {}
@@ -426,7 +426,7 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
     """Convert a list for sending; streams are sent in nats, user-defined fields are not sent.
 
     Raises:
-        InvalidList: If a value has the wrong type, a text has characters that UTF-8 cannot encode, or a score
+        InvalidList: a value has the wrong type, a text has characters that UTF-8 cannot encode, or a score
             is too large.
     """
     check_types(nbest)

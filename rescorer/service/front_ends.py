@@ -174,8 +174,8 @@ class Supervisor:
         """Serve until a stop is requested.
 
         Raises:
-            RescorerError: If a front end ends with this error.
-            ScoringError: If a process cannot be started, or dies too often.
+            RescorerError: a front end ends with this error.
+            ScoringError: a process cannot be started, or dies too often.
         """
         settings = self._settings
         if settings.port_file is not None:
@@ -263,7 +263,7 @@ class Supervisor:
             run_once: runs the process until its end; the argument says whether this is a restart.
 
         Raises:
-            ScoringError: If the process cannot be started, or dies too often.
+            ScoringError: the process cannot be started, or dies too often.
         """
         losses = 0
         for attempt in itertools.count():
@@ -287,8 +287,8 @@ class Supervisor:
         """Have a front end serve, and handle its events until it has ended.
 
         Raises:
-            WorkerLost: If the front end died.
-            RescorerError: If the front end ended with this error.
+            WorkerLost: the front end died.
+            RescorerError: the front end ended with this error.
         """
         request = {
             "do": "serve",

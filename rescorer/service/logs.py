@@ -169,7 +169,7 @@ class Pump:
                 time.sleep(PAUSE_S)
 
     def _write(self, chunk: bytes) -> None:
-        """Write a chunk. After a failure, continue with the next whole line, on a line of its own."""
+        """Write a chunk. After a failure, continue with the next whole line, on a new line."""
         if self._skips_line_end:
             _, newline, chunk = chunk.partition(b"\n")
             dropped_lines.add(len(newline))
@@ -243,7 +243,7 @@ MAX_TRACEBACK_CHARS = 16_000
 MAX_TEXTS_CHARS = 250_000
 """Longest texts of a request in a log line. A line must fit into the pipe in front of stderr."""
 ITEM_CHARS = 8
-"""What a number or another short item counts."""
+"""Characters that a number or another short item counts."""
 SCALARS = (int, float, type(None))
 """Types whose values are short and have nothing to escape."""
 TRACEBACKS = ("exception", "stack")
@@ -331,7 +331,7 @@ TONED_DOWN = {
     "Invalid encoding on": "metadata of a call is not UTF-8",
     "ExecuteBatchError raised in core": "a call is gone before its answer",
 }
-"""What the log says instead of errors of gRPC that begin so."""
+"""Messages in place of those errors of gRPC that begin like this."""
 
 
 def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:

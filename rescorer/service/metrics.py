@@ -66,7 +66,7 @@ SECONDS = (
 )
 """Bucket bounds of times, 0.1 ms to a minute, fine enough for a 99th percentile of milliseconds."""
 READ_TIMEOUT_S = 5.0
-"""How long a reader of the metrics waits for a blocked event loop before it gets an error."""
+"""Time for which a reader of the metrics waits for a blocked event loop before it gets an error."""
 LISTS = tuple(2.0**n for n in range(11))
 EDGES = tuple(2.0**n for n in range(4, 19))
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
@@ -345,7 +345,7 @@ class MetricsEndpoint:
             port: 0: any free port.
 
         Raises:
-            ConfigError: If the address is taken.
+            ConfigError: the address is taken.
         """
         endpoint = cls(registry)
         try:
@@ -409,7 +409,7 @@ class MetricsEndpoint:
         """Read the request and return the response.
 
         Raises:
-            EOFError, OSError: If the client is gone.
+            EOFError, OSError: the client is gone.
         """
         try:
             with self._waiting_for_client(connection):
@@ -442,8 +442,8 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest:
     """Read the head of a request.
 
     Raises:
-        HttpError: If it is not HTTP, too large, or does not arrive in time.
-        EOFError, OSError: If the client is gone.
+        HttpError: it is not HTTP, too large, or does not arrive in time.
+        EOFError, OSError: the client is gone.
     """
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):

@@ -83,7 +83,7 @@ def find_versions(folder: Path, single: bool) -> Discovery:
         single: whether the folder is one bundle, or holds the versions of one bundle.
 
     Raises:
-        BundleError: If the folder, or the manifest of a single bundle, cannot be read.
+        BundleError: the folder, or the manifest of a single bundle, cannot be read.
     """
     try:
         if not single:
@@ -309,7 +309,7 @@ class ModelRepository:
         """Load all models to serve.
 
         Raises:
-            BundleError: If a model cannot be served. A single error is raised unchanged; several are combined
+            BundleError: a model cannot be served. A single error is raised unchanged; several are combined
                 into one.
         """
         await self.reload()
@@ -363,8 +363,8 @@ class ModelRepository:
             model: ``name``, ``name/version``, or empty for the default.
 
         Raises:
-            ModelNotFound: If the model is not served, or no model was named and there is no default.
-            Unavailable: If nothing is loaded yet.
+            ModelNotFound: the model is not served, or no model was named and there is no default.
+            Unavailable: nothing is loaded yet.
         """
         return Lease(self.version(model), self.unload_if_unused)
 

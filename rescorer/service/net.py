@@ -61,12 +61,12 @@ MIN_PING_INTERVAL_MS = 30_000
 """Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
 would disconnect them."""
 KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
-"""How often the server pings a silent client, and how long it waits for the reply, which gRPC's clients give
+"""Interval at which the server pings a silent client, and its wait for the reply, which gRPC's clients give
 by themselves. By default gRPC notices only after two hours that a client is gone."""
 
 WINDOW_BYTES = 65_535
-"""What clients may send of a message that nobody has asked for yet (RFC 9113, section 6.9.2). Otherwise gRPC
-raises it to hundreds of megabytes for clients that send fast."""
+"""Bytes that clients may send of a message that no method has asked for yet (RFC 9113, section 6.9.2).
+Otherwise gRPC raises it to hundreds of megabytes for clients that send fast."""
 
 
 def to_ms(seconds: float) -> int:
@@ -78,7 +78,7 @@ def write_port(path: Path, port: int) -> None:
     """Write the file atomically, since scripts wait for it.
 
     Raises:
-        ConfigError: If the file cannot be written.
+        ConfigError: the file cannot be written.
     """
     try:
         write_text(path, f"{port}\n")
@@ -105,7 +105,7 @@ def check_free(host: str, port: int, what: str) -> None:
         what: the subject of the error message, such as ``the service``.
 
     Raises:
-        ConfigError: If nothing can listen there.
+        ConfigError: nothing can listen there.
     """
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
@@ -119,7 +119,7 @@ def keep_port(host: str, port: int, what: str) -> socket.socket:
     No other user's process can listen there while the returned socket is open.
 
     Raises:
-        ConfigError: If nothing can listen there.
+        ConfigError: nothing can listen there.
     """
     check_free(host, port, what)
     reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -156,7 +156,7 @@ class Certificates:
         client_ca: None: clients need no certificate.
 
     Raises:
-        ConfigError: If a file cannot be read, or the key does not match the certificate.
+        ConfigError: a file cannot be read, or the key does not match the certificate.
     """
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
@@ -265,7 +265,7 @@ def read_clients(path: Path) -> tuple[ClientEntry, ...]:
     """Read the clients from a file.
 
     Raises:
-        ConfigError: If the file is invalid or not a regular file, or others may write it; the message lists
+        ConfigError: the file is invalid or not a regular file, or others may write it; the message lists
             all errors.
     """
     try:
@@ -399,7 +399,7 @@ class Core(AioServer):
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
         next_call: Callable[[], Awaitable[Any]],
     ) -> None:
-        """Accept one call after the other, and answer each in a task of its own."""
+        """Accept one call after the other, and answer each in a new task."""
         while True:
             try:
                 # No variable may refer to the call: it would keep the call in memory until the next one.
@@ -411,7 +411,7 @@ class Core(AioServer):
     def _start(
         self, path: str, resolver: Any, interceptors: tuple[grpc.aio.ServerInterceptor, ...], state: Any
     ) -> None:
-        """Answer a call in a task of its own."""
+        """Answer a call in a new task."""
         loop = asyncio.get_running_loop()
         answer = cygrpc._handle_rpc(path, resolver, interceptors, state, loop, False)
         holder: list[weakref.ref[asyncio.Task[None]]] = []

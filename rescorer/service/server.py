@@ -284,7 +284,7 @@ def create_shadow(
     """Create the shadow if the settings name one; its models are not checked until they are loaded.
 
     Raises:
-        BundleError: If there is no bundle of that name.
+        BundleError: there is no bundle of that name.
     """
     if not settings.shadow:
         return None
@@ -524,8 +524,8 @@ class Server:
         """Listen, without serving yet unless the models are loaded; return the port.
 
         Raises:
-            BundleError: If there is no bundle at the configured location.
-            ConfigError: If the address is taken, or the port file cannot be written.
+            BundleError: there is no bundle at the configured location.
+            ConfigError: the address is taken, or the port file cannot be written.
         """
         settings = self.settings
         if settings.bundle is not None:
@@ -552,8 +552,8 @@ class Server:
         """Load and warm the models, then report SERVING.
 
         Raises:
-            BundleError: If a bundle cannot be used.
-            ConfigError: If the dictionary cannot be used.
+            BundleError: a bundle cannot be used.
+            ConfigError: the dictionary cannot be used.
         """
         began = time.perf_counter()
         if self.settings.dictionary is not None:
@@ -639,9 +639,9 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
         read_again: see ``Server``.
 
     Raises:
-        ScoringError: If the device is broken, or workers keep dying.
-        ConfigError: If the address, the port file or the device is not available.
-        BundleError: If the models cannot be loaded.
+        ScoringError: the device is broken, or workers keep dying.
+        ConfigError: the address, the port file or the device is not available.
+        BundleError: the models cannot be loaded.
     """
     begin_log(settings)
     share_freed_memory()

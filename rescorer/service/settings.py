@@ -79,7 +79,7 @@ def gather(
         options: values by setting, or by flag (``--prot``) if the flag is unknown; None counts as not given.
 
     Raises:
-        ConfigError: If the settings file cannot be read.
+        ConfigError: the settings file cannot be read.
     """
     values: dict[str, list[Given]] = {}
 
@@ -101,7 +101,7 @@ def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
     """Read a TOML file of settings; paths in it are relative to the working directory of the server.
 
     Raises:
-        ConfigError: If the file cannot be read.
+        ConfigError: the file cannot be read.
     """
     if not path.is_file():
         raise ConfigError(f"{path}: no such settings file")
@@ -518,7 +518,7 @@ def load_settings(config: Path | str | None = None, **arguments: Any) -> Service
         arguments: settings by name; None counts as not given.
 
     Raises:
-        ConfigError: If settings are unknown, wrong or contradict each other; the message lists all of them.
+        ConfigError: settings are unknown, wrong or contradict each other; the message lists all of them.
     """
     return check_settings(gather(ServiceSettings, config, arguments))
 
@@ -532,7 +532,7 @@ def check_settings(values: dict[str, list[Given]], check_machine: bool = False) 
 
     Raises:
         ConfigError: see ``load_settings``.
-        BundleError: If bundles are missing and nothing else is wrong.
+        BundleError: bundles are missing and nothing else is wrong.
     """
     chosen = {name: given[0].value for name, given in values.items()}
     errors = []

@@ -1,4 +1,4 @@
-"""What every call passes before and after its method: authentication, telemetry, draining and errors.
+"""Authenticate, record and guard every call around its method, and drain those of a stopping server.
 
 Without the interceptors gRPC would send the text of any exception to the client, with the code UNKNOWN.
 """
@@ -163,8 +163,8 @@ def to_ms(seconds: float) -> float:
 Message = TypeVar("Message")
 
 LAST_READ_S = 0.1
-"""How long a stopping server waits for a client to close its stream. The end of the stream may have arrived
-already; then the client has all its answers and needs no error."""
+"""Time for which a stopping server waits for a client to close its stream. The end of the stream may have
+arrived already; then the client has all its answers and needs no error."""
 
 
 class Drain:
@@ -216,7 +216,7 @@ class Drain:
             max_idle_s: longest wait for a message.
 
         Raises:
-            Unavailable: If the server is stopping, the client sends nothing for too long, or the stream lost
+            Unavailable: the server is stopping, the client sends nothing for too long, or the stream lost
                 its place to another client.
         """
         stop_requested = asyncio.ensure_future(self._stop_requested.wait())
@@ -349,7 +349,7 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
     """Decode a request message.
 
     Raises:
-        InputError: If the bytes are not a valid message.
+        InputError: the bytes are not a valid message.
     """
     began_at = time.perf_counter()
     call.request_bytes = len(data)
@@ -407,7 +407,7 @@ class Authenticator:
         path: the clients file, if any.
 
     Raises:
-        ConfigError: If the file is invalid.
+        ConfigError: the file is invalid.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -420,7 +420,7 @@ class Authenticator:
         """Read the file again.
 
         Raises:
-            ConfigError: If the file is invalid; the previously read clients stay valid.
+            ConfigError: the file is invalid; the previously read clients stay valid.
         """
         if self._path is None:
             return
@@ -432,8 +432,8 @@ class Authenticator:
         """Return the client's name, empty without a clients file.
 
         Raises:
-            Unauthenticated: If the call has neither a known token nor a known certificate.
-            PermissionDenied: If the client does not have the role.
+            Unauthenticated: the call has neither a known token nor a known certificate.
+            PermissionDenied: the client does not have the role.
         """
         if self._path is None:
             return ""

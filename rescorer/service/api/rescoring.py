@@ -117,9 +117,9 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     """Check and normalise the lists of a request.
 
     Raises:
-        ConfigError: If the weights do not fit the bundle, it lacks phrases of a name, or the decision rule is
+        ConfigError: the weights do not fit the bundle, it lacks phrases of a name, or the decision rule is
             invalid.
-        LimitExceeded: If the lists have too many words, or take too long to search or to decide, together; if
+        LimitExceeded: the lists have too many words, or take too long to search or to decide, together; if
             a phrase of the request is invalid.
     """
     options = ranker.bind(read_options(request, ranker.bundle))
@@ -165,9 +165,9 @@ def prepare_texts(
     """Normalise texts to score, and present them as one list without scores.
 
     Raises:
-        ConfigError: If the weights do not fit the bundle.
-        InvalidList: If a text is too long.
-        LimitExceeded: If the texts have too many words together.
+        ConfigError: the weights do not fit the bundle.
+        InvalidList: a text is too long.
+        LimitExceeded: the texts have too many words together.
     """
     nbest = NBestList("", tuple(map(Hypothesis, request.texts)), context=request.context)
     options = ranker.bind(RescoreOptions(weights=read_weights(request, ranker.bundle)))
@@ -184,7 +184,7 @@ def read_options(request: RescoreRequest, bundle: Bundle) -> RescoreOptions:
     """The options of a request.
 
     Raises:
-        ConfigError: If a value of the weights or of the decision rule is unknown or out of range, or the
+        ConfigError: a value of the weights or of the decision rule is unknown or out of range, or the
             weights are a name that stands in the wrong field.
     """
     return RescoreOptions(
@@ -202,7 +202,7 @@ def read_weights(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) 
     """The weights of a request, or their name; None for the default ones.
 
     Raises:
-        ConfigError: If a value is out of range, or the weights are a name that stands in the wrong field.
+        ConfigError: a value is out of range, or the weights are a name that stands in the wrong field.
     """
     weighting = request.WhichOneof("weighting")
     if weighting == "weights":
@@ -236,8 +236,8 @@ def write_response(
         outcomes: outcomes of the valid lists, in their order.
 
     Raises:
-        Unavailable: If a list was not scored for a temporary reason.
-        RescorerError: If no valid list could be scored.
+        Unavailable: a list was not scored for a temporary reason.
+        RescorerError: no valid list could be scored.
     """
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     temporary = [error for error in errors if isinstance(error, Unavailable)]
@@ -275,7 +275,7 @@ def rank_list(prepared_request: PreparedRequest, prepared: PreparedList, outcome
     """Rank one list by its scores, or by the fallback with which it was answered.
 
     Raises:
-        InvalidList: If a total is not finite.
+        InvalidList: a total is not finite.
     """
     ranker, options = prepared_request.ranker, prepared_request.options
     if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
@@ -291,7 +291,7 @@ def write_text_scores(
     """Return the response with the score of each text, in input order.
 
     Raises:
-        RescorerError: If the texts could not be scored.
+        RescorerError: the texts could not be scored.
     """
     response = pb.ScoreTextResponse(
         weights=weights_to_proto(prepared_request.options.weights), model=prepared_request.ranker.bundle.label
@@ -473,7 +473,7 @@ class Shadow:
         """Score the request's only list and return its finished work items.
 
         Raises:
-            DeadlineExceeded: If the list was not scored in time.
+            DeadlineExceeded: the list was not scored in time.
         """
         timeout_s = self.pool.timeout_s
         deadline = time.monotonic() + timeout_s
@@ -511,8 +511,8 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
     """Prepare an answered list for scoring by the shadow.
 
     Raises:
-        ConfigError: If the request's weights do not fit the shadow, or it lacks phrases of a name.
-        InvalidList: If the shadow cannot score the list.
+        ConfigError: the request's weights do not fit the shadow, or it lacks phrases of a name.
+        InvalidList: the shadow cannot score the list.
     """
     request = answered.request
     nbest = list_from_proto(request.lists[answered.list_index])
@@ -671,7 +671,7 @@ class RescorerService(RescorerServiceServicer):
         """Admit a request and fill its response.
 
         Args:
-            late: use only the permitted fallback, for which there is a quota of its own.
+            late: use only the permitted fallback, which has a separate quota.
         """
         admission = self._engine.late_admission if late else self._engine.admission
         remaining_s = math.inf if late else call.remaining_s

@@ -1,5 +1,4 @@
-"""Decide which calls are admitted, and in which order their lists are scored: quotas, fair queues and
-deadlines.
+"""Decide which calls are admitted, and in which order lists are scored: quotas, fair queues, deadlines.
 
 Queues use start-time fair queueing (Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at
 which its share of the service reaches its next item, and the client with the smallest tag is served first. A
@@ -314,7 +313,7 @@ class FairQueue(Generic[Item]):
             self._start_over_if_empty()
 
     def _start_over_if_empty(self) -> None:
-        """Forget what clients have used once nobody waits for it."""
+        """Forget what clients have used once no client waits."""
         if not self._n_waiting:
             self._flows.clear()
             self._heaps.clear()
@@ -414,7 +413,7 @@ class ResponseTime:
 
 
 REFUSED_MEMORY_S = 10.0
-"""How long after a refusal other clients leave capacity for the refused client."""
+"""Time after a refusal for which other clients leave capacity for the refused client."""
 AVERAGING_TIME_S = 2.0
 """Time constant of the moving average of the throughput."""
 USABLE_DEADLINE_SHARE = 2 / 3
@@ -465,12 +464,11 @@ class Throughput:
 
 CostBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], float]
 """Predicts the cost of everything that is scored before the last of some new items of a client, given the
-work
-that clients will add before them."""
+work that clients will add before them."""
 
 
 class Ticket:
-    """What an admitted call holds."""
+    """The capacity that an admitted call holds."""
 
     def __init__(self, client: Hashable, lists: int, tokens: int) -> None:
         self.client, self.lists, self.tokens = client, lists, tokens
@@ -529,7 +527,7 @@ class Admission:
             wait: wait for capacity instead of refusing the call.
 
         Raises:
-            Overloaded: If there is no capacity, or the deadline would probably be missed.
+            Overloaded: there is no capacity, or the deadline would probably be missed.
         """
         ticket = Ticket(client, lists, tokens)
         if wait:

@@ -34,9 +34,9 @@ MIN_ARRIVAL_S = 1.0
 class Arrivals:
     """Places for requests that are being received; calls without one wait, longest wait first.
 
-    gRPC keeps at most ``WINDOW_BYTES`` of a request before somebody asks for it, and then all of it. If all
+    gRPC keeps at most ``WINDOW_BYTES`` of a request before it is asked for, and then all of it. If all
     places are taken, the request that has been arriving longest loses its place after ``MIN_ARRIVAL_S``, so
-    that clients that send half a request keep nobody out.
+    that clients that send half a request keep no others out.
 
     Args:
         capacity: number of places.
@@ -90,8 +90,8 @@ CALL_BYTES = 16_384
 RETRY_AFTER_S = 1.0
 """When a refused caller should try again."""
 GC_DELAY_S, COLLECTIONS = 0.1, 2
-"""How long after a cancelled call its memory is collected, and how often: gRPC leaves streams in reference
-cycles, which the first collection only ends."""
+"""Time after which a cancelled call's memory is collected, and number of times: gRPC leaves streams in
+reference cycles, which the first collection only ends."""
 
 log = structlog.get_logger()
 
@@ -122,7 +122,7 @@ class CallMemory:
         """Reserve memory for the call that this task handles, until gRPC has finished the call.
 
         Raises:
-            Overloaded: If there is not enough memory left.
+            Overloaded: there is not enough memory left.
         """
         reservation = Reservation(self, client)
         await reservation.hold(CALL_BYTES)
@@ -190,7 +190,7 @@ class Reservation:
             wait: wait for them instead of refusing the call.
 
         Raises:
-            Overloaded: If there is not enough memory left.
+            Overloaded: there is not enough memory left.
         """
         await self._memory.take(self._client, n_bytes, wait=wait)
         self._held += n_bytes
@@ -403,8 +403,8 @@ def without_frames(error: grpc.aio.AbortError) -> grpc.aio.AbortError:
 
 
 REVOKED_S = 1.0
-"""How long a stream that has lost its place may take to end. A client that does not read can make it wait for
-ever; then the stream is reset."""
+"""Time that a stream that has lost its place may take to end. A client that does not read can make it wait
+for ever; then the stream is reset."""
 
 
 class StreamSlot:
@@ -458,7 +458,7 @@ class StreamSlots:
         """Take a place for the duration of the ``with`` block.
 
         Raises:
-            Overloaded: If the client has too many streams, or no other client can lose one.
+            Overloaded: the client has too many streams, or no other client can lose one.
         """
         own = len(self._by_client.get(client, ()))
         if own >= self._per_client:

@@ -91,7 +91,7 @@ class Offloader:
 
     def _finish(self, job: LargeJob, done: asyncio.Future[tuple[Any, list[PhaseTiming]]]) -> None:
         self._n_idle += 1
-        error = None if done.cancelled() else done.exception()  # asyncio logs one that nobody asks for
+        error = None if done.cancelled() else done.exception()  # asyncio logs one that is not asked for
         if job.result.done() or done.cancelled():  # the call was cancelled, or the server stops
             job.result.cancel()
         elif error is not None:
@@ -179,7 +179,7 @@ class Batcher:
 
     Args:
         offloader: builds the tries.
-        max_batch_tokens: largest batch, in tokens; an item that has more is a batch of its own.
+        max_batch_tokens: largest batch, in tokens; an item that has more is a batch by itself.
         wait_ms: how long a batch waits for more items before it is taken from the queue.
         on_scored: called for each batch that was scored.
         on_failed: called for each batch that failed.
@@ -425,7 +425,7 @@ class Dispatcher:
             late: skip complete scoring, for which there is no time, and use only the permitted fallback.
 
         Raises:
-            DeadlineExceeded: If the deadline passed before all lists were scored.
+            DeadlineExceeded: the deadline passed before all lists were scored.
         """
         outcomes: dict[int, ListOutcome] = {}
         fallback, deadline, reserve_s = call.fallback, call.deadline, 0.0

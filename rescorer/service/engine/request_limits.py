@@ -44,7 +44,7 @@ def check_request(request: pb.RescoreRequest | pb.RescoreStreamRequest, settings
     _check_count(len(request.lists), "lists", settings, "max_lists")
     n_lists = settings.max_lists
     for field, setting in (("hypotheses", "max_hypotheses"), ("streams", "max_score_streams")):
-        # a list with too many alone gets an error of its own, but the others wait with all of it in memory
+        # a list that has too many by itself gets an error, but the others wait with all of it in memory
         count = sum(len(getattr(nbest, field)) for nbest in request.lists)
         if count > (limit := n_lists * getattr(settings, setting)):
             expected = f"expected at most {limit} in {n_lists} lists ({setting}, max_lists)"
@@ -184,7 +184,7 @@ class SearchBudget:
         """Count a search of the current list before it begins.
 
         Raises:
-            LimitExceeded: If the list, or all lists so far, would take too long.
+            LimitExceeded: the list, or all lists so far, would take too long.
         """
         self._list_steps += steps
         expected = f"expected at most {self._limit} (max_search_steps); send fewer hypotheses or phrases"
@@ -215,7 +215,7 @@ def limit_words(
         backward: whether a backward model scores them too; see ``plan_batches``.
 
     Raises:
-        LimitExceeded: If the lists have too many words together, although none does alone.
+        LimitExceeded: the lists have too many words together, although none does alone.
     """
     tokens = sum(count_tokens(prepared) for prepared in lists if isinstance(prepared, PreparedList))
     if tokens <= limit:
@@ -243,7 +243,7 @@ def limit_steps(
     """Return the lists, with an error in place of each that takes too long to decide, and the steps of all.
 
     Raises:
-        LimitExceeded: If the lists take too long together, although none does alone.
+        LimitExceeded: the lists take too long together, although none does alone.
     """
     total, limited = 0, list[PreparedList | InputError]()
     decision, costly = options.decision, list[str]()
@@ -300,8 +300,8 @@ def check_response_size(request: RescoreRequest, request_bytes: int, ranker: Lis
     """Return a bound of the size of a response in bytes.
 
     Raises:
-        LimitExceeded: If the bound is above the limit, although no list alone is. A list that is above the
-            limit alone gets an error of its own, see ``check_list_response_size``.
+        LimitExceeded: the bound is above the limit, although no list alone is. A list that is above the
+            limit alone gets its own error, see ``check_list_response_size``.
     """
     weights, parts = requested_parts(request, ranker.bundle)
     total = RESPONSE_BYTES + weights_bytes(request, ranker.bundle) + request_bytes
@@ -342,7 +342,7 @@ def check_text_response_size(
     """Return a bound of the size of a response to ScoreText in bytes.
 
     Raises:
-        LimitExceeded: If the bound is above the limit.
+        LimitExceeded: the bound is above the limit.
     """
     names = (*bundle.model_kinds, MIXTURE)
     per_text = HYPOTHESIS_BYTES + names_bytes(names)

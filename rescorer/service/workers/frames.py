@@ -64,7 +64,7 @@ def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
     """Serialise a frame.
 
     Raises:
-        ValueError: If an array has a type that frames do not support.
+        ValueError: an array has a type that frames do not support.
     """
     descriptions, parts = [], []
     for name, array in (arrays or {}).items():
@@ -84,7 +84,7 @@ def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
     """Return the lengths in bytes of a frame's header and body.
 
     Raises:
-        ValueError: If the magic is wrong, or the frame is larger than ``MAX_FRAME_BYTES``.
+        ValueError: the magic is wrong, or the frame is larger than ``MAX_FRAME_BYTES``.
     """
     magic, head, body = PREFIX.unpack(prefix)
     if magic != MAGIC or head + body > MAX_FRAME_BYTES:
@@ -96,7 +96,7 @@ def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
     """Deserialise a frame from its header and body.
 
     Raises:
-        ValueError: If an array has an unsupported type or shape, or extends beyond the body.
+        ValueError: an array has an unsupported type or shape, or extends beyond the body.
     """
     header = json.loads(head)
     arrays, begin = {}, 0
@@ -162,8 +162,8 @@ class Peer:
         """Send a request and return the reply.
 
         Raises:
-            WorkerLost: If the process exited before it replied.
-            RescorerError: If the process replied with this error.
+            WorkerLost: the process exited before it replied.
+            RescorerError: the process replied with this error.
         """
         if not self.alive:
             raise WorkerLost("a process has died")
@@ -210,7 +210,7 @@ class Peer:
         for reply in self._pending.values():
             if not reply.done():
                 reply.set_exception(WorkerLost("a process has died"))
-                reply.exception()  # asyncio logs exceptions that nobody retrieves, and the caller may be gone
+                reply.exception()  # asyncio logs those that are not retrieved, and the caller may be gone
 
 
 class Child(Peer):
@@ -254,8 +254,8 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
     """Read the next frame.
 
     Raises:
-        IncompleteReadError: If the connection was closed.
-        ValueError: If the frame is invalid.
+        IncompleteReadError: the connection was closed.
+        ValueError: the frame is invalid.
     """
     head_bytes, body_bytes = parse_prefix(await reader.readexactly(PREFIX.size))
     return unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))

@@ -90,9 +90,9 @@ class ModelHost:
         """Load and warm a bundle, make it available under its label, and return the id of the process.
 
         Raises:
-            BundleError: If the bundle cannot be used.
-            ConfigError: If this machine does not have the device.
-            ScoringError: If the models give scores that are not finite.
+            BundleError: the bundle cannot be used.
+            ConfigError: this machine does not have the device.
+            ScoringError: the models give scores that are not finite.
         """
         use_threads(self._threads)
         try:
@@ -132,8 +132,8 @@ class ModelHost:
             encode: names of the rerankers of the bundle for which words are encoded.
 
         Raises:
-            ScoringError: If a score is not finite.
-            Unavailable: If the bundle is not loaded.
+            ScoringError: a score is not finite.
+            Unavailable: the bundle is not loaded.
         """
         scorer = self._scorers.get(label)
         if scorer is None:
@@ -163,7 +163,7 @@ class ChildHost:
         """Load the bundle, and return the id of the process.
 
         Raises:
-            TimeoutError: If that takes longer than ``timeout_s``.
+            TimeoutError: that takes longer than ``timeout_s``.
         """
         self._connection.settimeout(timeout_s)
         header = self._ask({"do": "load", "label": label, "folder": str(folder)}).header

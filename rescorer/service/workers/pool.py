@@ -66,7 +66,7 @@ async def run_within(timeout_s: float, work: Coroutine[Any, Any, Result]) -> Res
     is waited for in parts, of which such a pause uses up one, however long it is.
 
     Raises:
-        TimeoutError: If it takes longer than ``timeout_s``.
+        TimeoutError: it takes longer than ``timeout_s``.
     """
     task = asyncio.ensure_future(work)
     try:
@@ -316,7 +316,7 @@ class WorkerGroup:
         """Load a bundle in a new process, while the others serve.
 
         Raises:
-            BundleError: If the bundle cannot be used, or the process dies.
+            BundleError: the bundle cannot be used, or the process dies.
         """
         member = self._create()
         self._loading.append(member)
@@ -430,8 +430,8 @@ RELOAD_DELAY_S = 1.0
 WATCH_INTERVAL_S = 0.5
 """Interval between looks at the workers' processes."""
 MAX_STOPPED_S = 5.0
-"""How long a worker may be stopped by a signal before it is replaced. Somebody may stop and continue a whole
-server, whose processes do not continue at the same instant."""
+"""Time for which a worker may be stopped by a signal before it is replaced. Somebody may stop and continue a
+whole server, whose processes do not continue at the same instant."""
 
 Load = Callable[[str, Path], Coroutine[Any, Any, None]]
 """Loads a bundle by its label and folder."""
@@ -528,7 +528,7 @@ class WorkerPool:
         """Wait for a worker, and lend it exclusively.
 
         Raises:
-            Unavailable: If scoring is no longer possible.
+            Unavailable: scoring is no longer possible.
         """
         while (worker := await self._idle.get()) is not None and not worker.alive:
             self._release(worker)
@@ -569,7 +569,7 @@ class WorkerPool:
 
     async def _load_beside_service(self, label: str, folder: Path) -> None:
         """Load a bundle in the workers in service, one by one, until none of them lacks it."""
-        await self._some_in_service.wait()  # otherwise nobody would find out whether the bundle can be used
+        await self._some_in_service.wait()  # otherwise it would not be known whether the bundle can be used
         while lacking := [worker for worker in self._in_service if label not in worker.labels]:
             await self._load_in_time(lacking[0].load_beside(label, folder), label)
 
@@ -584,7 +584,7 @@ class WorkerPool:
         await asyncio.gather(*(worker.unload(label) for worker in self.workers), return_exceptions=True)
 
     async def _watch_processes(self) -> None:
-        """Notice workers that have died or are stopped, also while nobody uses them."""
+        """Notice workers that have died or are stopped, also while they are idle."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
             for worker in self.workers:
