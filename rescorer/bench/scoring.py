@@ -1,5 +1,4 @@
-"""Run the benchmark of scoring: time per phase, compared with matrix products, a plain PyTorch scorer and
-KenLM.
+"""Run the benchmark of scoring: time per phase, next to matrix products, plain PyTorch and KenLM.
 
 The phases are those of rescoring the lists as ``rescorer rescore`` does. The work in the lists (words,
 distinct prefixes and the networks' matrix products) is counted with the same tries that scoring uses.

@@ -32,13 +32,12 @@ from rescorer.protocol.messages import (
     list_to_proto,
     phrases_to_proto,
     rescored_from_proto,
-    text_score_from_proto,
     weights_from_proto,
     weights_to_proto,
 )
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.options import Fallback, RescoreOptions, Weighting, as_texts, read_items
-from rescorer.types import NBestList, RescoredList, TextScore
+from rescorer.types import NBestList, RescoredList
 
 Item = NBestList | InputError
 """A list, or the error that a file reader yields in place of an invalid list."""
@@ -314,10 +313,6 @@ def raise_first_error(answers: Sequence[Answer]) -> list[RescoredList]:
             raise answer
         rescored.append(answer)
     return rescored
-
-
-def read_text_scores(response: pb.ScoreTextResponse) -> list[TextScore]:
-    return [text_score_from_proto(score) for score in response.scores]
 
 
 @contextmanager

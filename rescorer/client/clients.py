@@ -1,5 +1,4 @@
-"""The blocking client and the asyncio client, which have the same methods and share all that does not
-wait."""
+"""The blocking client and the asyncio client, which share all that does not wait."""
 
 from __future__ import annotations
 
@@ -26,7 +25,6 @@ from rescorer.client.calls import (
     iterate_until_error,
     raise_first_error,
     read_answers,
-    read_text_scores,
 )
 from rescorer.client.connection import (
     UNREADY_REASON_TIMEOUT_S,
@@ -35,7 +33,7 @@ from rescorer.client.connection import (
     describe_unready,
 )
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
-from rescorer.protocol.messages import decode_missing_models
+from rescorer.protocol.messages import decode_missing_models, text_score_from_proto
 from rescorer.protocol.v1 import models_pb2
 from rescorer.scoring.options import Fallback, RescoreOptions, Weighting
 from rescorer.types import RescoredList, TextScore
@@ -267,7 +265,8 @@ class Client(BaseClient):
             TypeError: an argument has the wrong type.
         """
         request = self._requests.score_text(texts, context, RescoreOptions.make(weights))
-        return read_text_scores(self._call(self._connections.stub.ScoreText, request, timeout_s))
+        response = self._call(self._connections.stub.ScoreText, request, timeout_s)
+        return list(map(text_score_from_proto, response.scores))
 
     def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
         """List the models that a server has loaded or refused to load; see models.proto.
@@ -412,7 +411,8 @@ class AsyncClient(BaseClient):
     ) -> list[TextScore]:
         """Like ``Client.score_text``."""
         request = self._requests.score_text(texts, context, RescoreOptions.make(weights))
-        return read_text_scores(await self._call(self._connections.stub.ScoreText, request, timeout_s))
+        response = await self._call(self._connections.stub.ScoreText, request, timeout_s)
+        return list(map(text_score_from_proto, response.scores))
 
     async def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
         """Like ``Client.list_models``."""

@@ -86,12 +86,6 @@ def read_pem(path: Path | str | None) -> bytes | None:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def check_token(target: str, tls: Tls | None, token: Token) -> None:
-    """Raise ConfigError if a token would cross a network in plain text."""
-    if token and tls is None and not is_local_target(target):
-        raise ConfigError(f"the token for {target} would be sent in plain text; set tls")
-
-
 def auth_metadata(token: Token) -> tuple[tuple[str, str], ...]:
     """Build the metadata of a call that authenticates the client; empty without a token."""
     value = token() if callable(token) else token
@@ -147,7 +141,10 @@ class Diagnosis:
             try:
                 problem = self._examine_address(address)
             except OSError as error:
-                unreachable.setdefault(describe_os_error(error), []).append(format_address(*address))
+                reason = (error.strerror or str(error)).lower()
+                if isinstance(error, TimeoutError):
+                    reason = f"no connection was accepted within {STEP_TIMEOUT_S:g} s"
+                unreachable.setdefault(reason, []).append(format_address(*address))
             else:
                 if not problem:
                     return ""
@@ -230,12 +227,12 @@ def examine_plain(address: Address) -> str:
 
 
 def speaks_tls(address: Address) -> bool:
-    """Whether a server answers a TLS handshake, successfully or not."""
+    """Whether a server answers a TLS handshake, successfully or not; any certificate is accepted."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     try:
-        with (
-            socket.create_connection(address, STEP_TIMEOUT_S) as connection,
-            unverified_context().wrap_socket(connection),
-        ):
+        with socket.create_connection(address, STEP_TIMEOUT_S) as plain, context.wrap_socket(plain):
             return True
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")
@@ -294,21 +291,6 @@ def describe_tls_failure(reason: str) -> str:
     if "ALERT" in reason:
         return f"refuses the TLS handshake ({reason.lower().replace('_', ' ')})"
     return "does not speak TLS, but this client does; leave out tls (--tls, --ca)"
-
-
-def unverified_context() -> ssl.SSLContext:
-    """Create a TLS context that accepts any certificate, to see whether a server speaks TLS at all."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def describe_os_error(error: OSError) -> str:
-    """Return why no connection was made."""
-    if isinstance(error, TimeoutError):
-        return f"no connection was accepted within {STEP_TIMEOUT_S:g} s"
-    return (error.strerror or str(error)).lower()
 
 
 RESCORER_SERVICE = rescorer_pb2.DESCRIPTOR.services_by_name["RescorerService"].full_name
@@ -461,7 +443,8 @@ class Connections:
         self._token = options.token
         self.target = target
         resolved, authority = resolve(target)
-        check_token(resolved, tls, options.token)
+        if options.token and tls is None and not is_local_target(resolved):
+            raise ConfigError(f"the token for {resolved} would be sent in plain text; set tls")
         self.diagnosis = Diagnosis(target, tls)
         settings = [
             *channel_options(options.retry, options.max_message_bytes),

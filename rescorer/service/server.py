@@ -1,5 +1,4 @@
-"""A server: its parts, made from its settings, and its life: listen, load and warm the models, serve, drain,
-stop."""
+"""A server: made from its settings, it listens, loads and warms the models, serves, drains and stops."""
 
 from __future__ import annotations
 

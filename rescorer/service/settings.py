@@ -1,9 +1,9 @@
-"""The settings of the service, from options, environment variables and a TOML file, in this order of
-precedence.
+"""The settings of the service, from options, environment variables and a TOML file.
 
-The source of each value is kept for error messages. Misspelt environment variables are errors, because
-starting without an intended limit is worse than not starting. Variables that resemble no setting are only
-reported, because other programs may use them.
+Options take precedence over the environment, and the environment over the file. The source of each value is
+kept for error messages. Misspelt environment variables are errors, because starting without an intended limit
+is worse than not starting. Variables that resemble no setting are only reported, because other programs may
+use them.
 """
 
 from __future__ import annotations

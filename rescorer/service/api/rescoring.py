@@ -1,5 +1,4 @@
-"""Methods of ``RescorerService``: admit a request, prepare it, have it scored, write the response, shadow
-some of it.
+"""Methods of ``RescorerService``: admit a request, prepare it, have it scored, and write the response.
 
 A share of the answered lists is scored with a second bundle, the shadow, which cannot affect callers: a list
 is offered to it after its answer has been sent, waits in a short separate queue, and is dropped while

@@ -27,7 +27,7 @@ from rescorer.scoring.decision import estimate_steps
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes
-from rescorer.types import Calibration, Weights
+from rescorer.types import Weights
 
 NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tuned_on")
 """Fields of weights that are, or have, names."""
@@ -138,15 +138,15 @@ def _check_names(
 
 
 def _check_name(name: str, limit: int, field: str) -> None:
-    if len(name) > limit:
-        raise LimitExceeded(f"{len(name)} characters; expected at most {limit} (max_name_chars)", field=field)
+    _check_each((name,), limit, field)
 
 
 def _check_each(names: Iterable[str], limit: int, field: str) -> None:
     """Check names; ``field`` says where they are, with braces for the index."""
     for index, name in enumerate(names):
         if len(name) > limit:
-            _check_name(name, limit, field.format(index))
+            expected = f"expected at most {limit} (max_name_chars)"
+            raise LimitExceeded(f"{len(name)} characters; {expected}", field=field.format(index))
 
 
 def _check_texts(texts: Iterable[str], limit: int, field: str) -> None:
@@ -323,9 +323,7 @@ def check_list_response_size(
 ) -> None:
     """Raise LimitExceeded if the answer to a list of a request, whose options are bound, could exceed the
     limit."""
-    calibration = options.weights.calibration
-    is_calibrated = calibration is not None and calibration.word is not None
-    parts = AnswerParts(is_calibrated, options.decision.kind == "confusion_network")
+    parts = AnswerParts(has_word_confidences(options.weights), options.decision.kind == "confusion_network")
     outline = Outline(nbest, options.weights, request)
     if (size := list_response_bytes(outline, ranker, parts, limit)) > limit:
         raise LimitExceeded(
@@ -402,6 +400,10 @@ class AnswerParts(NamedTuple):
     """Words of any hypotheses."""
 
 
+def has_word_confidences(weights: Weights) -> bool:
+    return weights.calibration is not None and weights.calibration.word is not None
+
+
 def requested_parts(request: RescoreRequest, bundle: Bundle) -> tuple[Weights | pb.Weights, AnswerParts]:
     """Return the weights of a request, which may be unknown or wrong yet, and the parts that it asks for."""
     weights: Weights | pb.Weights
@@ -411,9 +413,7 @@ def requested_parts(request: RescoreRequest, bundle: Bundle) -> tuple[Weights | 
         parts = AnswerParts(weights.calibration.HasField("word"), weights.decision.kind == network)
     else:
         weights = bundle.weights.get(request.weights_name or "default", Weights())
-        calibration = weights.calibration
-        is_calibrated = calibration is not None and calibration.word is not None
-        parts = AnswerParts(is_calibrated, weights.decision.kind == "confusion_network")
+        parts = AnswerParts(has_word_confidences(weights), weights.decision.kind == "confusion_network")
     if request.HasField("decision"):
         parts = parts._replace(consensus=request.decision.kind == network)
     return weights, parts
@@ -428,15 +428,11 @@ def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle)
         return 0
     maps = (weights.streams, weights.lm, weights.mixture, weights.rerankers, weights.components)
     names = (*(name for part in maps for name in part), *weights.tuned_on, weights.name)
-    return EMPTY_WEIGHTS_BYTES + names_bytes(names) + calibration_bytes(weights.calibration)
-
-
-def calibration_bytes(calibration: Calibration | None) -> int:
-    """Return a bound of the size of a calibration: two numbers per point, and the temperature."""
-    if calibration is None:
-        return 0
-    maps = [part for part in (calibration.utterance, calibration.word) if part is not None]
-    return EMPTY_WEIGHTS_BYTES + sum(EMPTY_WEIGHTS_BYTES + 16 * len(part.posteriors) for part in maps)
+    total = EMPTY_WEIGHTS_BYTES + names_bytes(names)
+    if weights.calibration is not None:  # two numbers per point, and the temperature
+        parts = [part for part in (weights.calibration.utterance, weights.calibration.word) if part]
+        total += EMPTY_WEIGHTS_BYTES + sum(EMPTY_WEIGHTS_BYTES + 16 * len(part.posteriors) for part in parts)
+    return total
 
 
 def names_bytes(names: Iterable[str]) -> int:
