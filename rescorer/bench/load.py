@@ -158,7 +158,6 @@ async def wait_for_code(call: Any) -> str:
 
 
 SAMPLING_INTERVAL_S = 0.2
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class ResourceMonitor:
@@ -208,7 +207,7 @@ def cpu_time_s(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def rss_bytes(pid: int) -> int:

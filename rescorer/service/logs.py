@@ -467,19 +467,13 @@ def bind_request_id(context: grpc.aio.ServicerContext) -> str:
     """Return the request id of the current call; the first use binds it to the log and sends it back."""
     request_id = current_request.get()
     if not request_id:
-        request_id = read_request_id(context) or uuid.uuid4().hex
+        metadata = context.invocation_metadata() or ()
+        sent = (value for key, value in metadata if key == REQUEST_ID and isinstance(value, str))
+        request_id = next(filter(ACCEPTED_ID.fullmatch, sent), "") or uuid.uuid4().hex
         current_request.set(request_id)
         structlog.contextvars.bind_contextvars(request_id=request_id)
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
     return request_id
-
-
-def read_request_id(context: grpc.aio.ServicerContext) -> str:
-    """Return the client's request id; empty if it sent none, or none that is accepted."""
-    for key, value in context.invocation_metadata() or ():
-        if key == REQUEST_ID and isinstance(value, str) and ACCEPTED_ID.fullmatch(value):
-            return value
-    return ""
 
 
 SERVER_ERROR_CODES = frozenset(

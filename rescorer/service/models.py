@@ -464,7 +464,12 @@ class ModelRepository:
         facts = await asyncio.to_thread(read_model_facts, bundle)
         version = Version(make_ranker(bundle, self.dictionary, self.language), facts, current)
         await self.wait_for_unloads()
-        self._check_memory(version, found)
+        taken = sum(other.memory_bytes for other in self._loaded.values())
+        if self._max_bytes and taken + version.memory_bytes > self._max_bytes:
+            raise BundleError(
+                f"{found.folder}: needs {version.memory_bytes:,} bytes; {taken:,} of the {self._max_bytes:,} "
+                "of max_model_bytes are taken"
+            )
         began = time.perf_counter()
         await self.host.load(bundle.label, found.folder)
         version.loaded_at = time.time()
@@ -472,14 +477,6 @@ class ModelRepository:
         changes.loaded.append(bundle.label)
         log.info("model loaded", model=bundle.label, load_ms=round((time.perf_counter() - began) * 1e3))
         return version
-
-    def _check_memory(self, version: Version, found: FoundVersion) -> None:
-        taken = sum(other.memory_bytes for other in self._loaded.values())
-        if self._max_bytes and taken + version.memory_bytes > self._max_bytes:
-            raise BundleError(
-                f"{found.folder}: needs {version.memory_bytes:,} bytes; {taken:,} of the {self._max_bytes:,} "
-                "of max_model_bytes are taken"
-            )
 
     def _refuse(self, found: FoundVersion, current: Fingerprint, error: RescorerError) -> None:
         self._refused[found.label] = current, error

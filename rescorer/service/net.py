@@ -270,21 +270,17 @@ def read_clients(path: Path) -> tuple[ClientEntry, ...]:
     """
     try:
         with open_regular(path) as file:
-            check_permissions(path, os.fstat(file.fileno()).st_mode)
+            mode = os.fstat(file.fileno()).st_mode
+            if mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise ConfigError(
+                    f"clients file {path}: its permissions are {stat.S_IMODE(mode):04o}, so that others may "
+                    f"add clients; expected that only its owner may write it: chmod go-w {path.resolve()}"
+                )
             return parse_clients(file.read().decode(), f"clients file {path}")
     except BundleError as error:
         raise ConfigError(f"clients file {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"clients file {path}: cannot be read: {error}") from None
-
-
-def check_permissions(path: Path, mode: int) -> None:
-    """Raise a ConfigError if others than the owner may write the file, and so admit themselves."""
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigError(
-            f"clients file {path}: its permissions are {stat.S_IMODE(mode):04o}, so that others may add "
-            f"clients; expected that only its owner may write it: chmod go-w {path.resolve()}"
-        )
 
 
 def parse_clients(text: str, name: str) -> tuple[ClientEntry, ...]:
@@ -366,8 +362,11 @@ class Core(AioServer):
         Args:
             method: its path; None: unknown methods.
         """
-        loop = asyncio.get_running_loop()
-        return loop.create_task(self._answer_unknown() if method is None else self._answer_all(method))
+        if method is None:  # answered with UNIMPLEMENTED
+            answering = self._answer("", cygrpc._MethodResolver([], {}), (), self._request_call)
+        else:
+            answering = self._answer_all(method)
+        return asyncio.get_running_loop().create_task(answering)
 
     async def _answer_all(self, method: bytes) -> None:
         """Answer calls of a method in several concurrent loops until the server stops.
@@ -376,21 +375,9 @@ class Core(AioServer):
         raises; the other loops answer the calls that they have accepted and then end.
         """
         resolver = cygrpc._MethodResolver([], self.handlers)
-        await asyncio.gather(
-            *(
-                self._answer(
-                    method.decode(),
-                    resolver,
-                    self.interceptors,
-                    lambda: self._request_registered_call(method),
-                )
-                for _ in range(PARALLEL_ACCEPTS)
-            )
-        )
-
-    async def _answer_unknown(self) -> None:
-        """Answer calls of unknown methods with UNIMPLEMENTED until the server stops."""
-        await self._answer("", cygrpc._MethodResolver([], {}), (), self._request_call)
+        path, accept = method.decode(), lambda: self._request_registered_call(method)
+        loops = (self._answer(path, resolver, self.interceptors, accept) for _ in range(PARALLEL_ACCEPTS))
+        await asyncio.gather(*loops)
 
     async def _answer(
         self,

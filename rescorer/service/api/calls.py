@@ -187,12 +187,13 @@ class Drain:
         self._n_open += 1
         self._last_opened = time.monotonic()
         self._none_open.clear()
-        on_call_done(self._remove_call)
 
-    def _remove_call(self, _: Any) -> None:
-        self._n_open -= 1
-        if not self._n_open:
-            self._none_open.set()
+        def remove(_: Any) -> None:
+            self._n_open -= 1
+            if not self._n_open:
+                self._none_open.set()
+
+        on_call_done(remove)
 
     async def wait_until_quiet(self, quiet_s: float, max_s: float) -> None:
         """Wait until no call has arrived for ``quiet_s`` seconds, for at most about ``max_s``."""

@@ -204,21 +204,16 @@ def read_weights(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) 
         ConfigError: a value is out of range, or the weights are a name that stands in the wrong field.
     """
     weighting = request.WhichOneof("weighting")
-    if weighting == "weights":
-        _check_not_only_name(request, bundle)
-        return weights_from_proto(request.weights)
-    return request.weights_name if weighting else None
-
-
-def _check_not_only_name(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> None:
-    """Raise ConfigError for ``weights: {name: "x"}``, which would rank by language models alone, where the
-    name is that of weights of the bundle, or scores of the recogniser would go unused."""
+    if weighting != "weights":
+        return request.weights_name if weighting else None
     name = request.weights.name
-    if not name or request.weights.ByteSize() != pb.Weights(name=name).ByteSize():
-        return
-    lists = () if isinstance(request, pb.ScoreTextRequest) else request.lists
-    if name in bundle.weights or any(message.streams for message in lists):
-        raise ConfigError(only_name_message(name, bundle.weights))
+    if name and request.weights.ByteSize() == pb.Weights(name=name).ByteSize():
+        # Weights with nothing but a name would rank by language models alone. Refuse them if the name is
+        # that of weights of the bundle, or if scores of the recogniser would go unused.
+        lists = () if isinstance(request, pb.ScoreTextRequest) else request.lists
+        if name in bundle.weights or any(message.streams for message in lists):
+            raise ConfigError(only_name_message(name, bundle.weights))
+    return weights_from_proto(request.weights)
 
 
 def write_response(

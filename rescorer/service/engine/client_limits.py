@@ -169,8 +169,7 @@ class CallMemory:
             asyncio.get_running_loop().call_later(GC_DELAY_S, self._collect)
 
     def _reason_to_refuse(self, client: Hashable, n_bytes: int) -> str:
-        shared = self.quota.has_others(client)
-        return self.quota.reason_to_refuse(client, n_bytes, shared=shared)
+        return self.quota.reason_to_refuse(client, n_bytes, shared=self.quota.has_others(client))
 
 
 class Reservation:
@@ -255,16 +254,13 @@ class RefusalPacer:
     def delay_s(self, client: Hashable) -> float:
         """Count a refusal, and return the seconds by which it should be delayed."""
         now = self._clock()
-        self._forget_before(now - BURST / MAX_PER_CLIENT_PER_S)
-        due_at = self._due_at.pop(client, now - BURST / MAX_PER_CLIENT_PER_S)
+        unused_since = now - BURST / MAX_PER_CLIENT_PER_S
+        while self._due_at and self._due_at[oldest := next(iter(self._due_at))] < unused_since:
+            del self._due_at[oldest]  # it has used none of its burst since then
+        due_at = self._due_at.pop(client, unused_since)
         due_at += max(1 / MAX_PER_CLIENT_PER_S, (len(self._due_at) + 1) / MAX_PER_S)
         self._due_at[client] = due_at = min(due_at, now + MAX_DELAY_S)
         return max(0.0, due_at - now)
-
-    def _forget_before(self, time_s: float) -> None:
-        """Forget clients that have used none of their burst since this time."""
-        while self._due_at and self._due_at[oldest := next(iter(self._due_at))] < time_s:
-            del self._due_at[oldest]
 
 
 Requests = AsyncIterator[Any]

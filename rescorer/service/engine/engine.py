@@ -279,7 +279,9 @@ class Batcher:
                 # Keep the worker for all items: otherwise each of them would wait for its turn.
                 async with self._pool.acquire() as worker:
                     while remaining and worker.alive:
-                        await self._score_alone(worker, remaining.popleft())
+                        item = remaining.popleft()
+                        if not item.is_finished() and (error := await self._try_to_score(worker, [item])):
+                            item.fail(error)
             except Unavailable as no_worker:
                 while remaining:
                     remaining.popleft().fail(no_worker)
@@ -303,10 +305,6 @@ class Batcher:
                 return await self._try_to_score(worker, batch, started if batch == unfinished else None)
         except Unavailable as error:
             return error
-
-    async def _score_alone(self, worker: Worker, item: WorkItem) -> None:
-        if not item.is_finished() and (error := await self._try_to_score(worker, [item])) is not None:
-            item.fail(error)
 
     async def _try_to_score(
         self, worker: Worker, items: list[WorkItem], started: StartedBatch | None = None
@@ -486,7 +484,11 @@ class Dispatcher:
             return {
                 index: make_outcome(items, degradation)
                 for index, items in items_by_list.items()
-                if all(is_settled(item) for item in items)
+                # settled: scored, or failed with an error that more time would not have prevented
+                if all(
+                    item.future.done() and not isinstance(item.future.exception(), DeadlineExceeded)
+                    for item in items
+                )
             }
         finally:
             now = time.monotonic()
@@ -499,11 +501,6 @@ class Dispatcher:
                 else:
                     self._metrics.record_item("scored", item.future.result().queue.seconds)
             self._batcher.cancel(all_items)
-
-
-def is_settled(item: WorkItem) -> bool:
-    """Whether an item has its scores, or an error that more time would not have prevented."""
-    return item.future.done() and not isinstance(item.future.exception(), DeadlineExceeded)
 
 
 def make_outcome(items: Sequence[WorkItem], degradation: pb.Degradation) -> ListOutcome:

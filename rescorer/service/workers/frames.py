@@ -307,6 +307,7 @@ def pack_trie(trie: HypothesisTrie) -> Arrays:
 def unpack_trie(arrays: Arrays) -> HypothesisTrie:
     """Rebuild the trie that ``pack_trie`` converted."""
     words = arrays["words"].tobytes().decode("utf-8", "surrogatepass").split("\n")[:-1]
+    confidences = iter(arrays["confidences"].tolist())
     bounds = np.cumsum(arrays["context_lengths"])[:-1]
     return HypothesisTrie(
         words=tuple(words),
@@ -316,15 +317,11 @@ def unpack_trie(arrays: Arrays) -> HypothesisTrie:
         level_bounds=tuple(arrays["level_bounds"].tolist()),
         hypothesis_node=arrays["hypothesis_node"],
         end_nodes=arrays["end_nodes"],
-        confidences=_split_confidences(arrays),
+        confidences=tuple(
+            tuple(islice(confidences, count)) for count in arrays["confidence_counts"].tolist()
+        ),
         flatness=tuple(arrays["flatness"].tolist()),
     )
-
-
-def _split_confidences(arrays: Arrays) -> tuple[tuple[float, ...], ...]:
-    """The confidences of the utterances before each root."""
-    values = iter(arrays["confidences"].tolist())
-    return tuple(tuple(islice(values, count)) for count in arrays["confidence_counts"].tolist())
 
 
 def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:

@@ -153,15 +153,12 @@ class RemoteWorker:
     def is_stopped(self) -> bool:
         return any(map(is_stopped, self.pids))
 
-    async def load(self, label: str, folder: Path) -> None:
-        await self._load("load", label, folder)
-
-    async def load_beside(self, label: str, folder: Path) -> None:
-        await self._load("load_beside", label, folder)
-
-    async def _load(self, operation: str, label: str, folder: Path) -> None:
+    async def load(self, label: str, folder: Path, operation: str = "load") -> None:
         request = {"do": operation, "label": label, "folder": str(folder.resolve())}
         self._pid_by_label[label] = (await self._ask(request)).header["pid"]
+
+    async def load_beside(self, label: str, folder: Path) -> None:
+        await self.load(label, folder, "load_beside")
 
     async def unload(self, label: str) -> None:
         self._pid_by_label.pop(label, None)
@@ -439,10 +436,6 @@ Load = Callable[[str, Path], Coroutine[Any, Any, None]]
 log = structlog.get_logger()
 
 
-async def accept_any(label: str) -> None:
-    """Accept every bundle."""
-
-
 class WorkerPool:
     """Workers that all hold the same bundles.
 
@@ -473,7 +466,7 @@ class WorkerPool:
         self._some_in_service = asyncio.Event()
         self._loaded: dict[str, Path] = {}
         self._loading = asyncio.Lock()
-        self.verify: Callable[[str], Awaitable[None]] = accept_any
+        self.verify: Callable[[str], Awaitable[None]] | None = None
         """Raises BundleError if a bundle on disk is no longer the one that the other workers have loaded."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._consecutive_losses: Counter[Worker] = Counter()
@@ -677,19 +670,15 @@ class WorkerPool:
             async with self._loading:
                 await self._try_to_load(worker.load_beside, self._find_lacking(worker), reported)
 
-    async def _try_to_load(
-        self,
-        load: Load,
-        labels: Sequence[str],
-        reported: set[str],
-    ) -> None:
+    async def _try_to_load(self, load: Load, labels: Sequence[str], reported: set[str]) -> None:
         """Load bundles, and log those that cannot be loaded unless they have been reported."""
         for label in labels:
             folder = self._loaded.get(label)
             if folder is None:  # unloaded in the meantime
                 continue
             try:
-                await self.verify(label)
+                if self.verify is not None:
+                    await self.verify(label)
                 await self._load_in_time(load(label, folder), label)
             except ModelError as error:
                 if label not in reported:
