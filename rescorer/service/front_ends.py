@@ -303,7 +303,9 @@ class Supervisor:
         await front_end.ask(request)
         while (event := (await front_end.ask({"do": "next"})).header["event"]) != "ended":
             if event == "listening":
-                self._record_listening(number)
+                self._listening.add(number)
+                if len(self._listening) == self._settings.front_ends and not self._stopping:
+                    self._announce()
             if event == "reload" or is_restart:
                 # A restarted front end has read the newest settings and models; the others must follow.
                 await self._reload(except_for=number)
@@ -330,12 +332,12 @@ class Supervisor:
             return self._settings.model_copy(update={"models": models})
         return self._settings
 
-    def _record_listening(self, number: int) -> None:
-        self._listening.add(number)
-        if len(self._listening) == self._settings.front_ends and not self._stopping:
-            log.info("listening", host=self._settings.host, port=self._port, front_ends=len(self._front_ends))
-            if self._settings.port_file is not None:
-                write_port(self._settings.port_file, self._port)
+    def _announce(self) -> None:
+        """Tell that all front ends listen, again after each restart of one."""
+        settings = self._settings
+        log.info("listening", host=settings.host, port=self._port, front_ends=len(self._front_ends))
+        if settings.port_file is not None:
+            write_port(settings.port_file, self._port)
 
     async def _reload(self, except_for: int | None = None) -> None:
         """Have the front ends reload, all or all but one, and wait for them."""
@@ -496,19 +498,19 @@ class FrontEnd:
         self._server = server = Server(settings, read_again=reread_settings, workers=workers)
         server.reloader.others = self._reload_others
 
+        async def listen() -> None:
+            await server.start()
+            self._events.put_nowait({"event": "listening"})
+
         async def load_and_listen() -> None:
             await server.load()
-            await self._listen(server)
+            await listen()
 
         if header["again"]:  # others serve already: take no calls until the models are loaded
             await serve_until(self._stop_requested, server, load_and_listen())
         else:
-            await self._listen(server)
+            await listen()
             await serve_until(self._stop_requested, server, server.load())
-
-    async def _listen(self, server: Server) -> None:
-        await server.start()
-        self._events.put_nowait({"event": "listening"})
 
     async def _reload_others(self) -> None:
         self._events.put_nowait({"event": "reload"})

@@ -86,65 +86,6 @@ def read_sounds(path: Path) -> None:
     log.info("dictionary read", file=str(path), sha256=digest, load_ms=load_ms)
 
 
-class Gauges:
-    """Read the state of a server into its gauges; must be created in the server's event loop.
-
-    Args:
-        streams: the places of open streams.
-    """
-
-    def __init__(
-        self,
-        metrics: Metrics,
-        pool: WorkerPool,
-        engine: ScoringEngine,
-        streams: StreamSlots,
-        memory: CallMemory,
-        models: ModelRepository,
-    ) -> None:
-        self._metrics = metrics
-        self._pool, self._engine = pool, engine
-        self._streams, self._memory, self._models = streams, memory, models
-        self._loop = asyncio.get_running_loop()
-        self._labels_set: dict[Gauge, set[tuple[str, ...]]] = {}
-
-    def read(self) -> None:
-        """Set all gauges; called from any thread but the event loop's, which owns the state."""
-        asyncio.run_coroutine_threadsafe(self._read(), self._loop).result(READ_TIMEOUT_S)
-
-    async def _read(self) -> None:
-        metrics, workers = self._metrics, list(enumerate(self._pool.workers))
-        admission = self._engine.admission
-        metrics.queue_pieces.set(self._engine.batcher.n_waiting)
-        metrics.in_flight_lists.set(admission.lists.held)
-        metrics.in_flight_tokens.set(admission.tokens.held)
-        metrics.streams.set(self._streams.held)
-        metrics.workers_alive.set(self._pool.n_alive)
-        metrics.in_flight_bytes.set(self._memory.quota.held)
-        metrics.unread_bytes.set(self._memory.unread_bytes)
-        metrics.models_refused.set(len(self._models.refused))
-        metrics.versions_missing.set(len(self._models.missing))
-        self._set_labelled(
-            metrics.model_bytes, {(version.label,): version.memory_bytes for version in self._models.versions}
-        )
-        self._set_labelled(
-            metrics.worker_bytes,
-            {(str(i),): sum(map(resident_bytes, worker.pids)) for i, worker in workers if worker.pids},
-        )
-        self._set_labelled(
-            metrics.device_bytes,
-            {(str(i), kind): size for i, worker in workers for kind, size in worker.device_bytes.items()},
-        )
-
-    def _set_labelled(self, gauge: Gauge, values: Mapping[tuple[str, ...], float]) -> None:
-        """Set a gauge's values by labels, and remove the labels that no longer exist."""
-        for labels in self._labels_set.get(gauge, set()) - values.keys():
-            gauge.remove(*labels)
-        for labels, value in values.items():
-            gauge.labels(*labels).set(value)
-        self._labels_set[gauge] = set(values)
-
-
 SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
 ROLES: Mapping[str, Role] = MappingProxyType(
     {
@@ -478,12 +419,13 @@ class Server:
         workers: Sequence[Worker] | None = None,
     ) -> None:
         self.settings = settings
-        self.metrics = metrics = Metrics(lambda: self._gauges.read())
+        self._loop = asyncio.get_running_loop()
+        self.metrics = metrics = Metrics(self._refresh_gauges)
         if tracing is None and settings.trace_endpoint is not None:
             instance = f"{socket.gethostname()}:{os.getpid()}"
             tracing = create_tracing(settings.trace_endpoint, settings.trace_share, instance)
         self.tracing = tracing
-        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.broken: asyncio.Future[str] = self._loop.create_future()
         """Resolved with the reason when scoring is no longer possible; the process should then end."""
         self.pool = WorkerPool(
             create_workers(settings, load) if workers is None else workers,
@@ -499,10 +441,8 @@ class Server:
         self._service = RescorerService(settings, self.models, self.engine, self._drain, metrics, self.shadow)
         quota = Quota("bytes", settings.max_in_flight_bytes, settings.max_client_bytes)
         self.memory = CallMemory(quota, settings.max_unread_s, metrics.unread_answers.inc)
-        self._gauges = Gauges(
-            metrics, self.pool, self.engine, self._service.streams, self.memory, self.models
-        )
         self._endpoint: MetricsEndpoint | None = None
+        self._labels_set: dict[Gauge, set[tuple[str, ...]]] = {}
         authenticator = Authenticator(settings.access)
         self.reloader = Reloader(
             settings, self.models, authenticator, read_again, metrics.record_reload, self.shadow
@@ -604,6 +544,37 @@ class Server:
     def metrics_port(self) -> int:
         """Port of the metrics endpoint; 0: there is none."""
         return self._endpoint.port if self._endpoint else 0
+
+    def _refresh_gauges(self) -> None:
+        """Set all gauges; called from any thread but the event loop's, which owns the state."""
+        asyncio.run_coroutine_threadsafe(self._set_gauges(), self._loop).result(READ_TIMEOUT_S)
+
+    async def _set_gauges(self) -> None:
+        metrics, workers = self.metrics, list(enumerate(self.pool.workers))
+        metrics.queue_pieces.set(self.engine.batcher.n_waiting)
+        metrics.in_flight_lists.set(self.engine.admission.lists.held)
+        metrics.in_flight_tokens.set(self.engine.admission.tokens.held)
+        metrics.streams.set(self._service.streams.held)
+        metrics.workers_alive.set(self.pool.n_alive)
+        metrics.in_flight_bytes.set(self.memory.quota.held)
+        metrics.unread_bytes.set(self.memory.unread_bytes)
+        metrics.models_refused.set(len(self.models.refused))
+        metrics.versions_missing.set(len(self.models.missing))
+        labelled: Mapping[Gauge, Mapping[tuple[str, ...], float]] = {
+            metrics.model_bytes: {(version.label,): version.memory_bytes for version in self.models.versions},
+            metrics.worker_bytes: {
+                (str(i),): sum(map(resident_bytes, worker.pids)) for i, worker in workers if worker.pids
+            },
+            metrics.device_bytes: {
+                (str(i), kind): size for i, worker in workers for kind, size in worker.device_bytes.items()
+            },
+        }
+        for gauge, values in labelled.items():
+            for labels in self._labels_set.get(gauge, set()) - values.keys():
+                gauge.remove(*labels)
+            for labels, value in values.items():
+                gauge.labels(*labels).set(value)
+            self._labels_set[gauge] = set(values)
 
     def _add_services(self) -> None:
         add_RescorerServiceServicer_to_server(self._service, self.grpc_server)

@@ -500,12 +500,15 @@ class WorkerPool:
         """
         async with self._loading:
             try:
-                if self._is_open:
-                    await self._load_beside_service(label, folder)
-                else:
+                if not self._is_open:
                     await asyncio.gather(
                         *(self._load_first(worker, label, folder) for worker in self.workers)
                     )
+                else:
+                    # Without a worker in service it would not be known whether the bundle can be used.
+                    await self._some_in_service.wait()
+                    while lacking := [worker for worker in self._in_service if label not in worker.labels]:
+                        await self._load_in_time(lacking[0].load_beside(label, folder), label)
             except Exception:
                 await self._unload(label)
                 raise
@@ -559,12 +562,6 @@ class WorkerPool:
             await self._load_in_time(worker.load(label, folder), label)
         except WorkerLost:
             log.warning("a worker died while it loaded a bundle", model=label)  # it is restarted later
-
-    async def _load_beside_service(self, label: str, folder: Path) -> None:
-        """Load a bundle in the workers in service, one by one, until none of them lacks it."""
-        await self._some_in_service.wait()  # otherwise it would not be known whether the bundle can be used
-        while lacking := [worker for worker in self._in_service if label not in worker.labels]:
-            await self._load_in_time(lacking[0].load_beside(label, folder), label)
 
     async def _load_in_time(self, loading: Coroutine[Any, Any, None], label: str) -> None:
         try:
