@@ -26,24 +26,8 @@ from google.protobuf.struct_pb2 import Struct
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from rescorer.errors import (
-    ConfigError,
-    DeadlineExceeded,
-    InputError,
-    InvalidList,
-    LimitExceeded,
-    ModelError,
-    ModelNotFound,
-    Overloaded,
-    PermissionDenied,
-    RescorerError,
-    ScoringError,
-    ServiceError,
-    Unauthenticated,
-    Unavailable,
-    quote,
-    shorten,
-)
+from rescorer import errors
+from rescorer.errors import InvalidList, RescorerError, quote, shorten
 from rescorer.formats.common import Base, Sign, Units, stream_to_nats
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.list_checks import check_types
@@ -143,29 +127,29 @@ class ErrorKind(NamedTuple):
 
 
 KINDS = (  # the first match counts, so subclasses come before their base classes
-    ErrorKind(LimitExceeded, grpc.StatusCode.INVALID_ARGUMENT, "LIMIT_EXCEEDED"),
+    ErrorKind(errors.LimitExceeded, grpc.StatusCode.INVALID_ARGUMENT, "LIMIT_EXCEEDED"),
     ErrorKind(InvalidList, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_LIST"),
-    ErrorKind(InputError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT"),
-    ErrorKind(ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"),
-    ErrorKind(ModelNotFound, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
-    ErrorKind(ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
-    ErrorKind(Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
-    ErrorKind(Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
-    ErrorKind(Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
-    ErrorKind(PermissionDenied, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
-    ErrorKind(DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
-    ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "SCORING_FAILED", hidden=True),
-    ErrorKind(ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
+    ErrorKind(errors.InputError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT"),
+    ErrorKind(errors.ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"),
+    ErrorKind(errors.ModelNotFound, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
+    ErrorKind(errors.ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
+    ErrorKind(errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
+    ErrorKind(errors.Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
+    ErrorKind(errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    ErrorKind(errors.PermissionDenied, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
+    ErrorKind(errors.DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
+    ErrorKind(errors.ScoringError, grpc.StatusCode.INTERNAL, "SCORING_FAILED", hidden=True),
+    ErrorKind(errors.ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
 )
-BUG = ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
+BUG = ErrorKind(errors.ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
 """Kind of all exceptions that are not in the table."""
 
 ERROR_BY_REASON = {kind.reason: kind.error_type for kind in (*KINDS, BUG)}
 ERROR_BY_CODE = {kind.code.value[0]: kind.error_type for kind in reversed((*KINDS, BUG))} | {
     # The server stops; a client that cancels its call does not see this.
-    grpc.StatusCode.CANCELLED.value[0]: Unavailable,
-    grpc.StatusCode.INVALID_ARGUMENT.value[0]: InputError,
-    grpc.StatusCode.INTERNAL.value[0]: ScoringError,
+    grpc.StatusCode.CANCELLED.value[0]: errors.Unavailable,
+    grpc.StatusCode.INVALID_ARGUMENT.value[0]: errors.InputError,
+    grpc.StatusCode.INTERNAL.value[0]: errors.ScoringError,
 }
 """Error class by status code, for a status without a known reason, such as one created by gRPC itself or by a
 proxy."""
@@ -239,24 +223,26 @@ def error_from_status(status: Status) -> RescorerError:
     """Return the error that a status reports, as an instance of its class in ``rescorer.errors``."""
     if too_large := MESSAGE_TOO_LARGE.search(status.message):
         sent, limit = too_large.groups()
-        return LimitExceeded(f"message of {sent} bytes; expected at most {limit} (max_message_bytes)")
+        return errors.LimitExceeded(f"message of {sent} bytes; expected at most {limit} (max_message_bytes)")
     info = ErrorInfo()
     if not any(detail.Unpack(info) for detail in status.details if detail.Is(ErrorInfo.DESCRIPTOR)):
         info = ErrorInfo()
     is_known = info.domain == DOMAIN and info.reason in ERROR_BY_REASON
-    error_type = ERROR_BY_REASON[info.reason] if is_known else ERROR_BY_CODE.get(status.code, ServiceError)
+    error_type = (
+        ERROR_BY_REASON[info.reason] if is_known else ERROR_BY_CODE.get(status.code, errors.ServiceError)
+    )
     metadata = info.metadata
     message = metadata.get("message", status.message)
     if error_type is InvalidList:
         hypothesis = int(metadata["hypothesis"]) if "hypothesis" in metadata else None
         list_id, field = metadata.get("list_id", ""), metadata.get("field", "")
         return InvalidList(message, list_id=list_id, hypothesis=hypothesis, field=field)
-    if error_type is LimitExceeded:
-        return LimitExceeded(message, field=metadata.get("field", ""))
-    if error_type is Overloaded:
+    if error_type is errors.LimitExceeded:
+        return errors.LimitExceeded(message, field=metadata.get("field", ""))
+    if error_type is errors.Overloaded:
         delay = RetryInfo()
         any(detail.Unpack(delay) for detail in status.details if detail.Is(RetryInfo.DESCRIPTOR))
-        return Overloaded(message, retry_after_s=delay.retry_delay.ToMilliseconds() / 1e3)
+        return errors.Overloaded(message, retry_after_s=delay.retry_delay.ToMilliseconds() / 1e3)
     return error_type(message)
 
 

@@ -24,18 +24,7 @@ import structlog
 
 from rescorer.errors import ConfigError, DeadlineExceeded, InputError, Overloaded, RescorerError, Unavailable
 from rescorer.models.bundle import Bundle
-from rescorer.protocol.messages import (
-    decision_from_proto,
-    decision_to_proto,
-    error_kind,
-    list_from_proto,
-    phrases_from_proto,
-    status_from_error,
-    text_score_to_proto,
-    weights_from_proto,
-    weights_to_proto,
-    write_ranking,
-)
+from rescorer.protocol import messages
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
 from rescorer.runtime import Phase, phase
@@ -46,6 +35,7 @@ from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.scoring.ranker import ListRanker, only_name_message
 from rescorer.scoring.ranking import Ranking
 from rescorer.service.api.calls import Drain, client_of, current_call
+from rescorer.service.engine import request_limits as limits
 from rescorer.service.engine.admission import ResponseTime
 from rescorer.service.engine.client_limits import StreamSlots, current_memory
 from rescorer.service.engine.engine import (
@@ -55,19 +45,6 @@ from rescorer.service.engine.engine import (
     Offloader,
     ScoringEngine,
     WorkItem,
-)
-from rescorer.service.engine.request_limits import (
-    RequestTooCostly,
-    SearchBudget,
-    check_list,
-    check_list_response_size,
-    check_request,
-    check_response_size,
-    check_text_response_size,
-    check_texts,
-    count_tokens,
-    limit_steps,
-    limit_words,
 )
 from rescorer.service.logs import PhaseTiming, current_request, sum_by_phase
 from rescorer.service.metrics import Metrics
@@ -122,22 +99,22 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
             a phrase of the request is invalid.
     """
     options = ranker.bind(read_options(request, ranker.bundle))
-    budget = SearchBudget(len(request.lists), settings.max_search_steps)
+    budget = limits.SearchBudget(len(request.lists), settings.max_search_steps)
 
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
         budget.begin_list()
         try:
-            check_list(message, settings)
-            check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
+            limits.check_list(message, settings)
+            limits.check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
             with phase(Phase.PARSE):
-                nbest = list_from_proto(message)
+                nbest = messages.list_from_proto(message)
             return ranker.prepare(nbest, options, budget.spend)
-        except RequestTooCostly:
+        except limits.RequestTooCostly:
             raise
         except InputError as error:
             return error
 
-    lists, tokens = limit_words(
+    lists, tokens = limits.limit_words(
         [prepare(message) for message in request.lists],
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
@@ -150,7 +127,7 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     )
     # One request must not fill a server.
     tokens = max(tokens, min(tokens + asked, settings.max_request_words))
-    lists, steps = limit_steps(lists, options, settings.max_decision_steps)
+    lists, steps = limits.limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
     if options.decision.kind == "confusion_network":
         # It reads the times of words, which may be most of a request.
@@ -172,7 +149,7 @@ def prepare_texts(
     options = ranker.bind(RescoreOptions(weights=read_weights(request, ranker.bundle)))
     prepared = [ranker.prepare_texts(nbest, options)] if request.texts else []
     backward = bool(ranker.bundle.backward)
-    lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
+    lists, tokens = limits.limit_words(prepared, settings.max_request_words, "texts", backward=backward)
     for error in lists:
         if isinstance(error, InputError):
             raise error
@@ -188,11 +165,11 @@ def read_options(request: RescoreRequest, bundle: Bundle) -> RescoreOptions:
     """
     return RescoreOptions(
         weights=read_weights(request, bundle),
-        decision=decision_from_proto(request.decision) if request.HasField("decision") else None,
+        decision=messages.decision_from_proto(request.decision) if request.HasField("decision") else None,
         merge=request.merge,
         drop_empty=request.drop_empty,
         generate=request.generate,
-        phrases=tuple(phrases_from_proto(request.phrases)),
+        phrases=tuple(messages.phrases_from_proto(request.phrases)),
         phrase_lists=tuple(request.phrase_lists),
     )
 
@@ -213,7 +190,7 @@ def read_weights(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) 
         lists = () if isinstance(request, pb.ScoreTextRequest) else request.lists
         if name in bundle.weights or any(message.streams for message in lists):
             raise ConfigError(only_name_message(name, bundle.weights))
-    return weights_from_proto(request.weights)
+    return messages.weights_from_proto(request.weights)
 
 
 def write_response(
@@ -248,19 +225,19 @@ def write_response(
                 with phase(Phase.RANK):
                     ranked = rank_list(prepared_request, prepared, outcome)
                 with phase(Phase.WRITE):
-                    write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
+                    messages.write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
                 metrics.record_ranked_list(label, ranked, outcome.degradation)
             except InputError as ranking_error:
                 error = ranking_error
         if error is not None:
             metrics.record_refused_list(label, error)
-            hidden_id = request_id if error_kind(error).hidden else ""
-            status = status_from_error(error, hidden_id, f"lists[{index}]")
+            hidden_id = request_id if messages.error_kind(error).hidden else ""
+            status = messages.status_from_error(error, hidden_id, f"lists[{index}]")
             response.lists.add(id=message.id, status=status)
             if message.HasField("fields"):
                 response.lists[index].fields.CopyFrom(message.fields)
-    response.weights.CopyFrom(weights_to_proto(prepared_request.options.weights))
-    response.decision.CopyFrom(decision_to_proto(prepared_request.options.decision))
+    response.weights.CopyFrom(messages.weights_to_proto(prepared_request.options.weights))
+    response.decision.CopyFrom(messages.decision_to_proto(prepared_request.options.decision))
     response.model = label
     return response
 
@@ -287,16 +264,15 @@ def write_text_scores(
     Raises:
         RescorerError: the texts could not be scored.
     """
-    response = pb.ScoreTextResponse(
-        weights=weights_to_proto(prepared_request.options.weights), model=prepared_request.ranker.bundle.label
-    )  # fmt: skip
+    weights = messages.weights_to_proto(prepared_request.options.weights)
+    response = pb.ScoreTextResponse(weights=weights, model=prepared_request.ranker.bundle.label)
     for prepared, outcome in zip(prepared_request.valid_lists, outcomes, strict=True):
         if outcome.error is not None:
             raise outcome.error
         text_scores: dict[int, TextScore] = {}
         for item in outcome.items:
             text_scores |= score_words(item.part, prepared, prepared_request.ranker.bundle.ngram)
-        response.scores.extend(text_score_to_proto(text_scores[i]) for i in range(len(text_scores)))
+        response.scores.extend(messages.text_score_to_proto(text_scores[i]) for i in range(len(text_scores)))
     return response
 
 
@@ -509,10 +485,10 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
         InvalidList: the shadow cannot score the list.
     """
     request = answered.request
-    nbest = list_from_proto(request.lists[answered.list_index])
+    nbest = messages.list_from_proto(request.lists[answered.list_index])
     options = ranker.bind(read_options(request, ranker.bundle))
     prepared = ranker.prepare(nbest, options)
-    return PreparedRequest(ranker, options, (prepared,), count_tokens(prepared))
+    return PreparedRequest(ranker, options, (prepared,), limits.count_tokens(prepared))
 
 
 def compare_with_answer(
@@ -586,8 +562,8 @@ class RescorerService(RescorerServiceServicer):
     ) -> AsyncIterator[pb.RescoreStreamResponse]:
         max_idle_s = self._settings.max_idle_s
         with self.streams.hold(client_of(context)) as slot:
-            async with aclosing(self._drain.read_messages(requests, slot, max_idle_s)) as messages:
-                async for request in messages:
+            async with aclosing(self._drain.read_messages(requests, slot, max_idle_s)) as received:
+                async for request in received:
                     response = await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
                     yield response
                     if self._shadow is not None:
@@ -596,7 +572,7 @@ class RescorerService(RescorerServiceServicer):
     async def ScoreText(  # noqa: N802
         self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext
     ) -> pb.ScoreTextResponse:
-        check_texts(request, self._settings)
+        limits.check_texts(request, self._settings)
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
         call = self._call_context(context)
@@ -606,7 +582,7 @@ class RescorerService(RescorerServiceServicer):
                 prepared_request = await self._run(
                     lambda: prepare_texts(ranker, request, self._settings), n_tokens, call.client
                 )
-                response_bytes = check_text_response_size(
+                response_bytes = limits.check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
                 )
                 current_memory.get().shrink(current_call.get().request_bytes + response_bytes)
@@ -633,14 +609,14 @@ class RescorerService(RescorerServiceServicer):
         Args:
             wait: wait for admission instead of refusing the request.
         """
-        check_request(request, self._settings)
+        limits.check_request(request, self._settings)
         if self._settings.log_texts:
             texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in request.lists]
             log.info("texts", lists=texts)
         call = replace(self._call_context(context), fallback=request.fallback)
         with self._models.lease(request.model) as ranker:
             request_bytes = current_call.get().request_bytes
-            response_bytes = check_response_size(
+            response_bytes = limits.check_response_size(
                 request, request_bytes, ranker, self._settings.max_response_bytes
             )
             current_memory.get().shrink(request_bytes + response_bytes)

@@ -41,27 +41,8 @@ from rescorer.runtime import (
     use_threads,
 )
 from rescorer.service.logs import seconds_of, use_parents_stderr
-from rescorer.service.workers.frames import (
-    HAS_WORKED,
-    HOST_MODULE,
-    Arrays,
-    Frame,
-    MachineSettings,
-    WorkerLost,
-    WorkerScores,
-    error_from_header,
-    error_header,
-    load_timeout_error,
-    loader_died_error,
-    pack,
-    pack_trie,
-    parse_worker_scores,
-    read_frames,
-    receive_exactly,
-    score_reply,
-    score_request,
-    unpack_trie,
-)
+from rescorer.service.workers import frames
+from rescorer.service.workers.frames import Arrays, Frame, MachineSettings, WorkerLost, WorkerScores
 from rescorer.trie import HypothesisTrie, build_trie
 
 LoadScorer = Callable[..., TrieScorer]
@@ -153,7 +134,7 @@ class ChildHost:
         self._connection, child_end = socket.socketpair()
         with child_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", HOST_MODULE, str(child_end.fileno()), *map(str, machine)],
+                [sys.executable, "-m", frames.HOST_MODULE, str(child_end.fileno()), *map(str, machine)],
                 pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -173,7 +154,9 @@ class ChildHost:
     def score_and_measure(
         self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
     ) -> WorkerScores:
-        return parse_worker_scores(self._ask(score_request(label, only, encode), pack_trie(trie)))
+        return frames.parse_worker_scores(
+            self._ask(frames.score_request(label, only, encode), frames.pack_trie(trie))
+        )
 
     def probe(self) -> None:
         self._ask({"do": "probe"})
@@ -198,11 +181,11 @@ class ChildHost:
     def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
         frame = None
         with suppress(ConnectionError):
-            self._connection.sendall(pack({**header, "id": 1}, arrays))
-            frame = next(read_frames(self._connection), None)
+            self._connection.sendall(frames.pack({**header, "id": 1}, arrays))
+            frame = next(frames.read_frames(self._connection), None)
         if frame is None:
             raise WorkerLost("a process has died")
-        if error := error_from_header(frame.header):
+        if error := frames.error_from_header(frame.header):
             raise error
         return frame
 
@@ -255,7 +238,7 @@ class WorkerHost:
         """
         began_at = time.monotonic()
         if not self._changing.acquire(timeout=self._load_timeout_s):
-            raise load_timeout_error(label, self._load_timeout_s)
+            raise frames.load_timeout_error(label, self._load_timeout_s)
         try:
             if label not in self._clients:
                 self._pids[label] = self._load_first(label, folder, began_at, beside or self._has_scored)
@@ -326,9 +309,9 @@ class WorkerHost:
         except BaseException as error:
             child.close()
             if isinstance(error, TimeoutError):
-                raise load_timeout_error(label, self._load_timeout_s) from None
+                raise frames.load_timeout_error(label, self._load_timeout_s) from None
             if isinstance(error, WorkerLost):
-                raise loader_died_error(folder) from None
+                raise frames.loader_died_error(folder) from None
             raise
         child.watch(lambda: os._exit(1))  # the worker is replaced as a whole
         self._children[label] = child
@@ -418,14 +401,14 @@ def serve(connection: socket.socket, host: WorkerHost) -> None:
         try:
             header, arrays = perform(host, client, frame)
         except Exception as error:
-            header = error_header(error)
+            header = frames.error_header(error)
         header["id"] = frame.header["id"]
         with sending:
-            connection.sendall(pack(header, arrays))
+            connection.sendall(frames.pack(header, arrays))
 
     try:
         with ThreadPoolExecutor(1, "loading") as loading, suppress(ConnectionError):  # the client is gone
-            for frame in read_frames(connection):
+            for frame in frames.read_frames(connection):
                 if frame.header["do"] in BACKGROUND_OPERATIONS:
                     loading.submit(answer, frame)
                 else:
@@ -450,9 +433,9 @@ def perform(host: WorkerHost, client: object, frame: Frame) -> tuple[dict[str, A
             host.probe().result()
             return {}, {}
         case "score":
-            trie = unpack_trie(frame.arrays)
+            trie = frames.unpack_trie(frame.arrays)
             scored = host.score(header["label"], trie, header["only"], header["encode"])
-            return score_reply(scored.result())
+            return frames.score_reply(scored.result())
     raise ValueError(f"unknown operation {header['do']!r}")
 
 
@@ -482,11 +465,12 @@ def main(descriptor: int, machine: MachineSettings, listening: int | None = None
                 models,
                 partial(ChildHost, machine),
                 machine.load_timeout_s,
-                lambda: connection.sendall(pack({"id": HAS_WORKED})),
+                lambda: connection.sendall(frames.pack({"id": frames.HAS_WORKED})),
             )
             arguments = socket.socket(fileno=listening), host
             threading.Thread(target=accept_connections, args=arguments, daemon=True).start()
-            receive_exactly(connection, 1)  # the server sends nothing: this returns when it closes the socket
+            # The server sends nothing: this returns when it closes the socket.
+            frames.receive_exactly(connection, 1)
     os._exit(0)  # without waiting for batches in progress
 
 

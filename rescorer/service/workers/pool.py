@@ -22,8 +22,8 @@ from typing import Any, Protocol, TypeVar
 import structlog
 
 from rescorer.errors import ModelError, RescorerError, ScoringError, Unavailable
+from rescorer.service.workers import frames
 from rescorer.service.workers.frames import (
-    HOST_MODULE,
     Arrays,
     Child,
     Frame,
@@ -31,11 +31,6 @@ from rescorer.service.workers.frames import (
     Peer,
     WorkerLost,
     WorkerScores,
-    load_timeout_error,
-    loader_died_error,
-    pack_trie,
-    parse_worker_scores,
-    score_request,
 )
 from rescorer.trie import HypothesisTrie
 
@@ -170,8 +165,8 @@ class RemoteWorker:
     async def score(
         self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
     ) -> WorkerScores:
-        request = score_request(label, only, encode)
-        result = parse_worker_scores(await self._ask(request, pack_trie(trie)))
+        request = frames.score_request(label, only, encode)
+        result = frames.parse_worker_scores(await self._ask(request, frames.pack_trie(trie)))
         self.device_bytes = result.device_bytes
         return result
 
@@ -201,7 +196,9 @@ class ProcessWorker(RemoteWorker):
     async def start(self) -> None:
         await self.stop()
         arguments = map(str, (*self._machine, *self._descriptors))
-        self._peer = self._child = await Child.spawn(HOST_MODULE, *arguments, pass_fds=self._descriptors)
+        self._peer = self._child = await Child.spawn(
+            frames.HOST_MODULE, *arguments, pass_fds=self._descriptors
+        )
         self.pid = self._child.pid
         with suppress(OSError):  # it has exited already; the next request raises WorkerLost
             os.setpriority(os.PRIO_PROCESS, self.pid, self._niceness)
@@ -322,7 +319,7 @@ class WorkerGroup:
             await member.load(label, folder)
         except WorkerLost:
             await member.stop()
-            raise loader_died_error(folder) from None
+            raise frames.loader_died_error(folder) from None
         except BaseException:
             await member.stop()
             raise
@@ -567,7 +564,7 @@ class WorkerPool:
         try:
             await asyncio.wait_for(loading, self._load_timeout_s)
         except TimeoutError:
-            raise load_timeout_error(label, self._load_timeout_s) from None
+            raise frames.load_timeout_error(label, self._load_timeout_s) from None
 
     async def _unload(self, label: str) -> None:
         self._loaded.pop(label, None)
