@@ -14,8 +14,8 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -230,28 +230,6 @@ class Version:
         return sum(model.memory_bytes for model in self.facts)
 
 
-class Lease:
-    """Keep a version loaded while it is in use: ``with repository.lease("name") as ranker: …``.
-
-    Used in the event loop only.
-
-    Args:
-        on_end: called with the version when this lease ends.
-    """
-
-    def __init__(self, version: Version, on_end: Callable[[Version], None]) -> None:
-        self._version, self._on_end = version, on_end
-        self.ranker = version.ranker
-        version.leases += 1
-
-    def __enter__(self) -> ListRanker:
-        return self.ranker
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._version.leases -= 1
-        self._on_end(self._version)
-
-
 @dataclass
 class Changes:
     """The labels of versions that a reload loaded, changed, retired or refused."""
@@ -356,8 +334,10 @@ class ModelRepository:
             changes.refused |= self.missing | self.refused
             return changes
 
-    def lease(self, model: str = "") -> Lease:
-        """Lease the version that serves a request.
+    @contextmanager
+    def lease(self, model: str = "") -> Iterator[ListRanker]:
+        """Keep the version that serves a request loaded during the ``with`` block; used in the event loop
+        only.
 
         Args:
             model: ``name``, ``name/version``, or empty for the default.
@@ -366,7 +346,13 @@ class ModelRepository:
             ModelNotFound: the model is not served, or no model was named and there is no default.
             Unavailable: nothing is loaded yet.
         """
-        return Lease(self.version(model), self.unload_if_unused)
+        version = self.version(model)
+        version.leases += 1
+        try:
+            yield version.ranker
+        finally:
+            version.leases -= 1
+            self.unload_if_unused(version)
 
     def version(self, model: str = "") -> Version:
         """Return the version that ``lease`` would lease, without keeping it loaded."""

@@ -301,12 +301,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         path = handler_call_details.method
         if handler is None or not path.startswith(self._prefix):
             return handler
-        # gRPC passes requests and answers as bytes: decoding errors are caught here, and sizes are known.
-        if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._guard_stream(handler, path))
-        return grpc.unary_unary_rpc_method_handler(self._guard_unary(handler, path))
 
-    def _guard_unary(self, handler: Any, path: str) -> Callable[..., Any]:
         async def answer(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
             call = self._begin_call(path, context)
             async with guard(context, call, self._pacer):
@@ -317,10 +312,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
                 memory.post(len(answer), len(data))
                 return answer
 
-        return answer
-
-    def _guard_stream(self, handler: Any, path: str) -> Callable[..., AsyncIterator[bytes]]:
-        async def answer(
+        async def answer_stream(
             stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext
         ) -> AsyncIterator[bytes]:
             call = self._begin_call(path, context)
@@ -339,7 +331,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
                     yield answer  # returns when the client's flow control has let the answer through
                     memory.mark_read()
 
-        return answer
+        # gRPC passes requests and answers as bytes: decoding errors are caught here, and sizes are known.
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(answer_stream)
+        return grpc.unary_unary_rpc_method_handler(answer)
 
     def _begin_call(self, path: str, context: grpc.aio.ServicerContext) -> Call:
         self._drain.add_call()
