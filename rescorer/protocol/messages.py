@@ -461,7 +461,7 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
             components=dict(zip(names, rows[i], strict=True)),
             merged_ranks=[member + 1 for member in ranking.members[i]],
             fields=_to_struct(hypothesis.fields),
-            generated=_generated_to_proto(hypothesis.generated),
+            generated=_generated_to_proto(made) if (made := hypothesis.generated) else None,
             expected_errors=None if errors is None else errors[i],
         )
     for consensus_word in ranking.consensus:
@@ -542,19 +542,16 @@ def _to_struct(fields: Mapping[str, Any]) -> Struct | None:
     return struct
 
 
-def _generated_to_proto(made: Generated | None) -> pb.Generated | None:
-    if made is None:
-        return None
-    further = map(_generated_to_proto, made.further)
+GENERATED_FIELDS = ("heard", "phrase", "distance", "phones")
+
+
+def _generated_to_proto(made: Generated) -> pb.Generated:
     return pb.Generated(
         source_rank=made.source + 1,
         first_word=made.start + 1,
         last_word=made.end,
-        heard=made.heard,
-        phrase=made.phrase,
-        distance=made.distance,
-        phones=made.phones,
-        further=further,  # type: ignore[arg-type]  # none of them is None
+        further=map(_generated_to_proto, made.further),
+        **{name: getattr(made, name) for name in GENERATED_FIELDS},
     )
 
 
@@ -563,11 +560,8 @@ def _generated_from_proto(made: pb.Generated) -> Generated:
         source=made.source_rank - 1,
         start=made.first_word - 1,
         end=made.last_word,
-        heard=made.heard,
-        phrase=made.phrase,
-        distance=made.distance,
-        phones=made.phones,
         further=tuple(map(_generated_from_proto, made.further)),
+        **{name: getattr(made, name) for name in GENERATED_FIELDS},
     )
 
 

@@ -549,9 +549,8 @@ class CallSpan:
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("rpc.grpc.status_code", grpc.StatusCode[code].value[0])
-        for name in ("model", "lists", "edges", "reason"):
-            if name in facts:
-                self._span.set_attribute(f"rescorer.{name}", facts[name])
+        for name in {"model", "lists", "edges", "reason"} & facts.keys():
+            self._span.set_attribute(f"rescorer.{name}", facts[name])
         if code in SERVER_ERROR_CODES:
             self._span.set_status(StatusCode.ERROR, code)
         self._span.end()

@@ -195,13 +195,14 @@ class Reloader:
         return refused
 
     def _reload_settings(self) -> None:
-        if self._read_settings is None:
-            return
-        settings = self._read_settings()
-        self._repository.models = settings.models
-        changed = {name for name, value in settings if value != getattr(self._settings, name)} - {"models"}
-        if changed:
-            log.warning("changed settings need a restart", settings=sorted(changed))
+        if self._read_settings is not None:
+            settings = self._read_settings()
+            self._repository.models = settings.models
+            changed = {name for name, value in settings if value != getattr(self._settings, name)} - {
+                "models"
+            }
+            if changed:
+                log.warning("changed settings need a restart", settings=sorted(changed))
 
 
 MODEL_SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name
