@@ -58,6 +58,8 @@ from rescorer.service.workers.pool import (
     SharedWorker,
 )
 
+log = structlog.get_logger()
+
 FRONT_END = "front_end"
 """Label that distinguishes the samples of the front ends."""
 SERVER_WIDE = (
@@ -144,8 +146,6 @@ METRICS_TIMEOUT_S = 2.0
 metrics of the others."""
 STOP_S = 3.0
 """Time that a front end may take to stop beyond the grace time. The service managers in deploy/ allow 5 s."""
-
-log = structlog.get_logger()
 
 
 class LostAfterWork(WorkerLost):

@@ -46,6 +46,7 @@ from rescorer.runtime import Phase, Stopwatch
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
+log = structlog.get_logger()
 
 STDERR = 2
 PIPE_BYTES = 1 << 20
@@ -58,8 +59,6 @@ FLUSH_S = 1.0
 """Longest time that an ending process waits for its last lines to be written."""
 REPORT_INTERVAL_S = 1.0
 """Shortest time between two log lines about dropped lines."""
-
-log = structlog.get_logger()
 
 
 class DroppedLines:

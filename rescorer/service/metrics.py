@@ -49,6 +49,8 @@ from rescorer.service.net import explain
 if TYPE_CHECKING:
     from rescorer.service.models import Changes
 
+log = structlog.get_logger()
+
 
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process; 0 if it has ended, or if this is not Linux."""
@@ -303,8 +305,6 @@ MAX_REQUEST_BYTES = 8192
 REQUEST_TIMEOUT_S = 10.0
 RESPONSE_TIMEOUT_S = 10.0
 """Longest time in which a client may read the response."""
-
-log = structlog.get_logger()
 
 
 class HttpRequest(NamedTuple):

@@ -39,6 +39,8 @@ from rescorer.safe_input import Folder, SealedFolder
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.workers.pool import WorkerPool
 
+log = structlog.get_logger()
+
 Fingerprint = tuple[tuple[str, int, int], ...]
 """Path, size and modification time of every file of a folder."""
 
@@ -247,8 +249,6 @@ class Changes:
 
 
 UNEXPECTED_ERROR = "unexpected error while loading; the server's log has the details"
-
-log = structlog.get_logger()
 
 
 class ModelRepository:

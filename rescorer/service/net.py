@@ -56,6 +56,8 @@ from rescorer.formats.io.text_io import remove_file, write_text
 from rescorer.protocol.messages import format_address
 from rescorer.safe_input import open_regular
 
+log = structlog.get_logger()
+
 NEVER_MS = 2**31 - 1
 MIN_PING_INTERVAL_MS = 30_000
 """Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
@@ -145,8 +147,6 @@ def explain(error: OSError) -> str:
 
 Stamp = tuple[tuple[int, int, int], ...]
 """Inode, size and modification time of each file."""
-
-log = structlog.get_logger()
 
 
 class Certificates:

@@ -66,7 +66,6 @@ from rescorer.sounds import load_pronouncer
 if TYPE_CHECKING:
     from rescorer.service.workers.host import LoadScorer
 
-
 log = structlog.get_logger()
 
 

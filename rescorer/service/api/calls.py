@@ -37,6 +37,8 @@ from rescorer.service.logs import (
 from rescorer.service.metrics import Metrics
 from rescorer.service.net import ClientEntry, Role, hash_token, on_call_done, read_clients
 
+log = structlog.get_logger()
+
 current_client: ContextVar[str] = ContextVar("client", default="")
 """Name of the client whose call this task handles; empty if clients do not have to authenticate."""
 
@@ -45,8 +47,6 @@ def client_of(context: grpc.aio.ServicerContext) -> Hashable:
     """Identify the caller for limits and fairness: the authenticated client, otherwise the connection."""
     return current_client.get() or context.peer()
 
-
-log = structlog.get_logger()
 
 current_call: ContextVar[Call] = ContextVar("call")
 """The call that this task handles."""

@@ -38,6 +38,8 @@ from rescorer.service.engine.client_limits import StreamSlots
 from rescorer.service.models import Changes, ModelRepository, Version
 from rescorer.service.settings import ServiceSettings
 
+log = structlog.get_logger()
+
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 Status = HealthCheckResponse.ServingStatus
 
@@ -108,9 +110,6 @@ class Health(HealthServicer):
             raise Overloaded("this watch had to end in favour of another client's; try again later")
         except Overloaded as error:
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
-
-
-log = structlog.get_logger()
 
 
 class Reloader:

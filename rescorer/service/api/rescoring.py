@@ -54,6 +54,8 @@ from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.types import Hypothesis, NBestList, TextScore
 
+log = structlog.get_logger()
+
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 GENERATION_TOKENS = 32_768
 """Number of tokens whose normalising takes about as long as generating hypotheses for a list."""
@@ -61,8 +63,6 @@ STEPS_PER_TOKEN = 64
 """Steps of a decision rule that take about as long as normalising and writing one token."""
 RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
 Result = TypeVar("Result")
-
-log = structlog.get_logger()
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Generic, NamedTuple, TypeVar
 
@@ -467,13 +468,15 @@ CostBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], float]
 work that clients will add before them."""
 
 
+@dataclass(eq=False, slots=True)
 class Ticket:
     """The capacity that an admitted call holds."""
 
-    def __init__(self, client: Hashable, lists: int, tokens: int) -> None:
-        self.client, self.lists, self.tokens = client, lists, tokens
-        self.is_expected = False
-        """Whether the call's work is not in the queue yet."""
+    client: Hashable
+    lists: int
+    tokens: int
+    is_expected: bool = False
+    """Whether the call's work is not in the queue yet."""
 
     @property
     def work(self) -> Work:

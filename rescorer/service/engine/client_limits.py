@@ -27,6 +27,8 @@ from rescorer.errors import Overloaded
 from rescorer.service.engine.admission import Quota
 from rescorer.service.net import current_call_canceller, on_call_done
 
+log = structlog.get_logger()
+
 MIN_ARRIVAL_S = 1.0
 """A request may take this long to arrive even if others wait for its place."""
 
@@ -92,8 +94,6 @@ RETRY_AFTER_S = 1.0
 GC_DELAY_S, COLLECTIONS = 0.1, 2
 """Time after which a cancelled call's memory is collected, and number of times: gRPC leaves streams in
 reference cycles, which the first collection only ends."""
-
-log = structlog.get_logger()
 
 current_memory: ContextVar[Reservation] = ContextVar("memory")
 """The reservation of the call that this task handles."""

@@ -32,6 +32,8 @@ from rescorer.service.settings import ServiceSettings
 from rescorer.service.workers.frames import WorkerScores
 from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 
+log = structlog.get_logger()
+
 Result = TypeVar("Result")
 
 SMALL_TOKENS = 4096
@@ -166,8 +168,6 @@ class WorkItem:
 
 
 LANES_PER_WORKER = 2
-
-log = structlog.get_logger()
 
 
 StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]

@@ -352,8 +352,12 @@ class ThreadWorker:
         await self.load(label, folder)
 
     async def unload(self, label: str) -> None:
-        self.labels.discard(label)
-        await self._finish(lambda: self._loading.submit(self._host.unload, self, label))
+        if self._stopped:
+            raise WorkerLost("the scoring thread has stopped")
+        unloading = self._loading.submit(self._host.unload, self, label)
+        if label in self.labels:  # otherwise it was not loaded, or is still being loaded after the time limit
+            self.labels.discard(label)
+            await self._finish(lambda: unloading)
 
     async def probe(self) -> None:
         await self._finish(self._host.probe)

@@ -34,6 +34,8 @@ from rescorer.service.workers.frames import (
 )
 from rescorer.trie import HypothesisTrie
 
+log = structlog.get_logger()
+
 
 def is_stopped(pid: int) -> bool:
     """Whether a signal has stopped a process; false if it has ended, or if this is not Linux.
@@ -317,11 +319,10 @@ class WorkerGroup:
         try:
             await member.start()
             await member.load(label, folder)
-        except WorkerLost:
+        except BaseException as error:
             await member.stop()
-            raise frames.loader_died_error(folder) from None
-        except BaseException:
-            await member.stop()
+            if isinstance(error, WorkerLost):
+                raise frames.loader_died_error(folder) from None
             raise
         finally:
             self._loading.remove(member)
@@ -429,8 +430,6 @@ whole server, whose processes do not continue at the same instant."""
 
 Load = Callable[[str, Path], Coroutine[Any, Any, None]]
 """Loads a bundle by its label and folder."""
-
-log = structlog.get_logger()
 
 
 class WorkerPool:
