@@ -45,7 +45,9 @@ class _FormerModule(Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         former, new = module.__name__, MODULES[module.__name__]
-        warnings.warn(f"{former} is {new} now; 0.2 will refuse its former name", DeprecationWarning, stacklevel=2)
+        warnings.warn(
+            f"{former} is {new} now; 0.2 will refuse its former name", DeprecationWarning, stacklevel=2
+        )
         sys.modules[former] = import_module(new)
 
 

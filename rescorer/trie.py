@@ -20,9 +20,8 @@ from itertools import chain, count
 
 import numpy as np
 
-Words = tuple[str, ...]
-SENTENCE_END = "\n"
-"""Stands for ``</s>`` in a context. No canonical word can equal it, because words contain no white space."""
+from rescorer.types import SENTENCE_END as SENTENCE_END
+from rescorer.types import Words as Words
 
 
 @dataclass(frozen=True)

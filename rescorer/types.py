@@ -20,6 +20,10 @@ from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 DISTANCE_COST = 5.0
 """Number of phones that speak for a phrase as much as a phone that is unlike speaks against it."""
 
+Words = tuple[str, ...]
+SENTENCE_END = "\n"
+"""Stands for ``</s>`` in a context. No canonical word can equal it, because words contain no white space."""
+
 
 @dataclass(frozen=True, slots=True)
 class Utterance:

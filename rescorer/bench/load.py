@@ -1,26 +1,14 @@
-"""Measure a server.
-
-Open-loop load from client processes, and how long it takes for lists alone and in batches.
-
-Measure a server under open-loop load from client processes.
-
-Takes a bundle, n-best lists and a plan; yields the measurements of each stage.
-
-Client process of a load test: send calls on schedule, without waiting for answers, and measure them.
+"""Measure a server under open-loop load from client processes, and its times for lists alone and in batches.
 
     python -m rescorer.bench.load
 
-The process reads its configuration from stdin as one line of JSON and writes a line once it is connected. It
-starts sending calls when it reads another line, and finally writes its measurements as one line of JSON.
+is a client process, which sends calls on schedule, without waiting for answers. It reads its configuration
+from stdin as one line of JSON and writes a line once it is connected. It starts sending calls when it reads
+another line, and finally writes its measurements as one line of JSON.
 
 Latency is measured from the scheduled time of a call, so that a slow server cannot improve its figures by
 slowing down its callers. The delay between the scheduled time and the actual start of a call is reported
 separately, because the client causes it: its process had to wait for a processor.
-
-Measure how long a server takes for lists that come alone and in batches, and keep the times in a file.
-
-Calls are sent one after the other, so that none of them waits for another; the server's answers say how long
-its worker took, and the rest is the front end, with what the client and gRPC need to send and receive.
 """
 
 from __future__ import annotations
@@ -36,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import cycle, islice
@@ -169,23 +157,7 @@ async def wait_for_code(call: Any) -> str:
     return "OK"
 
 
-def wait_for_start() -> None:
-    print("connected", flush=True)
-    sys.stdin.readline()
-
-
-def main() -> None:
-    config = ClientConfig(**json.loads(sys.stdin.readline()))
-    os.nice(config.niceness)
-    print(json.dumps(asdict(asyncio.run(run_client(config, wait_for_start)))))
-
-
-if __name__ == "__main__":
-    main()
-
-
 SAMPLING_INTERVAL_S = 0.2
-CLOCK_TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 class ResourceMonitor:
@@ -235,7 +207,7 @@ def cpu_time_s(pid: int) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return 0.0
-    return (int(fields[11]) + int(fields[12])) / CLOCK_TICKS_PER_S
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def rss_bytes(pid: int) -> int:
@@ -254,7 +226,7 @@ def run_server(options: Sequence[str], log: Path = Path(os.devnull)) -> Iterator
     """Run ``rescorer serve`` with these options; yield its address and process id.
 
     Raises:
-        Unavailable: If the server does not start.
+        Unavailable: the server does not start.
     """
     with tempfile.TemporaryDirectory() as folder:
         port_file = Path(folder) / "port"
@@ -285,7 +257,7 @@ def run_clients(
         monitor: Context to enter when all clients are connected and none has sent a call.
 
     Raises:
-        ServiceError: If a client process fails.
+        ServiceError: a client process fails.
     """
     with ExitStack() as stack:
         clients = [stack.enter_context(start_client(config)) for config in configs]
@@ -298,7 +270,7 @@ def run_clients(
 
 
 class ClientProcess(NamedTuple):
-    """A client process and the file with its error output (writing to a pipe that nobody reads would block
+    """A client process and the file with its error output (writing to a pipe that is not read would block
     it)."""
 
     process: subprocess.Popen[str]
@@ -344,7 +316,7 @@ MIN_CALLS = 3
 
 @dataclass(frozen=True, slots=True)
 class ServiceTimes:
-    """Measured times in seconds, by the number of lists per call; each call was a batch of its own."""
+    """Measured times in seconds, by the number of lists per call; each call was a separate batch."""
 
     worker_s: Mapping[int, Sequence[float]]
     """Time of the worker for each call."""
@@ -358,15 +330,20 @@ def encode_calls(lists: Sequence[NBestList], weights: str) -> dict[int, list[str
     for size in LISTS_PER_CALL:
         n_calls = -(-len(lists) // size)
         endless = cycle(lists)
-        calls[size] = [
-            base64.b64encode(
-                pb.RescoreRequest(
-                    lists=[list_to_proto(nbest) for nbest in islice(endless, size)], weights_name=weights
-                ).SerializeToString()
-            ).decode()
-            for _ in range(n_calls)
-        ]
+        calls[size] = [encode_request(islice(endless, size), weights) for _ in range(n_calls)]
     return calls
+
+
+def encode_request(lists: Iterable[NBestList], weights: str) -> str:
+    """Serialise a request for these lists in base64."""
+    request = pb.RescoreRequest(lists=map(list_to_proto, lists), weights_name=weights)
+    return base64.b64encode(request.SerializeToString()).decode()
+
+
+def encode_requests(lists: Sequence[NBestList], weights: str, lists_per_call: int) -> list[str]:
+    """Serialise lists as requests in base64, ``lists_per_call`` lists per request."""
+    starts = range(0, len(lists), lists_per_call)
+    return [encode_request(lists[start : start + lists_per_call], weights) for start in starts]
 
 
 def measure_service_times(target: str, calls: Mapping[int, Sequence[str]], seconds: float) -> ServiceTimes:
@@ -376,7 +353,7 @@ def measure_service_times(target: str, calls: Mapping[int, Sequence[str]], secon
         calls: requests in base64 by their number of lists.
 
     Raises:
-        InvalidList: If a list cannot be scored, so that the times would be too short.
+        InvalidList: a list cannot be scored, so that the times would be too short.
     """
     worker_s: dict[int, list[float]] = {size: [] for size in calls}
     front_s: dict[int, list[float]] = {size: [] for size in calls}
@@ -409,8 +386,8 @@ def read_service_times(path: Path) -> ServiceTimes:
     """Read a file of ``write_service_times``.
 
     Raises:
-        ConfigError: If there is no such file.
-        FormatError: If it is not such a file.
+        ConfigError: there is no such file.
+        FormatError: it is not such a file.
     """
     try:
         with path.open("rb") as stream:
@@ -541,18 +518,6 @@ def run_stages(
         yield measure(name, plan.overload_factor * peak.lists_per_s, overload_plan)
 
 
-def encode_requests(lists: Sequence[NBestList], weights: str, lists_per_call: int) -> list[str]:
-    """Serialise lists as ``RescoreRequest`` messages in base64, ``lists_per_call`` lists per message."""
-    requests = (
-        pb.RescoreRequest(
-            lists=[list_to_proto(nbest) for nbest in lists[start : start + lists_per_call]],
-            weights_name=weights,
-        )
-        for start in range(0, len(lists), lists_per_call)
-    )
-    return [base64.b64encode(request.SerializeToString()).decode() for request in requests]
-
-
 def measure_library(
     name: str, rescorer: Rescorer, lists: Sequence[NBestList], weights_name: str, plan: LoadPlan
 ) -> StageResult:
@@ -589,26 +554,19 @@ def measure_server(
         lists_per_s: Load to offer; None sends calls in a closed loop.
     """
     calls_per_s = lists_per_s / plan.lists_per_call / plan.clients if lists_per_s else 0.0
-    configs = [
-        ClientConfig(
-            target,
-            messages,
-            calls_per_s,
-            plan.stage_s,
-            plan.deadline_s,
-            plan.calls_per_client,
-            seed=number,
-            niceness=plan.client_niceness,
-        )
-        for number in range(plan.clients)
-    ]
+    config = ClientConfig(target, messages, calls_per_s, plan.stage_s, plan.deadline_s, plan.calls_per_client)
+    configs = [replace(config, seed=number, niceness=plan.client_niceness) for number in range(plan.clients)]
     # A separate process, like a real probe, so that checks do not wait for a busy client.
-    health = ClientConfig(target, [], 0.0, plan.stage_s, plan.deadline_s, concurrency=0, check_health=True)
+    health = replace(config, messages=[], calls_per_s=0.0, concurrency=0, check_health=True)
     monitor = ResourceMonitor(pid)
     results = run_clients([*configs, health], monitor)
     codes: Counter[str] = Counter()
     for result in results:
         codes.update(result.codes)
+
+    def percentile_of(field: str, percent: float) -> float | None:
+        return percentile([ms for result in results for ms in getattr(result, field)], percent)
+
     answered_lists = codes["OK"] * plan.lists_per_call
     return StageResult(
         name,
@@ -616,11 +574,11 @@ def measure_server(
         dict(codes),
         lists_per_s=answered_lists / max(result.elapsed_s for result in results),
         lists_per_cpu_s=answered_lists / monitor.cpu_s if monitor.cpu_s else 0.0,
-        p50_ms=percentile([ms for result in results for ms in result.ok_ms], 50),
-        p99_ms=percentile([ms for result in results for ms in result.ok_ms], 99),
-        refused_p99_ms=percentile([ms for result in results for ms in result.refused_ms], 99),
-        late_p99_ms=percentile([ms for result in results for ms in result.late_ms], 99),
-        health_p99_ms=percentile([ms for result in results for ms in result.health_ms], 99),
+        p50_ms=percentile_of("ok_ms", 50),
+        p99_ms=percentile_of("ok_ms", 99),
+        refused_p99_ms=percentile_of("refused_ms", 99),
+        late_p99_ms=percentile_of("late_ms", 99),
+        health_p99_ms=percentile_of("health_ms", 99),
         client_cpu_s=sum(result.cpu_s for result in results),
         max_rss_bytes=monitor.max_rss_bytes,
         offered_lists_per_s=lists_per_s or None,
@@ -629,3 +587,19 @@ def measure_server(
 
 def percentile(values: Sequence[float], percent: float) -> float | None:
     return float(np.percentile(values, percent)) if values else None
+
+
+def main() -> None:
+    """Run a client process; see the module."""
+
+    def wait_for_start() -> None:
+        print("connected", flush=True)
+        sys.stdin.readline()
+
+    config = ClientConfig(**json.loads(sys.stdin.readline()))
+    os.nice(config.niceness)
+    print(json.dumps(asdict(asyncio.run(run_client(config, wait_for_start)))))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,16 +1,9 @@
-"""What the benchmark scores with.
+"""Models for the benchmark: random ones of a given shape, plain baselines, and the machine's matrix products.
 
-A bundle's models or made ones, plain baselines, and the machine's matrix products.
-
-Baseline of the benchmark: a plain PyTorch scorer as a user would write it.
-
-It uses none of the rescorer's code for networks: ``nn.Embedding``, ``nn.LSTM`` or transformer
-layers, ``nn.Linear`` over the whole vocabulary, ``log_softmax``, and padded batches of 64 hypotheses in input
-order.
-
-Build models for a benchmark without a bundle: a random network and an n-gram of the lists' own words.
-
-Scoring with them takes as much work as with trained models of the same sizes.
+Scoring with random models takes as much work as with trained ones of the same sizes. The plain PyTorch scorer
+is one as a user would write it, without the rescorer's code for networks: ``nn.Embedding``, ``nn.LSTM`` or
+transformer layers, ``nn.Linear`` over the whole vocabulary, ``log_softmax``, and padded batches of 64
+hypotheses in input order.
 """
 
 from __future__ import annotations

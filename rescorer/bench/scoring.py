@@ -1,13 +1,7 @@
-"""Benchmark of scoring: time per phase, compared with matrix products, a plain PyTorch scorer and KenLM.
+"""Run the benchmark of scoring: time per phase, next to matrix products, plain PyTorch and KenLM.
 
-Count the work in a benchmark's lists: words, distinct prefixes and the networks' matrix products.
-
-The counts come from the same tries that the pipeline builds for scoring.
-
-Run the benchmark of scoring.
-
-Measures the phases of rescoring the lists as ``rescorer rescore`` does and, for comparison, the machine's
-matrix products, a plain PyTorch scorer and KenLM's sentence call.
+The phases are those of rescoring the lists as ``rescorer rescore`` does. The work in the lists (words,
+distinct prefixes and the networks' matrix products) is counted with the same tries that scoring uses.
 """
 
 from __future__ import annotations
@@ -129,9 +123,7 @@ class Workload:
 
 def count_work(lists: Sequence[NBestList], rescorer: Rescorer) -> Workload:
     """Rescore the lists with a model that counts work in place of the rescorer's models."""
-    counter = WorkCounter(
-        [model for model in rescorer.models.values() if isinstance(model, NeuralLanguageModel)]
-    )
+    counter = WorkCounter(networks_of(rescorer))
     weights = {"default": Weights(mixture={COUNTER_NAME: 1.0})}
     bundle = replace(rescorer.bundle, model_kinds={COUNTER_NAME: "neural"}, weights=weights)
     counting = Rescorer(bundle, {COUNTER_NAME: counter}, rescorer.max_batch_words)
@@ -348,7 +340,7 @@ def run_benchmark(
     lists = [item for item in read() if isinstance(item, NBestList)]
     if not lists:
         raise ConfigError("no lists to benchmark")
-    networks = [model for model in rescorer.models.values() if isinstance(model, NeuralLanguageModel)]
+    networks = networks_of(rescorer)
     workload = count_work(lists, rescorer)
     for _ in range(options.warm_up):
         time_run(rescorer, read, folder, options)
@@ -397,9 +389,11 @@ def without_streams(rescorer: Rescorer) -> Rescorer:
 
 def load_rescorer(load: Callable[[], Rescorer], options: BenchOptions) -> LocalRescorer:
     """Load a rescorer in a process of the parallel run."""
-    return LocalRescorer(
-        without_streams(load()), RescoreOptions(merge=options.merge, drop_empty=options.drop_empty)
-    )
+    return make_local(without_streams(load()), options)
+
+
+def make_local(rescorer: Rescorer, options: BenchOptions) -> LocalRescorer:
+    return LocalRescorer(rescorer, RescoreOptions(merge=options.merge, drop_empty=options.drop_empty))
 
 
 def time_run(
@@ -409,8 +403,9 @@ def time_run(
     options: BenchOptions,
 ) -> dict[Phase, float]:
     """Measure the seconds per phase of one run of the file command over all lists."""
-    watch = Stopwatch(options.clock, torch.cuda.synchronize if uses_gpu(rescorer) else lambda: None)
-    local = LocalRescorer(rescorer, RescoreOptions(merge=options.merge, drop_empty=options.drop_empty))
+    uses_gpu = any(network.device.type == "cuda" for network in networks_of(rescorer))
+    watch = Stopwatch(options.clock, torch.cuda.synchronize if uses_gpu else lambda: None)
+    local = make_local(rescorer, options)
     with (
         rescored_writer(JSON_LINES, folder / "answers.jsonl") as write,
         spare_existing_objects(),
@@ -420,9 +415,8 @@ def time_run(
     return watch.seconds
 
 
-def uses_gpu(rescorer: Rescorer) -> bool:
-    networks = [model for model in rescorer.models.values() if isinstance(model, NeuralLanguageModel)]
-    return any(network.device.type == "cuda" for network in networks)
+def networks_of(rescorer: Rescorer) -> list[NeuralLanguageModel]:
+    return [model for model in rescorer.models.values() if isinstance(model, NeuralLanguageModel)]
 
 
 def summarise_runs(runs: list[dict[Phase, float]], workload: Workload, rate: float | None) -> list[Speed]:

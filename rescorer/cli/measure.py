@@ -1,8 +1,5 @@
-"""The commands ``rescorer bench`` and ``rescorer load``.
-
-Command ``rescorer load``: measure how many lists per second a server can rescore, and how it handles
-overload.
-"""
+"""The commands ``rescorer bench`` and ``rescorer load``: how fast scoring and a server are, and under
+overload."""
 
 from __future__ import annotations
 
@@ -114,7 +111,10 @@ def bench(
     from rescorer.formats.jsonlines import writer
     from rescorer.runtime import keep_freed_memory, use_threads
 
-    check_files(lists, synthetic, json_file)
+    if (lists is None) == (synthetic is None):
+        raise ConfigError("expected either a file of lists or --synthetic")
+    if json_file:
+        check_output_path("--json", json_file)
     use_threads(machine.threads)
     keep_freed_memory()  # as in `rescorer rescore`; the plain PyTorch scorer benefits too
     options = BenchOptions(**asdict(measurement))
@@ -147,14 +147,6 @@ def bench(
         write_text(json_file, json.dumps(asdict(report), indent=2) + "\n")
 
 
-def check_files(lists: str | None, synthetic: str | None, json_file: Path | None) -> None:
-    """Raise ConfigError unless lists come from one source, and the figures can be written."""
-    if (lists is None) == (synthetic is None):
-        raise ConfigError("expected either a file of lists or --synthetic")
-    if json_file:
-        check_output_path("--json", json_file)
-
-
 def print_report(report: BenchReport) -> None:
     """Print one row per phase, followed by the comparisons."""
     table = FoldingTable("phase", "seconds", "share", "words/s", "prefixes/s", "× floor")
@@ -171,17 +163,6 @@ def print_report(report: BenchReport) -> None:
     print_out(table, *describe_comparisons(report))
 
 
-def describe_network_share(report: BenchReport) -> list[str]:
-    """One line that compares the whole path with the networks alone; none if there is no network."""
-    network, whole = report.speed("neural").seconds, report.speed("end to end").seconds
-    if not network:
-        return []
-    return [
-        f"end to end is {network / whole:.2f} of the speed of the networks alone; all else takes "
-        f"{1 - network / whole:.1%} of the time"
-    ]
-
-
 def describe_comparisons(report: BenchReport) -> list[str]:
     """One line each for the lists, the comparisons and the machine."""
     lines = [
@@ -194,7 +175,12 @@ def describe_comparisons(report: BenchReport) -> list[str]:
             f"floor: {report.floor_gflops:,.1f} GFLOP at {report.gemm_gflops_per_second:,.0f} GFLOP/s, "
             "the rate of this machine for matrices of these sizes"
         )
-    lines += describe_network_share(report)
+    if network := report.speed("neural").seconds:
+        share = network / report.speed("end to end").seconds
+        lines.append(
+            f"end to end is {share:.2f} of the speed of the networks alone; all else takes "
+            f"{1 - share:.1%} of the time"
+        )
     if report.plain_words_per_second:
         ratio = report.speed("end to end").words_per_second / report.plain_words_per_second
         lines.append(
@@ -226,7 +212,7 @@ def describe_comparisons(report: BenchReport) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """What clients send, how much of it, and for how long."""
+    """The load that clients send, and its duration."""
 
     seconds: Annotated[float, typer.Option(min=0.1, help="Duration of each stage in seconds.")] = 10.0
     clients: Annotated[int, typer.Option(min=1, help="Number of client processes.")] = 2
@@ -259,7 +245,7 @@ class ClientOptions:
 
 @dataclass(frozen=True, slots=True)
 class ServerOptions:
-    """How the server and the library run, and what is measured of the server alone."""
+    """Options of the server and the library, and what is measured of the server alone."""
 
     service_times: Annotated[
         Path | None,

@@ -1,9 +1,4 @@
-"""Commands for people who run a server: ``rescorer serve``, ``config``, ``health`` and ``token``.
-
-Commands for people who run a server: start it, check it, watch it, size it.
-
-Settings and addresses come in; a running server, or what it says about itself, comes out.
-"""
+"""Commands for people who run a server: ``rescorer serve``, ``config``, ``health`` and ``token``."""
 
 from __future__ import annotations
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from numbers import Real
-from types import MappingProxyType
 from typing import Any
 
 import grpc
@@ -32,23 +32,20 @@ from rescorer.protocol.messages import (
     list_to_proto,
     phrases_to_proto,
     rescored_from_proto,
-    text_score_from_proto,
     weights_from_proto,
     weights_to_proto,
 )
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.options import Fallback, RescoreOptions, Weighting, as_texts, read_items
-from rescorer.types import NBestList, RescoredList, TextScore
+from rescorer.types import NBestList, RescoredList
 
 Item = NBestList | InputError
 """A list, or the error that a file reader yields in place of an invalid list."""
-FALLBACKS: Mapping[str, pb.Fallback] = MappingProxyType(
-    {
-        "": pb.FALLBACK_UNSPECIFIED,
-        "ngram": pb.FALLBACK_NGRAM,
-        "first_pass": pb.FALLBACK_FIRST_PASS,
-    }
-)
+FALLBACKS = {
+    "": pb.FALLBACK_UNSPECIFIED,
+    "ngram": pb.FALLBACK_NGRAM,
+    "first_pass": pb.FALLBACK_FIRST_PASS,
+}
 
 MAX_BULK_LISTS = 32
 """Maximum number of lists per call of ``rescore_stream``."""
@@ -85,7 +82,7 @@ class BulkCall:
         """Delay before the next attempt after the server was full.
 
         Raises:
-            DeadlineExceeded: If the deadline is earlier than the next attempt.
+            DeadlineExceeded: the deadline is earlier than the next attempt.
         """
         delay_s = error.retry_after_s or DEFAULT_RETRY_DELAY_S
         if time.monotonic() + delay_s > self.deadline_s:
@@ -113,9 +110,9 @@ class RequestBuilder:
         """Build one request for all lists; return the items (including errors) and the request.
 
         Raises:
-            ConfigError: If the fallback is unknown.
-            InputError: If the options cannot be encoded, or the request is too large.
-            TypeError: If something else than lists was given.
+            ConfigError: the fallback is unknown.
+            InputError: the options cannot be encoded, or the request is too large.
+            TypeError: something else than lists was given.
         """
         items, request = [], self._new_request(options, fallback)
         for item, messages in self._encode_items(read_items(lists, (NBestList, InputError))):
@@ -134,26 +131,21 @@ class RequestBuilder:
 
         Raises the errors of ``rescore`` at once, except those about a single list or request.
         """
-        items = self._encode_items(read_items(lists, (NBestList, InputError)))
-        return self._build_calls(items, self._new_request(options, fallback), check_timeout(timeout_s))
+        given, empty = read_items(lists, (NBestList, InputError)), self._new_request(options, fallback)
+        return self._build_calls(self._encode_items(given), empty, check_timeout(timeout_s))
 
     def _build_calls(
         self,
         encoded_items: Iterable[tuple[Item, list[pb.NBestList]]],
-        empty_request: pb.RescoreRequest,
+        empty: pb.RescoreRequest,
         timeout_s: float | None,
     ) -> Iterator[BulkCall]:
-        def new_request() -> pb.RescoreRequest:
-            request = pb.RescoreRequest()
-            request.CopyFrom(empty_request)
-            return request
-
         def new_call() -> BulkCall:
             deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
             return BulkCall(items, self._check_size(request), deadline_s)
 
         items: list[Item] = []
-        request, request_bytes, response_bytes = new_request(), 0, 0
+        request, request_bytes, response_bytes = deepcopy(empty), 0, 0
         for item, messages in encoded_items:
             request_bytes += (item_bytes := sum(message.ByteSize() for message in messages))
             response_bytes += (item_response_bytes := sum(map(estimate_response_bytes, messages)))
@@ -163,7 +155,7 @@ class RequestBuilder:
                 or response_bytes > MAX_BULK_RESPONSE_BYTES
             ):
                 yield new_call()
-                items, request = [], new_request()
+                items, request = [], deepcopy(empty)
                 request_bytes, response_bytes = item_bytes, item_response_bytes
             items.append(item)
             request.lists.extend(messages)
@@ -176,8 +168,8 @@ class RequestBuilder:
         """Build a request.
 
         Raises:
-            InputError: If a text cannot be encoded, or the request is too large.
-            TypeError: If something else than texts was given.
+            InputError: a text cannot be encoded, or the request is too large.
+            TypeError: something else than texts was given.
         """
         if not isinstance(context, str):
             raise TypeError(f"context is of type {type(context).__name__}; expected a string")
@@ -226,8 +218,8 @@ def request_fields(options: RescoreOptions, fallback: Fallback) -> dict[str, Any
     """Convert options to fields of a rescoring request.
 
     Raises:
-        ConfigError: If the fallback is unknown.
-        InputError: If a phrase cannot be encoded.
+        ConfigError: the fallback is unknown.
+        InputError: a phrase cannot be encoded.
     """
     if not isinstance(fallback, str) or fallback not in FALLBACKS:
         raise ConfigError(f"fallback: expected one of {', '.join(map(repr, FALLBACKS))}, got {fallback!r}")
@@ -264,8 +256,8 @@ def check_timeout(timeout_s: float | None) -> float | None:
     """Return a timeout in seconds; None, which waits forever, for infinity.
 
     Raises:
-        TypeError: If it is not a number.
-        ConfigError: If it is not a duration.
+        TypeError: it is not a number.
+        ConfigError: it is not a duration.
     """
     if timeout_s is None:
         return None
@@ -321,10 +313,6 @@ def raise_first_error(answers: Sequence[Answer]) -> list[RescoredList]:
             raise answer
         rescored.append(answer)
     return rescored
-
-
-def read_text_scores(response: pb.ScoreTextResponse) -> list[TextScore]:
-    return [text_score_from_proto(score) for score in response.scores]
 
 
 @contextmanager

@@ -1,11 +1,12 @@
-"""The blocking client and the asyncio client, which have the same methods."""
+"""The blocking client and the asyncio client, which share all that does not wait."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from typing import Any
 
 import grpc
@@ -24,7 +25,6 @@ from rescorer.client.calls import (
     iterate_until_error,
     raise_first_error,
     read_answers,
-    read_text_scores,
 )
 from rescorer.client.connection import (
     UNREADY_REASON_TIMEOUT_S,
@@ -33,13 +33,65 @@ from rescorer.client.connection import (
     describe_unready,
 )
 from rescorer.errors import DeadlineExceeded, Overloaded, Unavailable
-from rescorer.protocol.messages import decode_missing_models
+from rescorer.protocol.messages import decode_missing_models, text_score_from_proto
 from rescorer.protocol.v1 import models_pb2
 from rescorer.scoring.options import Fallback, RescoreOptions, Weighting
 from rescorer.types import RescoredList, TextScore
 
 
-class Client:
+class BaseClient:
+    """The parts of both clients that do not wait for anything."""
+
+    _channels: Any
+    """Module that creates channels."""
+
+    def __init__(self, target: str, *, model: str = "", **connection: Any) -> None:
+        options = ConnectionOptions.make(**connection)
+        self._requests = RequestBuilder(model, options.max_message_bytes)
+        self._max_open_calls = max(1, options.in_flight)
+        self._connections = Connections(self._channels, target, options)
+        self._health: Any = HealthStub(self._connections.channels[0])
+
+    def _watch_health(self, timeout_s: float | None) -> Any:
+        return self._health.Watch(HealthCheckRequest(), timeout=check_timeout(timeout_s), wait_for_ready=True)
+
+    def _ended_error(self) -> Unavailable:
+        return Unavailable(f"{self._connections.target}: the server ended the health check")
+
+    def _begin(self, request: Any, timeout_s: float | None) -> Any:
+        """Begin a call of ``Rescore`` without waiting for its end."""
+        raise NotImplementedError
+
+    def _send(self, bulk_call: BulkCall) -> None:
+        bulk_call.call = self._begin(bulk_call.request, bulk_call.timeout_s)
+
+    def _send_all(self, calls: Iterator[BulkCall]) -> Generator[BulkCall | None, None, None]:
+        """Send calls, and yield each when its answers have to be read, and None after each call is sent.
+
+        The error that ends ``calls`` is raised after the answers to the calls before it. When the generator
+        is closed, the open calls are cancelled.
+        """
+        open_calls: deque[BulkCall] = deque()
+        errors: list[Exception] = []
+        try:
+            for bulk_call in iterate_until_error(calls, errors):
+                self._send(bulk_call)
+                open_calls.append(bulk_call)
+                while open_calls and (len(open_calls) == self._max_open_calls or open_calls[0].call.done()):
+                    yield open_calls[0]
+                    open_calls.popleft()
+                yield None
+            while open_calls:
+                yield open_calls[0]
+                open_calls.popleft()
+        finally:
+            for bulk_call in open_calls:
+                bulk_call.call.cancel()
+        if errors:
+            raise errors[0]
+
+
+class Client(BaseClient):
     """Blocking client of one server or of several equivalent servers; safe to share between threads.
 
     Args:
@@ -50,16 +102,12 @@ class Client:
             ``in_flight``, ``max_message_bytes``.
 
     Raises:
-        ConfigError: If an address is invalid, a certificate cannot be read, or the token would be sent in
+        ConfigError: an address is invalid, a certificate cannot be read, or the token would be sent in
             plain text.
-        TypeError: If an argument is unknown or has the wrong type.
+        TypeError: an argument is unknown or has the wrong type.
     """
 
-    def __init__(self, target: str, *, model: str = "", **connection: Any) -> None:
-        options = ConnectionOptions.make(**connection)
-        self._requests = RequestBuilder(model, options.max_message_bytes)
-        self._max_open_calls = max(1, options.in_flight)
-        self._connections = Connections(grpc, target, options)
+    _channels = grpc
 
     def __enter__(self) -> Client:
         return self
@@ -75,36 +123,31 @@ class Client:
         """Wait until a server is ready.
 
         Raises:
-            DeadlineExceeded: If no server becomes ready in time; the message gives the reason.
+            DeadlineExceeded: no server becomes ready in time; the message gives the reason.
         """
-        timeout_s = check_timeout(timeout_s)
-        health: Any = HealthStub(self._connections.channels[0])
         try:
             with convert_rpc_errors(self._connections.diagnosis):
-                states = health.Watch(
-                    HealthCheckRequest(), timeout=check_timeout(timeout_s), wait_for_ready=True
-                )
+                states = self._watch_health(timeout_s)
                 for state in states:
                     if state.status == HealthCheckResponse.SERVING:
                         states.cancel()
                         return
         except DeadlineExceeded:
-            reason = self._connections.diagnosis.explain() or self._find_unready_reason(health)
+            reason = self._connections.diagnosis.explain() or self._find_unready_reason()
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
-        raise Unavailable(f"{self._connections.target}: the server ended the health check")
+        raise self._ended_error()
 
     def missing_models(self, timeout_s: float | None = 30.0) -> tuple[str, ...]:
         """Return the models, as ``name/version``, that the server serves from memory although its repository
         has lost them: it could not start again. The last one is ``...`` if there are too many to send."""
-        health: Any = HealthStub(self._connections.channels[0])
         with convert_rpc_errors(self._connections.diagnosis):
-            _, call = health.Check.with_call(HealthCheckRequest(), timeout=check_timeout(timeout_s))
+            _, call = self._health.Check.with_call(HealthCheckRequest(), timeout=check_timeout(timeout_s))
         return decode_missing_models(call.trailing_metadata())
 
-    def _find_unready_reason(self, health: Any) -> str:
+    def _find_unready_reason(self) -> str:
         """Find the reason with a call that does not wait; gRPC reports none to calls that wait."""
         try:
-            state = health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
+            state = self._health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
         except grpc.RpcError as error:
             return describe_unready(error)
         return HealthCheckResponse.ServingStatus.Name(state.status)
@@ -136,10 +179,10 @@ class Client:
             One rescored list per list, in input order.
 
         Raises:
-            InputError: If a list cannot be scored, or is an error itself: the first such error. Use
+            InputError: a list cannot be scored, or is an error itself: the first such error. Use
                 ``rescore_each`` to have the other lists scored.
-            RescorerError: If the call as a whole fails.
-            TypeError: If an argument has the wrong type.
+            RescorerError: the call as a whole fails.
+            TypeError: an argument has the wrong type.
         """
         return raise_first_error(
             self.rescore_each(lists, options, timeout_s=timeout_s, fallback=fallback, **changes)
@@ -181,28 +224,14 @@ class Client:
         return self._stream(self._requests.bulk(lists, options, fallback, timeout_s))
 
     def _stream(self, calls: Iterator[BulkCall]) -> Iterator[Answer]:
-        open_calls: deque[BulkCall] = deque()
-        errors: list[Exception] = []
-        try:
-            for bulk_call in iterate_until_error(calls, errors):
-                self._send(bulk_call)
-                open_calls.append(bulk_call)
-                while open_calls and (len(open_calls) == self._max_open_calls or open_calls[0].call.done()):
-                    yield from self._wait_for_answers(open_calls[0])
-                    open_calls.popleft()
-            while open_calls:
-                yield from self._wait_for_answers(open_calls[0])
-                open_calls.popleft()
-        finally:
-            for bulk_call in open_calls:
-                bulk_call.call.cancel()
-        if errors:
-            raise errors[0]
+        with closing(self._send_all(calls)) as sent:
+            for bulk_call in sent:
+                if bulk_call is not None:
+                    yield from self._wait_for_answers(bulk_call)
 
-    def _send(self, bulk_call: BulkCall) -> None:
-        bulk_call.call = self._connections.stub.Rescore.future(
-            bulk_call.request, timeout=bulk_call.timeout_s, metadata=self._connections.metadata
-        )
+    def _begin(self, request: Any, timeout_s: float | None) -> Any:
+        metadata = self._connections.metadata
+        return self._connections.stub.Rescore.future(request, timeout=timeout_s, metadata=metadata)
 
     def _wait_for_answers(self, bulk_call: BulkCall) -> list[Answer]:
         while True:
@@ -231,12 +260,13 @@ class Client:
             timeout_s: Deadline of the call in seconds; None waits forever.
 
         Raises:
-            InputError: If a text cannot be encoded.
-            RescorerError: If the call fails.
-            TypeError: If an argument has the wrong type.
+            InputError: a text cannot be encoded.
+            RescorerError: the call fails.
+            TypeError: an argument has the wrong type.
         """
         request = self._requests.score_text(texts, context, RescoreOptions.make(weights))
-        return read_text_scores(self._call(self._connections.stub.ScoreText, request, timeout_s))
+        response = self._call(self._connections.stub.ScoreText, request, timeout_s)
+        return list(map(text_score_from_proto, response.scores))
 
     def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
         """List the models that a server has loaded or refused to load; see models.proto.
@@ -245,7 +275,7 @@ class Client:
         changed.
 
         Raises:
-            RescorerError: If the call fails.
+            RescorerError: the call fails.
         """
         request = models_pb2.ListModelsRequest()
         return list(self._call(self._connections.models.ListModels, request, timeout_s).models)
@@ -254,8 +284,8 @@ class Client:
         """Describe a model, by default the default model; see models.proto.
 
         Raises:
-            ModelNotFound: If the model is not served.
-            RescorerError: If the call fails for another reason.
+            ModelNotFound: the model is not served.
+            RescorerError: the call fails for another reason.
         """
         request = models_pb2.GetModelRequest(model=model)
         return self._call(self._connections.models.GetModel, request, timeout_s).model
@@ -266,14 +296,10 @@ class Client:
             return method(request, timeout=timeout_s, metadata=self._connections.metadata)
 
 
-class AsyncClient:
+class AsyncClient(BaseClient):
     """Asyncio version of ``Client``; create it inside a running event loop."""
 
-    def __init__(self, target: str, *, model: str = "", **connection: Any) -> None:
-        options = ConnectionOptions.make(**connection)
-        self._requests = RequestBuilder(model, options.max_message_bytes)
-        self._max_open_calls = max(1, options.in_flight)
-        self._connections = Connections(grpc.aio, target, options)
+    _channels = grpc.aio
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -287,35 +313,29 @@ class AsyncClient:
 
     async def wait_ready(self, timeout_s: float | None = 30.0) -> None:
         """Like ``Client.wait_ready``."""
-        timeout_s = check_timeout(timeout_s)
-        health: Any = HealthStub(self._connections.channels[0])
         try:
             async with convert_rpc_errors_async(self._connections.diagnosis):
-                states = health.Watch(
-                    HealthCheckRequest(), timeout=check_timeout(timeout_s), wait_for_ready=True
-                )
+                states = self._watch_health(timeout_s)
                 async for state in states:
                     if state.status == HealthCheckResponse.SERVING:
                         states.cancel()
                         return
         except DeadlineExceeded:
             reason = await asyncio.to_thread(self._connections.diagnosis.explain)
-            reason = reason or await self._find_unready_reason(health)
+            reason = reason or await self._find_unready_reason()
             raise DeadlineExceeded(f"{self._connections.target}: {reason}") from None
-        raise Unavailable(f"{self._connections.target}: the server ended the health check")
+        raise self._ended_error()
 
     async def missing_models(self, timeout_s: float | None = 30.0) -> tuple[str, ...]:
         """Like ``Client.missing_models``."""
-        health: Any = HealthStub(self._connections.channels[0])
         async with convert_rpc_errors_async(self._connections.diagnosis):
-            call = health.Check(HealthCheckRequest(), timeout=check_timeout(timeout_s))
+            call = self._health.Check(HealthCheckRequest(), timeout=check_timeout(timeout_s))
             await call
             return decode_missing_models(await call.trailing_metadata())
 
-    async def _find_unready_reason(self, health: Any) -> str:
-        """Find the reason with a call that does not wait; gRPC reports none to calls that wait."""
+    async def _find_unready_reason(self) -> str:
         try:
-            state = await health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
+            state = await self._health.Check(HealthCheckRequest(), timeout=UNREADY_REASON_TIMEOUT_S)
         except grpc.RpcError as error:
             return describe_unready(error)
         return HealthCheckResponse.ServingStatus.Name(state.status)
@@ -361,31 +381,16 @@ class AsyncClient:
         return self._stream(self._requests.bulk(lists, options, fallback, timeout_s))
 
     async def _stream(self, calls: Iterator[BulkCall]) -> AsyncGenerator[Answer, None]:
-        open_calls: deque[BulkCall] = deque()
-        errors: list[Exception] = []
-        try:
-            for bulk_call in iterate_until_error(calls, errors):
-                self._send(bulk_call)
-                open_calls.append(bulk_call)
-                while open_calls and (len(open_calls) == self._max_open_calls or open_calls[0].call.done()):
-                    for answer in await self._wait_for_answers(open_calls[0]):
+        with closing(self._send_all(calls)) as sent:
+            for bulk_call in sent:
+                if bulk_call is None:
+                    await asyncio.sleep(0)  # let other tasks run while lists are read
+                else:
+                    for answer in await self._wait_for_answers(bulk_call):
                         yield answer
-                    open_calls.popleft()
-                await asyncio.sleep(0)  # let other tasks run while lists are read
-            while open_calls:
-                for answer in await self._wait_for_answers(open_calls[0]):
-                    yield answer
-                open_calls.popleft()
-        finally:
-            for bulk_call in open_calls:
-                bulk_call.call.cancel()
-        if errors:
-            raise errors[0]
 
-    def _send(self, bulk_call: BulkCall) -> None:
-        bulk_call.call = self._connections.stub.Rescore(
-            bulk_call.request, timeout=bulk_call.timeout_s, metadata=self._connections.metadata
-        )
+    def _begin(self, request: Any, timeout_s: float | None) -> Any:
+        return self._connections.stub.Rescore(request, timeout=timeout_s, metadata=self._connections.metadata)
 
     async def _wait_for_answers(self, bulk_call: BulkCall) -> list[Answer]:
         while True:
@@ -406,7 +411,8 @@ class AsyncClient:
     ) -> list[TextScore]:
         """Like ``Client.score_text``."""
         request = self._requests.score_text(texts, context, RescoreOptions.make(weights))
-        return read_text_scores(await self._call(self._connections.stub.ScoreText, request, timeout_s))
+        response = await self._call(self._connections.stub.ScoreText, request, timeout_s)
+        return list(map(text_score_from_proto, response.scores))
 
     async def list_models(self, *, timeout_s: float | None = 30.0) -> list[models_pb2.ModelSummary]:
         """Like ``Client.list_models``."""

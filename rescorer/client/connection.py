@@ -1,9 +1,8 @@
 """Connect to servers: addresses, TLS and tokens, retries and keepalive, and why a server cannot be reached.
 
-Find out why a server cannot be reached, by connecting to each of its addresses without gRPC.
-
 gRPC reports only the last of several addresses, "Socket closed" where one end speaks TLS and the other does
-not, and nothing at all if a deadline ends before a connection is made.
+not, and nothing at all if a deadline ends before a connection is made. So a failed connection is explained by
+connecting to each of its addresses without gRPC.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ class Tls:
         """Read the certificate and key files.
 
         Raises:
-            ConfigError: If a file cannot be read, ``ca`` has no certificate, or only one of certificate and
+            ConfigError: a file cannot be read, ``ca`` has no certificate, or only one of certificate and
                 key is given.
         """
         if (self.certificate is None) != (self.key is None):
@@ -87,12 +86,6 @@ def read_pem(path: Path | str | None) -> bytes | None:
         raise ConfigError(f"{path}: cannot be read: {error.strerror}") from None
 
 
-def check_token(target: str, tls: Tls | None, token: Token) -> None:
-    """Raise ConfigError if a token would cross a network in plain text."""
-    if token and tls is None and not is_local_target(target):
-        raise ConfigError(f"the token for {target} would be sent in plain text; set tls")
-
-
 def auth_metadata(token: Token) -> tuple[tuple[str, str], ...]:
     """Build the metadata of a call that authenticates the client; empty without a token."""
     value = token() if callable(token) else token
@@ -104,7 +97,7 @@ MAX_ADDRESSES = 4
 STEP_TIMEOUT_S = 0.5
 """Time allowed for each step, such as connecting to an address."""
 REMEMBERED_S = 5.0
-"""How long an explanation is valid, so that many failing calls cause few connections."""
+"""Time for which an explanation is valid, so that many failing calls cause few connections."""
 HTTP2_PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0"
 """Beginning of a connection: the preface and an empty SETTINGS frame (RFC 9113, section 3.4)."""
 FRAME_HEADER_BYTES, SETTINGS_FRAME = 9, b"\x04"
@@ -148,7 +141,10 @@ class Diagnosis:
             try:
                 problem = self._examine_address(address)
             except OSError as error:
-                unreachable.setdefault(describe_os_error(error), []).append(format_address(*address))
+                reason = (error.strerror or str(error)).lower()
+                if isinstance(error, TimeoutError):
+                    reason = f"no connection was accepted within {STEP_TIMEOUT_S:g} s"
+                unreachable.setdefault(reason, []).append(format_address(*address))
             else:
                 if not problem:
                     return ""
@@ -211,7 +207,7 @@ def examine_plain(address: Address) -> str:
     """Return why a server does not understand plain text; empty if it does.
 
     Raises:
-        OSError: If no connection can be made.
+        OSError: no connection can be made.
     """
     with socket.create_connection(address, STEP_TIMEOUT_S) as connection:
         try:
@@ -231,12 +227,12 @@ def examine_plain(address: Address) -> str:
 
 
 def speaks_tls(address: Address) -> bool:
-    """Whether a server answers a TLS handshake, successfully or not."""
+    """Whether a server answers a TLS handshake, successfully or not; any certificate is accepted."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
     try:
-        with (
-            socket.create_connection(address, STEP_TIMEOUT_S) as connection,
-            unverified_context().wrap_socket(connection),
-        ):
+        with socket.create_connection(address, STEP_TIMEOUT_S) as plain, context.wrap_socket(plain):
             return True
     except ssl.SSLError as error:
         return "ALERT" in (error.reason or "")
@@ -251,7 +247,7 @@ def examine_tls(address: Address, tls: Tls, name: str) -> str:
         name: name that the server's certificate must have.
 
     Raises:
-        OSError: If no connection can be made.
+        OSError: no connection can be made.
     """
     context = ssl.create_default_context(cafile=tls.ca)
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # Python 3.13's default, stricter than gRPC
@@ -295,21 +291,6 @@ def describe_tls_failure(reason: str) -> str:
     if "ALERT" in reason:
         return f"refuses the TLS handshake ({reason.lower().replace('_', ' ')})"
     return "does not speak TLS, but this client does; leave out tls (--tls, --ca)"
-
-
-def unverified_context() -> ssl.SSLContext:
-    """Create a TLS context that accepts any certificate, to see whether a server speaks TLS at all."""
-    context = ssl.create_default_context()
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def describe_os_error(error: OSError) -> str:
-    """Return why no connection was made."""
-    if isinstance(error, TimeoutError):
-        return f"no connection was accepted within {STEP_TIMEOUT_S:g} s"
-    return (error.strerror or str(error)).lower()
 
 
 RESCORER_SERVICE = rescorer_pb2.DESCRIPTOR.services_by_name["RescorerService"].full_name
@@ -376,11 +357,11 @@ NO_RETRY = Retry(attempts=1)
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How ``Client`` and ``AsyncClient`` connect; they take these options by name.
+    """Connection options of ``Client`` and ``AsyncClient``, which take them by name.
 
     Raises:
-        ConfigError: If a number is out of range.
-        TypeError: If a value has another type than described.
+        ConfigError: a number is out of range.
+        TypeError: a value has another type than described.
     """
 
     tls: Tls | None = None
@@ -417,7 +398,7 @@ class ConnectionOptions:
         """Options by name.
 
         Raises:
-            TypeError: If there is no option of a name.
+            TypeError: there is no option of a name.
         """
         known = [option.name for option in fields(cls)]
         for name in options:
@@ -452,7 +433,7 @@ class Connections:
 
     Raises:
         ConfigError: As in ``Client``.
-        TypeError: If the target is not a string.
+        TypeError: the target is not a string.
     """
 
     def __init__(self, grpc: Any, target: str, options: ConnectionOptions) -> None:
@@ -462,7 +443,8 @@ class Connections:
         self._token = options.token
         self.target = target
         resolved, authority = resolve(target)
-        check_token(resolved, tls, options.token)
+        if options.token and tls is None and not is_local_target(resolved):
+            raise ConfigError(f"the token for {resolved} would be sent in plain text; set tls")
         self.diagnosis = Diagnosis(target, tls)
         settings = [
             *channel_options(options.retry, options.max_message_bytes),
@@ -535,7 +517,7 @@ def resolve(target: str) -> tuple[str, str]:
     address each.
 
     Raises:
-        ConfigError: If one of several addresses has no port or cannot be resolved, or if the addresses mix IP
+        ConfigError: one of several addresses has no port or cannot be resolved, or if the addresses mix IP
             versions.
 
     >>> resolve("dns:///rescorer:50051")

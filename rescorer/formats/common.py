@@ -14,12 +14,13 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, get_args
-
-import numpy as np
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rescorer.errors import InvalidList
 from rescorer.types import Hypothesis, NBestList
+
+if TYPE_CHECKING:
+    import numpy as np
 
 LogBase = Literal["e", "2", "10", "1.0001", "bytelog"]
 Base = Literal[LogBase, "prob"]
@@ -173,6 +174,8 @@ def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
         values: float64 of any shape; infinite values and NaN stay as they are.
         decimals: at most 22, up to which powers of ten are exact.
     """
+    import numpy as np  # only writers need it; clients do not
+
     scale = 10.0**decimals
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = values * scale

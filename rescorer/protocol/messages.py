@@ -1,20 +1,14 @@
 """Convert lists, weights, rankings, scores and errors to protocol messages and back, for client and server.
 
-Metadata of health checks: the models that a server serves from memory although its disk lacks them.
-
-The message of a health check has no field for details, so they come as trailing metadata of ``Check``.
-
-Convert errors to gRPC statuses and back, using a single table for both directions.
-
-A status carries a ``google.rpc.ErrorInfo`` with the error's reason, so that a client raises an error of the
-same class; a ``google.rpc.BadRequest`` if a field of the request is invalid; and a ``google.rpc.RetryInfo``
-if trying again later may help.
-
-Convert lists, weights, rankings and text scores to protocol messages and back, for client and server.
-
 Errors that only messages can have, such as an undeclared logarithm base, are detected here. User-defined
 fields are not unpacked: the server copies the message's own ``Struct`` to the response, and the Python client
 does not send them at all.
+
+A single table converts errors to gRPC statuses and back. A status carries a ``google.rpc.ErrorInfo`` with the
+error's reason, so that a client raises an error of the same class; a ``google.rpc.BadRequest`` if a field of
+the request is invalid; and a ``google.rpc.RetryInfo`` if trying again later may help. The message of a health
+check has no field for details, so the models that a server serves from memory although its disk lacks them
+come as trailing metadata of ``Check``.
 """
 
 from __future__ import annotations
@@ -22,9 +16,8 @@ from __future__ import annotations
 import ipaddress
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from urllib import parse
 
@@ -33,30 +26,13 @@ from google.protobuf.struct_pb2 import Struct
 from google.rpc.error_details_pb2 import BadRequest, ErrorInfo, RetryInfo
 from google.rpc.status_pb2 import Status
 
-from rescorer.errors import (
-    ConfigError,
-    DeadlineExceeded,
-    InputError,
-    InvalidList,
-    LimitExceeded,
-    ModelError,
-    ModelNotFound,
-    Overloaded,
-    PermissionDenied,
-    RescorerError,
-    ScoringError,
-    ServiceError,
-    Unauthenticated,
-    Unavailable,
-    quote,
-    shorten,
-)
+from rescorer import errors
+from rescorer.errors import InvalidList, RescorerError, quote, shorten
 from rescorer.formats.common import Base, Sign, Units, stream_to_nats
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.list_checks import check_types
 from rescorer.types import (
     MAXIMUM,
-    Calibration,
     ConfidenceMap,
     ConsensusWord,
     DecisionKind,
@@ -141,7 +117,7 @@ MESSAGE_TOO_LARGE = re.compile(r"Received message larger than max \((\d+) vs\. (
 
 
 class ErrorKind(NamedTuple):
-    """How one class of errors is represented in a status."""
+    """The representation of one class of errors in a status."""
 
     error_type: type[RescorerError]
     code: grpc.StatusCode
@@ -151,30 +127,29 @@ class ErrorKind(NamedTuple):
 
 
 KINDS = (  # the first match counts, so subclasses come before their base classes
-    ErrorKind(LimitExceeded, grpc.StatusCode.INVALID_ARGUMENT, "LIMIT_EXCEEDED"),
+    ErrorKind(errors.LimitExceeded, grpc.StatusCode.INVALID_ARGUMENT, "LIMIT_EXCEEDED"),
     ErrorKind(InvalidList, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_LIST"),
-    ErrorKind(InputError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT"),
-    ErrorKind(ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"),
-    ErrorKind(ModelNotFound, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
-    ErrorKind(ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
-    ErrorKind(Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
-    ErrorKind(Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
-    ErrorKind(Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
-    ErrorKind(PermissionDenied, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
-    ErrorKind(DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
-    ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "SCORING_FAILED", hidden=True),
-    ErrorKind(ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
+    ErrorKind(errors.InputError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_INPUT"),
+    ErrorKind(errors.ConfigError, grpc.StatusCode.INVALID_ARGUMENT, "INVALID_CONFIG"),
+    ErrorKind(errors.ModelNotFound, grpc.StatusCode.NOT_FOUND, "MODEL_NOT_FOUND"),
+    ErrorKind(errors.ModelError, grpc.StatusCode.INTERNAL, "MODEL_BROKEN", hidden=True),
+    ErrorKind(errors.Overloaded, grpc.StatusCode.RESOURCE_EXHAUSTED, "OVERLOADED"),
+    ErrorKind(errors.Unavailable, grpc.StatusCode.UNAVAILABLE, "UNAVAILABLE"),
+    ErrorKind(errors.Unauthenticated, grpc.StatusCode.UNAUTHENTICATED, "UNAUTHENTICATED"),
+    ErrorKind(errors.PermissionDenied, grpc.StatusCode.PERMISSION_DENIED, "PERMISSION_DENIED"),
+    ErrorKind(errors.DeadlineExceeded, grpc.StatusCode.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED"),
+    ErrorKind(errors.ScoringError, grpc.StatusCode.INTERNAL, "SCORING_FAILED", hidden=True),
+    ErrorKind(errors.ServiceError, grpc.StatusCode.UNKNOWN, "UNKNOWN", hidden=True),
 )
-BUG = ErrorKind(ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
+BUG = ErrorKind(errors.ScoringError, grpc.StatusCode.INTERNAL, "INTERNAL", hidden=True)
 """Kind of all exceptions that are not in the table."""
 
 ERROR_BY_REASON = {kind.reason: kind.error_type for kind in (*KINDS, BUG)}
 ERROR_BY_CODE = {kind.code.value[0]: kind.error_type for kind in reversed((*KINDS, BUG))} | {
-    grpc.StatusCode.CANCELLED.value[
-        0
-    ]: Unavailable,  # the server stops; a client that cancels its call does not see this
-    grpc.StatusCode.INVALID_ARGUMENT.value[0]: InputError,
-    grpc.StatusCode.INTERNAL.value[0]: ScoringError,
+    # The server stops; a client that cancels its call does not see this.
+    grpc.StatusCode.CANCELLED.value[0]: errors.Unavailable,
+    grpc.StatusCode.INVALID_ARGUMENT.value[0]: errors.InputError,
+    grpc.StatusCode.INTERNAL.value[0]: errors.ScoringError,
 }
 """Error class by status code, for a status without a known reason, such as one created by gRPC itself or by a
 proxy."""
@@ -248,78 +223,82 @@ def error_from_status(status: Status) -> RescorerError:
     """Return the error that a status reports, as an instance of its class in ``rescorer.errors``."""
     if too_large := MESSAGE_TOO_LARGE.search(status.message):
         sent, limit = too_large.groups()
-        return LimitExceeded(f"message of {sent} bytes; expected at most {limit} (max_message_bytes)")
+        return errors.LimitExceeded(f"message of {sent} bytes; expected at most {limit} (max_message_bytes)")
     info = ErrorInfo()
     if not any(detail.Unpack(info) for detail in status.details if detail.Is(ErrorInfo.DESCRIPTOR)):
         info = ErrorInfo()
     is_known = info.domain == DOMAIN and info.reason in ERROR_BY_REASON
-    error_type = ERROR_BY_REASON[info.reason] if is_known else ERROR_BY_CODE.get(status.code, ServiceError)
+    error_type = (
+        ERROR_BY_REASON[info.reason] if is_known else ERROR_BY_CODE.get(status.code, errors.ServiceError)
+    )
     metadata = info.metadata
     message = metadata.get("message", status.message)
     if error_type is InvalidList:
         hypothesis = int(metadata["hypothesis"]) if "hypothesis" in metadata else None
         list_id, field = metadata.get("list_id", ""), metadata.get("field", "")
         return InvalidList(message, list_id=list_id, hypothesis=hypothesis, field=field)
-    if error_type is LimitExceeded:
-        return LimitExceeded(message, field=metadata.get("field", ""))
-    if error_type is Overloaded:
+    if error_type is errors.LimitExceeded:
+        return errors.LimitExceeded(message, field=metadata.get("field", ""))
+    if error_type is errors.Overloaded:
         delay = RetryInfo()
         any(detail.Unpack(delay) for detail in status.details if detail.Is(RetryInfo.DESCRIPTOR))
-        return Overloaded(message, retry_after_s=delay.retry_delay.ToMilliseconds() / 1e3)
+        return errors.Overloaded(message, retry_after_s=delay.retry_delay.ToMilliseconds() / 1e3)
     return error_type(message)
 
 
-DECISION_KINDS: Mapping[int, DecisionKind] = MappingProxyType(
-    {
-        pb.DECISION_KIND_UNSPECIFIED: "maximum",
-        pb.DECISION_KIND_MAXIMUM: "maximum",
-        pb.DECISION_KIND_MINIMUM_BAYES_RISK: "minimum_bayes_risk",
-        pb.DECISION_KIND_CONFUSION_NETWORK: "confusion_network",
-    }
-)
-ERROR_UNITS: Mapping[int, ErrorUnit] = MappingProxyType(
-    {
-        pb.ERROR_UNIT_UNSPECIFIED: "word",
-        pb.ERROR_UNIT_WORD: "word",
-        pb.ERROR_UNIT_CHARACTER: "character",
-        pb.ERROR_UNIT_MIXED: "mixed",
-    }
-)
+DECISION_KINDS: Mapping[int, DecisionKind] = {
+    pb.DECISION_KIND_UNSPECIFIED: "maximum",
+    pb.DECISION_KIND_MAXIMUM: "maximum",
+    pb.DECISION_KIND_MINIMUM_BAYES_RISK: "minimum_bayes_risk",
+    pb.DECISION_KIND_CONFUSION_NETWORK: "confusion_network",
+}
+ERROR_UNITS: Mapping[int, ErrorUnit] = {
+    pb.ERROR_UNIT_UNSPECIFIED: "word",
+    pb.ERROR_UNIT_WORD: "word",
+    pb.ERROR_UNIT_CHARACTER: "character",
+    pb.ERROR_UNIT_MIXED: "mixed",
+}
+
+
+PLAIN_WEIGHTS = ("word", "oov", "empty", "cache", "neural_cache")
+"""Weights that are one number, with 0 as their default."""
+NAMED_WEIGHTS = ("name", "streams", "lm", "mixture", "rerankers", "components", "tuned_on")
 
 
 def weights_from_proto(message: pb.Weights) -> Weights:
     """Convert the weights of a request.
 
     Raises:
-        ConfigError: If a value is not a finite number.
+        ConfigError: a value is not a finite number.
     """
-    fields: dict[str, Any] = {
-        "name": message.name,
-        "streams": message.streams,
-        "lm": message.lm,
-        "mixture": message.mixture,
-        "rerankers": message.rerankers,
-        "components": message.components,
-        "tuned_on": message.tuned_on,
-    }
-    from rescorer.scoring.combination import OPTIONAL_NUMBERS, parse_weights  # imports numpy
+    from rescorer.scoring.combination import OPTIONAL_NUMBERS, parse_weights
 
-    present = {name: value for name, value in fields.items() if value}
+    fields: dict[str, Any] = {name: getattr(message, name) for name in PLAIN_WEIGHTS}
+    fields |= {name: value for name in (*NAMED_WEIGHTS, "flatness") if (value := getattr(message, name))}
+    fields |= {name: getattr(message, name) for name in OPTIONAL_NUMBERS if message.HasField(name)}
     if message.HasField("decision"):
-        present["decision"] = decision_from_proto(message.decision)
-    present |= {name: getattr(message, name) for name in OPTIONAL_NUMBERS if message.HasField(name)}
+        fields["decision"] = decision_from_proto(message.decision)
     if message.HasField("calibration"):
-        present["calibration"] = _calibration_from_proto(message.calibration)
-    present |= {"flatness": message.flatness} if message.flatness else {}
-    plain = ("word", "oov", "empty", "cache", "neural_cache")
-    return parse_weights({**present, **{name: getattr(message, name) for name in plain}})
+        fields["calibration"] = {
+            name: {
+                "temperature": part.temperature,
+                "posteriors": list(part.posteriors),
+                "confidences": list(part.confidences),
+            }
+            for name, part in (
+                ("utterance", message.calibration.utterance),
+                ("word", message.calibration.word),
+            )
+            if message.calibration.HasField(name)
+        }
+    return parse_weights(fields)
 
 
 def decision_from_proto(message: pb.DecisionRule) -> DecisionRule:
     """Convert a decision rule; what is absent gets its default.
 
     Raises:
-        ConfigError: If a value is unknown, or the temperature is not a finite number above 0.
+        ConfigError: a value is unknown, or the temperature is not a finite number above 0.
     """
     return DecisionRule(
         DECISION_KINDS.get(message.kind, str(message.kind)),  # type: ignore[arg-type]  # DecisionRule checks
@@ -337,72 +316,40 @@ def decision_to_proto(rule: DecisionRule) -> pb.DecisionRule:
     )
 
 
-def _calibration_from_proto(message: pb.Calibration) -> dict[str, Any]:
-    """Convert a calibration to plain data, which ``parse_weights`` checks."""
-    return {
-        name: {
-            "temperature": part.temperature,
-            "posteriors": list(part.posteriors),
-            "confidences": list(part.confidences),
-        }
-        for name, part in (("utterance", message.utterance), ("word", message.word))
-        if message.HasField(name)
-    }
-
-
 def weights_to_proto(weights: Weights) -> pb.Weights:
-    return pb.Weights(
-        name=weights.name,
-        streams=weights.streams,
-        # An empty map would be read as {"mixture": 1}.
-        lm=weights.lm or {"mixture": 0.0},
-        word=weights.word,
-        oov=weights.oov,
-        empty=weights.empty,
-        phrases=weights.phrases,
-        generated=weights.generated,
-        sound_match=weights.sound_match,
-        cache=weights.cache,
-        neural_cache=weights.neural_cache,
-        flatness=weights.flatness if weights.neural_cache else 0.0,
-        mixture=weights.mixture,
-        rerankers=weights.rerankers,
-        components=weights.components,
-        tuned_on=weights.tuned_on,
-        decision=None if weights.decision == MAXIMUM else decision_to_proto(weights.decision),
-        calibration=None if weights.calibration is None else _calibration_to_proto(weights.calibration),
-    )
-
-
-def _calibration_to_proto(calibration: Calibration) -> pb.Calibration:
     def convert(part: ConfidenceMap | None) -> pb.ConfidenceMap | None:
         return None if part is None else pb.ConfidenceMap(**asdict(part))
 
-    return pb.Calibration(utterance=convert(calibration.utterance), word=convert(calibration.word))
+    same = (*PLAIN_WEIGHTS, *NAMED_WEIGHTS, "phrases", "generated", "sound_match")
+    fields: dict[str, Any] = {name: getattr(weights, name) for name in same}
+    fields["lm"] = weights.lm or {"mixture": 0.0}  # an empty map would be read as {"mixture": 1}
+    if weights.neural_cache:
+        fields["flatness"] = weights.flatness
+    if weights.decision != MAXIMUM:
+        fields["decision"] = decision_to_proto(weights.decision)
+    if (maps := weights.calibration) is not None:
+        fields["calibration"] = pb.Calibration(utterance=convert(maps.utterance), word=convert(maps.word))
+    return pb.Weights(**fields)
 
 
 Unit = TypeVar("Unit", Base, Sign)
 
-BASES: Mapping[int, Base] = MappingProxyType(
-    {
-        pb.LOG_BASE_E: "e",
-        pb.LOG_BASE_2: "2",
-        pb.LOG_BASE_10: "10",
-        pb.LOG_BASE_1_0001: "1.0001",
-        pb.LOG_BASE_BYTELOG: "bytelog",
-    }
-)
-DEGRADATIONS: Mapping[int, str] = MappingProxyType(
-    {pb.DEGRADATION_NGRAM: "ngram", pb.DEGRADATION_FIRST_PASS: "first_pass"}
-)
-SIGNS: Mapping[int, Sign] = MappingProxyType({pb.SCORE_SIGN_LOG_PROB: "log_prob", pb.SCORE_SIGN_COST: "cost"})
+BASES: Mapping[int, Base] = {
+    pb.LOG_BASE_E: "e",
+    pb.LOG_BASE_2: "2",
+    pb.LOG_BASE_10: "10",
+    pb.LOG_BASE_1_0001: "1.0001",
+    pb.LOG_BASE_BYTELOG: "bytelog",
+}
+DEGRADATIONS: Mapping[int, str] = {pb.DEGRADATION_NGRAM: "ngram", pb.DEGRADATION_FIRST_PASS: "first_pass"}
+SIGNS: Mapping[int, Sign] = {pb.SCORE_SIGN_LOG_PROB: "log_prob", pb.SCORE_SIGN_COST: "cost"}
 
 
 def list_from_proto(message: pb.NBestList) -> NBestList:
     """Convert a list; its streams are converted to nats.
 
     Raises:
-        InvalidList: If the base or sign of a stream is not declared, its name is empty or repeated, or a
+        InvalidList: the base or sign of a stream is not declared, its name is empty or repeated, or a
             value is not a finite number.
     """
     streams: dict[str, tuple[float, ...]] = {}
@@ -465,7 +412,7 @@ def list_to_proto(nbest: NBestList) -> pb.NBestList:
     """Convert a list for sending; streams are sent in nats, user-defined fields are not sent.
 
     Raises:
-        InvalidList: If a value has the wrong type, a text has characters that UTF-8 cannot encode, or a score
+        InvalidList: a value has the wrong type, a text has characters that UTF-8 cannot encode, or a score
             is too large.
     """
     check_types(nbest)
@@ -514,7 +461,7 @@ def write_ranking(ranking: Ranking, message: pb.RescoredList) -> None:
             components=dict(zip(names, rows[i], strict=True)),
             merged_ranks=[member + 1 for member in ranking.members[i]],
             fields=_to_struct(hypothesis.fields),
-            generated=_generated_to_proto(hypothesis.generated),
+            generated=_generated_to_proto(made) if (made := hypothesis.generated) else None,
             expected_errors=None if errors is None else errors[i],
         )
     for consensus_word in ranking.consensus:
@@ -544,13 +491,13 @@ def rescored_from_proto(
             components=dict(sorted(hypothesis.components.items())),
             merged_ranks=tuple(rank - 1 for rank in hypothesis.merged_ranks),
             fields=_fields_as_sent(hypothesis, sent),
-            confidence=hypothesis.confidence if hypothesis.HasField("confidence") else None,
+            confidence=_optional(hypothesis, "confidence"),
             word_confidences=tuple(
-                WordConfidence(word.word, word.confidence if word.HasField("confidence") else None)
+                WordConfidence(word.word, _optional(word, "confidence"))
                 for word in hypothesis.word_confidences
             ),
-            expected_errors=hypothesis.expected_errors if hypothesis.HasField("expected_errors") else None,
-            generated=_generated_from_proto(hypothesis),
+            expected_errors=_optional(hypothesis, "expected_errors"),
+            generated=_optional(hypothesis, "generated", _generated_from_proto),
         )
         for hypothesis in message.hypotheses
     )
@@ -566,10 +513,24 @@ def rescored_from_proto(
         DEGRADATIONS.get(message.degradation, ""),
         tuple(rank - 1 for rank in message.dropped_ranks),
         None if message.degradation == pb.DEGRADATION_FIRST_PASS else decision,
-        tuple(_consensus_word_from_proto(word) for word in message.consensus),
+        tuple(
+            ConsensusWord(
+                word.word,
+                word.posterior,
+                _optional(word, "start_s"),
+                _optional(word, "duration_s"),
+                word.text,
+            )
+            for word in message.consensus
+        ),
         message.consensus_rank - 1 if message.consensus_rank else None,
         sent.previous,
     )
+
+
+def _optional(message: Any, field: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
+    """Return the value of a field; None if it is absent."""
+    return convert(getattr(message, field)) if message.HasField(field) else None
 
 
 def _to_struct(fields: Mapping[str, Any]) -> Struct | None:
@@ -581,60 +542,38 @@ def _to_struct(fields: Mapping[str, Any]) -> Struct | None:
     return struct
 
 
-def _generated_to_proto(made: Generated | None) -> pb.Generated | None:
-    if made is None:
-        return None
-    further = map(_generated_to_proto, made.further)
+GENERATED_FIELDS = ("heard", "phrase", "distance", "phones")
+
+
+def _generated_to_proto(made: Generated) -> pb.Generated:
     return pb.Generated(
         source_rank=made.source + 1,
         first_word=made.start + 1,
         last_word=made.end,
-        heard=made.heard,
-        phrase=made.phrase,
-        distance=made.distance,
-        phones=made.phones,
-        further=further,  # type: ignore[arg-type]  # none of them is None
+        further=map(_generated_to_proto, made.further),
+        **{name: getattr(made, name) for name in GENERATED_FIELDS},
     )
 
 
-def _generated_from_proto(message: pb.RescoredHypothesis) -> Generated | None:
-    if not message.HasField("generated"):
-        return None
-    return _part_from_proto(message.generated)
-
-
-def _part_from_proto(made: pb.Generated) -> Generated:
+def _generated_from_proto(made: pb.Generated) -> Generated:
     return Generated(
         source=made.source_rank - 1,
         start=made.first_word - 1,
         end=made.last_word,
-        heard=made.heard,
-        phrase=made.phrase,
-        distance=made.distance,
-        phones=made.phones,
-        further=tuple(map(_part_from_proto, made.further)),
+        further=tuple(map(_generated_from_proto, made.further)),
+        **{name: getattr(made, name) for name in GENERATED_FIELDS},
     )
 
 
 def _fields_as_sent(message: pb.RescoredHypothesis, sent: NBestList) -> Mapping[str, Any]:
     """The fields of a hypothesis, which are not sent; those of a generated one follow from its source."""
-    made = _generated_from_proto(message)
-    if made is None:
+    if not message.HasField("generated"):
         return sent.hypotheses[message.original_rank - 1].fields
+    made = _generated_from_proto(message.generated)
     source = sent.hypotheses[made.source]
     from rescorer.candidates import replace_spans  # imports numpy
 
     return replace_spans(source.text, source.fields, made)[1]
-
-
-def _consensus_word_from_proto(message: pb.ConsensusWord) -> ConsensusWord:
-    return ConsensusWord(
-        message.word,
-        message.posterior,
-        message.start_s if message.HasField("start_s") else None,
-        message.duration_s if message.HasField("duration_s") else None,
-        message.text,
-    )
 
 
 def text_score_to_proto(score: TextScore) -> pb.TextScore:

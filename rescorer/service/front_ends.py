@@ -1,16 +1,12 @@
 """Several front-end processes on one port, started and replaced by a supervisor.
 
-Supervise a server of several front ends, which share one port and the workers.
-
-The supervisor starts each process and restarts those that die. A process that ends with an error ends the
-server. The supervisor itself uses neither gRPC nor models.
-
-Run one of several front ends: a server that shares its workers with others and has a supervisor.
+The front ends share the workers. The supervisor restarts processes that die; one that ends with an error ends
+the server. The supervisor itself uses neither gRPC nor models. A front end is a server with a supervisor:
 
     python -m rescorer.service.front_ends SOCKET
 
-The process answers the supervisor's requests on the inherited socket. It ignores the signals to stop and to
-reload, which the supervisor handles; it exits when the supervisor closes the socket or is gone.
+It answers the supervisor's requests on the inherited socket, and ignores the signals to stop and to reload,
+which the supervisor handles. It exits when the supervisor closes the socket or is gone.
 """
 
 from __future__ import annotations
@@ -35,21 +31,34 @@ from prometheus_client.registry import Collector
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError
 from rescorer.runtime import ignore_group_signals, share_freed_memory
-from rescorer.service.assembly import create_process_worker, niceness_of
-from rescorer.service.logs import log_to_stderr, protect_stderr, use_parents_stderr
-from rescorer.service.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector, MetricsEndpoint
+from rescorer.service.logs import log_to_stderr, use_parents_stderr
+from rescorer.service.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector
 from rescorer.service.net import keep_port, remove_port, write_port
-from rescorer.service.server import Server, answer_signals, serve_until
+from rescorer.service.server import (
+    Server,
+    answer_signals,
+    begin_log,
+    create_process_worker,
+    niceness_of,
+    serve_until,
+    start_endpoint,
+)
 from rescorer.service.settings import (
     BYTES_PER_TOKEN,
     ServiceSettings,
     check_settings,
     gather,
-    unknown_variables,
 )
 from rescorer.service.workers.frames import Child, Frame, WorkerLost, error_header, pack, read_frame
-from rescorer.service.workers.pool import MAX_CONSECUTIVE_LOSSES, RESTART_DELAY_S, STABLE_AFTER_S
-from rescorer.service.workers.worker import ProcessWorker, SharedWorker
+from rescorer.service.workers.pool import (
+    MAX_CONSECUTIVE_LOSSES,
+    RESTART_DELAY_S,
+    STABLE_AFTER_S,
+    ProcessWorker,
+    SharedWorker,
+)
+
+log = structlog.get_logger()
 
 FRONT_END = "front_end"
 """Label that distinguishes the samples of the front ends."""
@@ -138,8 +147,6 @@ metrics of the others."""
 STOP_S = 3.0
 """Time that a front end may take to stop beyond the grace time. The service managers in deploy/ allow 5 s."""
 
-log = structlog.get_logger()
-
 
 class LostAfterWork(WorkerLost):
     """A process that had done some work was lost; the count of consecutive losses starts again."""
@@ -167,20 +174,17 @@ class Supervisor:
         """Serve until a stop is requested.
 
         Raises:
-            RescorerError: If a front end ends with this error.
-            ScoringError: If a process cannot be started, or dies too often.
+            RescorerError: a front end ends with this error.
+            ScoringError: a process cannot be started, or dies too often.
         """
-        settings, endpoint = self._settings, None
+        settings = self._settings
         if settings.port_file is not None:
             remove_port(settings.port_file)  # left by a server that was killed
         with self._stack:
-            self._port = self._reserve_port()
+            reserved = keep_port(settings.host, settings.port, "the service")
+            self._port = int(self._stack.enter_context(reserved).getsockname()[1])
             self._create_workers()
-            if settings.metrics_port is not None:
-                endpoint = await MetricsEndpoint.start(
-                    settings.metrics_host, settings.metrics_port, self._metrics.registry
-                )
-                log.info("metrics", host=settings.metrics_host, port=endpoint.port)
+            endpoint = await start_endpoint(settings, self._metrics.registry)
             workers = [asyncio.create_task(self._keep_worker_running(worker)) for worker in self._workers]
             front_ends = [
                 asyncio.create_task(self._keep_front_end_running(number))
@@ -205,10 +209,6 @@ class Supervisor:
         task = asyncio.create_task(self._reload())
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)
-
-    def _reserve_port(self) -> int:
-        reserved = keep_port(self._settings.host, self._settings.port, "the service")
-        return int(self._stack.enter_context(reserved).getsockname()[1])
 
     def _create_workers(self) -> None:
         try:
@@ -263,7 +263,7 @@ class Supervisor:
             run_once: runs the process until its end; the argument says whether this is a restart.
 
         Raises:
-            ScoringError: If the process cannot be started, or dies too often.
+            ScoringError: the process cannot be started, or dies too often.
         """
         losses = 0
         for attempt in itertools.count():
@@ -287,8 +287,8 @@ class Supervisor:
         """Have a front end serve, and handle its events until it has ended.
 
         Raises:
-            WorkerLost: If the front end died.
-            RescorerError: If the front end ended with this error.
+            WorkerLost: the front end died.
+            RescorerError: the front end ended with this error.
         """
         request = {
             "do": "serve",
@@ -303,7 +303,9 @@ class Supervisor:
         await front_end.ask(request)
         while (event := (await front_end.ask({"do": "next"})).header["event"]) != "ended":
             if event == "listening":
-                self._record_listening(number)
+                self._listening.add(number)
+                if len(self._listening) == self._settings.front_ends and not self._stopping:
+                    self._announce()
             if event == "reload" or is_restart:
                 # A restarted front end has read the newest settings and models; the others must follow.
                 await self._reload(except_for=number)
@@ -330,12 +332,12 @@ class Supervisor:
             return self._settings.model_copy(update={"models": models})
         return self._settings
 
-    def _record_listening(self, number: int) -> None:
-        self._listening.add(number)
-        if len(self._listening) == self._settings.front_ends and not self._stopping:
-            log.info("listening", host=self._settings.host, port=self._port, front_ends=len(self._front_ends))
-            if self._settings.port_file is not None:
-                write_port(self._settings.port_file, self._port)
+    def _announce(self) -> None:
+        """Tell that all front ends listen, again after each restart of one."""
+        settings = self._settings
+        log.info("listening", host=settings.host, port=self._port, front_ends=len(self._front_ends))
+        if settings.port_file is not None:
+            write_port(settings.port_file, self._port)
 
     async def _reload(self, except_for: int | None = None) -> None:
         """Have the front ends reload, all or all but one, and wait for them."""
@@ -377,18 +379,15 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
         config, options: the settings file and the options, from which settings are read again; see
             ``gather``.
     """
-    protect_stderr()
-    log_to_stderr(settings.log_format)
-    for variable, message in unknown_variables(type(settings)):
-        log.warning("unknown variable", variable=variable, message=message)
-    asyncio.run(_supervise(settings, (None if config is None else str(config), dict(options))))
+    begin_log(settings)
 
+    async def supervise() -> None:
+        stop_requested = asyncio.Event()
+        supervisor = Supervisor(settings, (None if config is None else str(config), dict(options)))
+        with answer_signals(stop_requested, supervisor.request_reload, settings.grace_s):
+            await supervisor.run(stop_requested)
 
-async def _supervise(settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
-    stop_requested = asyncio.Event()
-    supervisor = Supervisor(settings, sources)
-    with answer_signals(stop_requested, supervisor.request_reload, settings.grace_s):
-        await supervisor.run(stop_requested)
+    asyncio.run(supervise())
 
 
 Header = dict[str, Any]
@@ -499,19 +498,19 @@ class FrontEnd:
         self._server = server = Server(settings, read_again=reread_settings, workers=workers)
         server.reloader.others = self._reload_others
 
+        async def listen() -> None:
+            await server.start()
+            self._events.put_nowait({"event": "listening"})
+
         async def load_and_listen() -> None:
             await server.load()
-            await self._listen(server)
+            await listen()
 
         if header["again"]:  # others serve already: take no calls until the models are loaded
             await serve_until(self._stop_requested, server, load_and_listen())
         else:
-            await self._listen(server)
+            await listen()
             await serve_until(self._stop_requested, server, server.load())
-
-    async def _listen(self, server: Server) -> None:
-        await server.start()
-        self._events.put_nowait({"event": "listening"})
 
     async def _reload_others(self) -> None:
         self._events.put_nowait({"event": "reload"})

@@ -1,24 +1,19 @@
 """Follow what a server does: log events on stderr, request ids, and the spans of calls by OpenTelemetry.
 
-Keep stderr from blocking a process or failing a call if the disk behind it is full or its reader stalls.
+Our own events and those of other packages go to stderr, as JSON objects (one per line) or as readable text.
+Their values, which may quote requests, are cut, and what could forge lines or control a terminal is escaped.
 
+stderr must not block a process or fail a call if the disk behind it is full or its reader stalls. So
 ``protect_stderr`` puts a pipe in front of the stderr of the server's first process. Everything that this
 process and its children write to file descriptor 2 (log lines, tracebacks, warnings, what gRPC's C core
 prints) goes into the pipe, which never blocks its writers; a thread of the first process empties it into the
 former stderr. What does not fit into the pipe, or cannot be written, is dropped and counted, and a log line
 says how much once writing works again.
 
-Bound the values of log events, which may quote requests, and escape what could forge lines or control a
-terminal.
-
-Log our own events and those of other packages to stderr, as JSON objects (one per line) or as readable
-text.
-
-Spans of calls by OpenTelemetry: one per call, continuing the caller's trace, with a child per phase.
-
-The packages of the extra ``tracing`` are imported only if spans are requested. The spans of phases are
-created afterwards from the measured times, so that the scoring code does not depend on spans. If phases
-alternate, only the total time of each is known, and their spans are placed one after the other.
+Each call has a span that continues the caller's trace, with a child per phase. The packages of the extra
+``tracing`` are imported only if spans are requested. The spans of phases are created afterwards from the
+measured times, so that the scoring code does not depend on spans. If phases alternate, only the total time of
+each is known, and their spans are placed one after the other.
 """
 
 from __future__ import annotations
@@ -51,6 +46,7 @@ from rescorer.runtime import Phase, Stopwatch
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import TracerProvider
 
+log = structlog.get_logger()
 
 STDERR = 2
 PIPE_BYTES = 1 << 20
@@ -63,8 +59,6 @@ FLUSH_S = 1.0
 """Longest time that an ending process waits for its last lines to be written."""
 REPORT_INTERVAL_S = 1.0
 """Shortest time between two log lines about dropped lines."""
-
-log = structlog.get_logger()
 
 
 class DroppedLines:
@@ -105,12 +99,12 @@ class NonBlockingStderr(io.TextIOBase):
         reports: report dropped lines when writing works again.
     """
 
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
     def __init__(self, *, is_terminal: bool, reports: bool) -> None:
         self._is_terminal, self._reports = is_terminal, reports
         self._is_inside_line = False
-
-    encoding = "utf-8"
-    errors = "backslashreplace"
 
     def isatty(self) -> bool:
         return self._is_terminal
@@ -174,7 +168,7 @@ class Pump:
                 time.sleep(PAUSE_S)
 
     def _write(self, chunk: bytes) -> None:
-        """Write a chunk. After a failure, continue with the next whole line, on a line of its own."""
+        """Write a chunk. After a failure, continue with the next whole line, on a new line."""
         if self._skips_line_end:
             _, newline, chunk = chunk.partition(b"\n")
             dropped_lines.add(len(newline))
@@ -221,13 +215,12 @@ def protect_stderr() -> None:
     os.close(pipe)
     pump = Pump(inlet, outlet)
     sys.stderr = NonBlockingStderr(is_terminal=is_terminal, reports=False)
-    atexit.register(release_stderr, pump, outlet)
 
-
-def release_stderr(pump: Pump, outlet: int) -> None:
-    """Wait a moment until the last lines are written; later ones go directly to the former stderr."""
-    if pump.flush(FLUSH_S):
-        os.dup2(outlet, STDERR)
+    @atexit.register
+    def release_stderr() -> None:
+        """Wait a moment until the last lines are written; later ones go directly to the former stderr."""
+        if pump.flush(FLUSH_S):
+            os.dup2(outlet, STDERR)
 
 
 def use_parents_stderr(*, is_terminal: bool = False) -> None:
@@ -249,7 +242,7 @@ MAX_TRACEBACK_CHARS = 16_000
 MAX_TEXTS_CHARS = 250_000
 """Longest texts of a request in a log line. A line must fit into the pipe in front of stderr."""
 ITEM_CHARS = 8
-"""What a number or another short item counts."""
+"""Characters that a number or another short item counts."""
 SCALARS = (int, float, type(None))
 """Types whose values are short and have nothing to escape."""
 TRACEBACKS = ("exception", "stack")
@@ -283,20 +276,19 @@ def escape_lines(logger: Any, method: str, event: Event) -> Event:
 
 
 def _bound(key: str, value: Any, max_chars: int, max_sum: int) -> Any:
-    if key in TRACEBACKS:
-        return _bound_traceback(value)
+    if key in TRACEBACKS:  # the end of a traceback says what failed, its beginning where: cut its middle
+        text = str(value)
+        if len(text) > MAX_TRACEBACK_CHARS:
+            half = MAX_TRACEBACK_CHARS // 2
+            text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
+        return _escape(CONTROLS, text)
     if isinstance(value, str):
         return _escape(CONTROLS, shorten(value, max_chars))
     return value if isinstance(value, SCALARS) else _Copier(max_chars, max_sum).copy(value)
 
 
 class _Copier:
-    """Copies a value with short texts, until the sum of their lengths reaches a limit.
-
-    Args:
-        max_chars: longest text.
-        max_sum: longest sum of all texts.
-    """
+    """Copies a value with texts of at most ``max_chars``, until the sum of their lengths is ``max_sum``."""
 
     def __init__(self, max_chars: int, max_sum: int) -> None:
         self._max_chars, self._remaining = max_chars, max_sum
@@ -310,37 +302,20 @@ class _Copier:
             self._remaining -= ITEM_CHARS
             return value
         if isinstance(value, Mapping):
-            return self._copy_mapping(value)
+            pairs: Event = {}
+            for key, part in value.items():
+                if self._remaining <= 0:
+                    return pairs | {"…": f"{len(value) - len(pairs)} more"}
+                pairs[self.copy(str(key))] = self.copy(part)
+            return pairs
         if isinstance(value, (list, tuple, set, frozenset)):
-            return self._copy_items(value)
+            items: list[Any] = []
+            for item in value:
+                if self._remaining <= 0:
+                    return [*items, f"… {len(value) - len(items)} more"]
+                items.append(self.copy(item))
+            return items
         return self.copy(repr(value))
-
-    def _copy_mapping(self, mapping: Mapping[Any, Any]) -> Event:
-        copied: Event = {}
-        for key, value in mapping.items():
-            if self._remaining <= 0:
-                copied["…"] = f"{len(mapping) - len(copied)} more"
-                break
-            copied[self.copy(str(key))] = self.copy(value)
-        return copied
-
-    def _copy_items(self, items: Any) -> list[Any]:
-        copied: list[Any] = []
-        for item in items:
-            if self._remaining <= 0:
-                copied.append(f"… {len(items) - len(copied)} more")
-                break
-            copied.append(self.copy(item))
-        return copied
-
-
-def _bound_traceback(value: Any) -> str:
-    """Cut the middle of a traceback: its end says what failed, its beginning where."""
-    text = str(value)
-    if len(text) > MAX_TRACEBACK_CHARS:
-        half = MAX_TRACEBACK_CHARS // 2
-        text = f"{text[:half]}\n… {len(text) - 2 * half} characters left out …\n{text[-half:]}"
-    return _escape(CONTROLS, text)
 
 
 def _escape(pattern: re.Pattern[str], text: str) -> str:
@@ -351,7 +326,11 @@ def _escape(pattern: re.Pattern[str], text: str) -> str:
 
 LogFormat = Literal["auto", "json", "console"]
 
-WARNING = logging.WARNING, "WARNING"
+TONED_DOWN = {
+    "Invalid encoding on": "metadata of a call is not UTF-8",
+    "ExecuteBatchError raised in core": "a call is gone before its answer",
+}
+"""Messages in place of those errors of gRPC that begin like this."""
 
 
 def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
@@ -392,14 +371,11 @@ def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:
 def tone_down_grpc(record: logging.LogRecord) -> bool:
     """Turn two errors of gRPC's log into warnings: calls that were cancelled while being answered, and
     metadata that is not UTF-8, which gRPC logs with its value, possibly a token."""
-    message = str(record.msg)
-    if message.startswith("Invalid encoding on"):
-        record.msg, record.levelno, record.levelname = "metadata of a call is not UTF-8", *WARNING
-    elif message.startswith("ExecuteBatchError raised in core"):
-        record.msg, record.levelno, record.levelname = "a call is gone before its answer", *WARNING
-    else:
-        return True
-    record.args, record.exc_info = (), None
+    for beginning, message in TONED_DOWN.items():
+        if str(record.msg).startswith(beginning):
+            record.msg, record.levelno, record.levelname = message, logging.WARNING, "WARNING"
+            record.args, record.exc_info = (), None
+            break
     return True
 
 
@@ -490,19 +466,13 @@ def bind_request_id(context: grpc.aio.ServicerContext) -> str:
     """Return the request id of the current call; the first use binds it to the log and sends it back."""
     request_id = current_request.get()
     if not request_id:
-        request_id = read_request_id(context) or uuid.uuid4().hex
+        metadata = context.invocation_metadata() or ()
+        sent = (value for key, value in metadata if key == REQUEST_ID and isinstance(value, str))
+        request_id = next(filter(ACCEPTED_ID.fullmatch, sent), "") or uuid.uuid4().hex
         current_request.set(request_id)
         structlog.contextvars.bind_contextvars(request_id=request_id)
         context.set_trailing_metadata(((REQUEST_ID, request_id),))
     return request_id
-
-
-def read_request_id(context: grpc.aio.ServicerContext) -> str:
-    """Return the client's request id; empty if it sent none, or none that is accepted."""
-    for key, value in context.invocation_metadata() or ():
-        if key == REQUEST_ID and isinstance(value, str) and ACCEPTED_ID.fullmatch(value):
-            return value
-    return ""
 
 
 SERVER_ERROR_CODES = frozenset(
@@ -578,9 +548,8 @@ class CallSpan:
         from opentelemetry.trace import StatusCode
 
         self._span.set_attribute("rpc.grpc.status_code", grpc.StatusCode[code].value[0])
-        for name in ("model", "lists", "edges", "reason"):
-            if name in facts:
-                self._span.set_attribute(f"rescorer.{name}", facts[name])
+        for name in {"model", "lists", "edges", "reason"} & facts.keys():
+            self._span.set_attribute(f"rescorer.{name}", facts[name])
         if code in SERVER_ERROR_CODES:
             self._span.set_status(StatusCode.ERROR, code)
         self._span.end()

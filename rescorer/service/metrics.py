@@ -1,14 +1,11 @@
-"""The metrics of a server, the timings of its calls, and the HTTP port where Prometheus reads them.
+"""The metrics of a server, and the HTTP port where Prometheus reads them.
 
-The metrics of a server, and the methods that record events in them.
+Every server has a separate registry. Names follow Prometheus: seconds and bytes, ``_total`` for counters.
+Labels are our own words or the labels of loaded bundles, never texts from clients.
 
-Every server has its own registry. Names follow Prometheus: seconds and bytes, ``_total`` for counters. Labels
-are our own words or the labels of loaded bundles, never texts from clients.
-
-The HTTP port where Prometheus reads the metrics, in the server's event loop.
-
-A connection carries one request. However many connections there are and however slowly they send or read,
-they take no threads, a bounded amount of memory, and seconds until they are closed.
+The port is served in the server's event loop. A connection carries one request. However many connections
+there are and however slowly they send or read, they take no threads, a bounded amount of memory, and seconds
+until they are closed.
 """
 
 from __future__ import annotations
@@ -22,7 +19,7 @@ from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 from prometheus_client import (
@@ -49,6 +46,11 @@ from rescorer.scoring.ranking import Ranking
 from rescorer.service.logs import PhaseTiming, dropped_lines, label, sum_by_phase
 from rescorer.service.net import explain
 
+if TYPE_CHECKING:
+    from rescorer.service.models import Changes
+
+log = structlog.get_logger()
+
 
 def resident_bytes(pid: int) -> int:
     """Resident memory of a process; 0 if it has ended, or if this is not Linux."""
@@ -66,7 +68,7 @@ SECONDS = (
 )
 """Bucket bounds of times, 0.1 ms to a minute, fine enough for a 99th percentile of milliseconds."""
 READ_TIMEOUT_S = 5.0
-"""How long a reader of the metrics waits for a blocked event loop before it gets an error."""
+"""Time for which a reader of the metrics waits for a blocked event loop before it gets an error."""
 LISTS = tuple(2.0**n for n in range(11))
 EDGES = tuple(2.0**n for n in range(4, 19))
 SHARES = (0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 0.99, 1.0)
@@ -89,15 +91,14 @@ class Metrics:
     def __init__(self, refresh: Callable[[], None] = lambda: None) -> None:
         self.registry = CollectorRegistry()
         self.registry.register(_RefreshCollector(refresh))
-        self._calls()
-        self._lists()
-        self._batches()
-        self._state()
-        self._shadow()
+        self._create_of_calls_and_lists()
+        self._create_of_batches()
+        self._create_of_state()
+        self._create_of_shadow()
         self.registry.register(DroppedLinesCollector())
         ProcessCollector(registry=self.registry)
 
-    def _calls(self) -> None:
+    def _create_of_calls_and_lists(self) -> None:
         self.calls = self._counter(
             "calls", "Finished calls, by status code and reason.", "method", "code", "reason"
         )
@@ -115,8 +116,6 @@ class Metrics:
         self.unread_answers = self._counter(
             "unread_answers", "Answers that were not read in time, and whose calls were cancelled."
         )
-
-    def _lists(self) -> None:
         self.lists = self._counter("lists", "Answered lists, by their own status code.", "model", "code")
         self.best_changed = self._counter(
             "lists_best_changed", "Lists whose best hypothesis was not the first one.", "model"
@@ -129,11 +128,9 @@ class Metrics:
             "unknown_words", "Canonical words that the n-gram does not know.", "model"
         )
 
-    def _batches(self) -> None:
+    def _create_of_batches(self) -> None:
         self.queue_seconds = self._times("queue_seconds", "Time that a work item waits in the queue.")
-        self.pieces = self._counter("pieces", "Work items that left the queue, by outcome.", "outcome")
-        for outcome in OUTCOMES:
-            self.pieces.labels(outcome)
+        self.pieces = self._outcomes("pieces", "Work items that left the queue, by outcome.", *OUTCOMES)
         self.batch_lists = self._sizes("batch_lists", "Lists, or parts of long lists, per batch.", LISTS)
         self.batch_edges = self._sizes("batch_edges", "Distinct prefixes and sentence ends per batch.", EDGES)
         self.batch_seconds = self._times(
@@ -157,7 +154,7 @@ class Metrics:
             "failed_batches", "Batches that failed and were retried list by list."
         )
 
-    def _state(self) -> None:
+    def _create_of_state(self) -> None:
         Info("rescorer_build", "Version of the server.", registry=self.registry).info(
             {"version": version("rescorer")}
         )
@@ -178,16 +175,12 @@ class Metrics:
         self.versions_missing = self._gauge(
             "model_versions_missing", "Versions in service that could not be loaded again from the disk."
         )
-        self.reloads = self._counter("reloads", "Reloads, by whether anything was refused.", "outcome")
-        for outcome in ("done", "refused"):
-            self.reloads.labels(outcome)
+        help_text = "Reloads, by whether anything was refused."
+        self.reloads = self._outcomes("reloads", help_text, "done", "refused")
 
-    def _shadow(self) -> None:
-        self.shadow_lists = self._counter(
-            "shadow_lists", "Lists chosen for the shadow, by outcome.", "outcome"
-        )
-        for outcome in SHADOW_OUTCOMES:
-            self.shadow_lists.labels(outcome)
+    def _create_of_shadow(self) -> None:
+        help_text = "Lists chosen for the shadow, by outcome."
+        self.shadow_lists = self._outcomes("shadow_lists", help_text, *SHADOW_OUTCOMES)
         self.shadow_same_best = self._counter(
             "shadow_same_best", "Compared lists with the same best hypothesis.", "shadow"
         )
@@ -251,9 +244,9 @@ class Metrics:
             self.words.labels(model).inc(ranking.components[WORDS][order].sum())
             self.unknown_words.labels(model).inc(ranking.components[OOV][order].sum())
 
-    def record_reload(self, *, refused: bool) -> None:
+    def record_reload(self, changes: Changes) -> None:
         """Count a reload that was requested or that changed something."""
-        self.reloads.labels("refused" if refused else "done").inc()
+        self.reloads.labels("refused" if changes.refused else "done").inc()
 
     def record_shadow_list(self, shadow: str, same_best: bool, pairs_alike: float, seconds: float) -> None:
         """Record a list that the shadow also scored; see ``Agreement`` for the arguments."""
@@ -268,6 +261,13 @@ class Metrics:
 
     def _counter(self, name: str, help_text: str, *labels: str) -> Counter:
         return Counter(f"rescorer_{name}_total", help_text, labels, registry=self.registry)
+
+    def _outcomes(self, name: str, help_text: str, *outcomes: str) -> Counter:
+        """Create a counter with a series for each outcome from the start."""
+        counter = self._counter(name, help_text, "outcome")
+        for outcome in outcomes:
+            counter.labels(outcome)
+        return counter
 
     def _gauge(self, name: str, help_text: str, *labels: str) -> Gauge:
         return Gauge(f"rescorer_{name}", help_text, labels, registry=self.registry)
@@ -306,8 +306,6 @@ REQUEST_TIMEOUT_S = 10.0
 RESPONSE_TIMEOUT_S = 10.0
 """Longest time in which a client may read the response."""
 
-log = structlog.get_logger()
-
 
 class HttpRequest(NamedTuple):
     method: str
@@ -318,12 +316,7 @@ class HttpRequest(NamedTuple):
 
 
 class HttpError(Exception):
-    """A request that is answered with an error.
-
-    Args:
-        status: status of the response.
-        reason: its text.
-    """
+    """A request that is answered with an error, whose status and text these are."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         self.status = status
@@ -352,7 +345,7 @@ class MetricsEndpoint:
             port: 0: any free port.
 
         Raises:
-            ConfigError: If the address is taken.
+            ConfigError: the address is taken.
         """
         endpoint = cls(registry)
         try:
@@ -416,7 +409,7 @@ class MetricsEndpoint:
         """Read the request and return the response.
 
         Raises:
-            EOFError, OSError: If the client is gone.
+            EOFError, OSError: the client is gone.
         """
         try:
             with self._waiting_for_client(connection):
@@ -449,8 +442,8 @@ async def read_request(reader: asyncio.StreamReader) -> HttpRequest:
     """Read the head of a request.
 
     Raises:
-        HttpError: If it is not HTTP, too large, or does not arrive in time.
-        EOFError, OSError: If the client is gone.
+        HttpError: it is not HTTP, too large, or does not arrive in time.
+        EOFError, OSError: the client is gone.
     """
     try:
         async with asyncio.timeout(REQUEST_TIMEOUT_S):

@@ -1,6 +1,4 @@
-"""Bundles on disk and in service: discover, load, switch, drain and drop versions.
-
-The bundles in service: find versions on disk, load, switch, drain and unload them.
+"""The bundles in service: find versions on disk, load, switch, drain and unload them.
 
 A new version is loaded alongside the one in service; then new requests use it immediately, and the old
 version is unloaded when the last request that uses it is answered. Versions that cannot be used are refused
@@ -16,11 +14,11 @@ import math
 import os
 import stat
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import structlog
 
@@ -39,6 +37,9 @@ from rescorer.models.network_files import SPECIAL_TOKENS, parameter_shapes, read
 from rescorer.models.ngram_files import is_table_file, read_kenlm_header, read_table_header, read_words
 from rescorer.safe_input import Folder, SealedFolder
 from rescorer.scoring.ranker import ListRanker
+from rescorer.service.workers.pool import WorkerPool
+
+log = structlog.get_logger()
 
 Fingerprint = tuple[tuple[str, int, int], ...]
 """Path, size and modification time of every file of a folder."""
@@ -84,7 +85,7 @@ def find_versions(folder: Path, single: bool) -> Discovery:
         single: whether the folder is one bundle, or holds the versions of one bundle.
 
     Raises:
-        BundleError: If the folder, or the manifest of a single bundle, cannot be read.
+        BundleError: the folder, or the manifest of a single bundle, cannot be read.
     """
     try:
         if not single:
@@ -231,28 +232,6 @@ class Version:
         return sum(model.memory_bytes for model in self.facts)
 
 
-class Lease:
-    """Keep a version loaded while it is in use: ``with repository.lease("name") as ranker: …``.
-
-    Used in the event loop only.
-
-    Args:
-        on_end: called with the version when this lease ends.
-    """
-
-    def __init__(self, version: Version, on_end: Callable[[Version], None]) -> None:
-        self._version, self._on_end = version, on_end
-        self.ranker = version.ranker
-        version.leases += 1
-
-    def __enter__(self) -> ListRanker:
-        return self.ranker
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._version.leases -= 1
-        self._on_end(self._version)
-
-
 @dataclass
 class Changes:
     """The labels of versions that a reload loaded, changed, retired or refused."""
@@ -271,30 +250,25 @@ class Changes:
 
 UNEXPECTED_ERROR = "unexpected error while loading; the server's log has the details"
 
-log = structlog.get_logger()
-
-
-class Host(Protocol):
-    """Interface of the component that holds the models in memory."""
-
-    async def load(self, label: str, folder: Path) -> None:
-        """Load and warm a bundle under its label; raises if that is not possible."""
-
-    async def unload(self, label: str) -> None:
-        """Free the bundle's memory."""
-
 
 class ModelRepository:
     """Bundles on disk, and their versions in service.
 
     Args:
+        host: holds the models in memory.
         folder: the folder of several bundles, name/version/; if ``single``, of one bundle or its versions.
         models: models to serve, ``name`` or ``name/version``, the default first; empty: every name.
         max_bytes: limit for the estimated total memory of the loaded models; 0: no limit.
     """
 
     def __init__(
-        self, host: Host, folder: Path, *, single: bool, models: tuple[str, ...] = (), max_bytes: int = 0
+        self,
+        host: WorkerPool,
+        folder: Path,
+        *,
+        single: bool,
+        models: tuple[str, ...] = (),
+        max_bytes: int = 0,
     ) -> None:
         self.host = host
         self._folder, self._single = folder, single
@@ -313,7 +287,7 @@ class ModelRepository:
         """Load all models to serve.
 
         Raises:
-            BundleError: If a model cannot be served. A single error is raised unchanged; several are combined
+            BundleError: a model cannot be served. A single error is raised unchanged; several are combined
                 into one.
         """
         await self.reload()
@@ -360,17 +334,25 @@ class ModelRepository:
             changes.refused |= self.missing | self.refused
             return changes
 
-    def lease(self, model: str = "") -> Lease:
-        """Lease the version that serves a request.
+    @contextmanager
+    def lease(self, model: str = "") -> Iterator[ListRanker]:
+        """Keep the version that serves a request loaded during the ``with`` block; used in the event loop
+        only.
 
         Args:
             model: ``name``, ``name/version``, or empty for the default.
 
         Raises:
-            ModelNotFound: If the model is not served, or no model was named and there is no default.
-            Unavailable: If nothing is loaded yet.
+            ModelNotFound: the model is not served, or no model was named and there is no default.
+            Unavailable: nothing is loaded yet.
         """
-        return Lease(self.version(model), self.unload_if_unused)
+        version = self.version(model)
+        version.leases += 1
+        try:
+            yield version.ranker
+        finally:
+            version.leases -= 1
+            self.unload_if_unused(version)
 
     def version(self, model: str = "") -> Version:
         """Return the version that ``lease`` would lease, without keeping it loaded."""
@@ -385,9 +367,8 @@ class ModelRepository:
                 return version
         served = ", ".join(repr(version.label) for version in self._serving.values())
         verb = "is" if len(self._serving) == 1 else "are"
-        problem = (
-            f"model {quote(model)} is not served" if model else "no model is named, and there is no default"
-        )
+        problem = f"model {quote(model)} is not served"
+        problem = problem if model else "no model is named, and there is no default"
         raise ModelNotFound(f"{problem}; {served} {verb}")
 
     @property
@@ -469,7 +450,12 @@ class ModelRepository:
         facts = await asyncio.to_thread(read_model_facts, bundle)
         version = Version(make_ranker(bundle, self.dictionary, self.language), facts, current)
         await self.wait_for_unloads()
-        self._check_memory(version, found)
+        taken = sum(other.memory_bytes for other in self._loaded.values())
+        if self._max_bytes and taken + version.memory_bytes > self._max_bytes:
+            raise BundleError(
+                f"{found.folder}: needs {version.memory_bytes:,} bytes; {taken:,} of the {self._max_bytes:,} "
+                "of max_model_bytes are taken"
+            )
         began = time.perf_counter()
         await self.host.load(bundle.label, found.folder)
         version.loaded_at = time.time()
@@ -477,14 +463,6 @@ class ModelRepository:
         changes.loaded.append(bundle.label)
         log.info("model loaded", model=bundle.label, load_ms=round((time.perf_counter() - began) * 1e3))
         return version
-
-    def _check_memory(self, version: Version, found: FoundVersion) -> None:
-        taken = sum(other.memory_bytes for other in self._loaded.values())
-        if self._max_bytes and taken + version.memory_bytes > self._max_bytes:
-            raise BundleError(
-                f"{found.folder}: needs {version.memory_bytes:,} bytes; {taken:,} of the {self._max_bytes:,} "
-                "of max_model_bytes are taken"
-            )
 
     def _refuse(self, found: FoundVersion, current: Fingerprint, error: RescorerError) -> None:
         self._refused[found.label] = current, error

@@ -1,6 +1,6 @@
-"""Listening sockets, TLS, addresses and the file of clients.
+"""Listening sockets, TLS, the file of clients, and a gRPC server that accepts calls quickly under load.
 
-Read the file of clients: hashes of their tokens or names in their certificates, and their roles.
+The file of clients has hashes of their tokens or names in their certificates, and their roles:
 
     [[client]]
     name = "captions"
@@ -13,8 +13,6 @@ Read the file of clients: hashes of their tokens or names in their certificates,
     certificates = ["ops.example.org"]
 
 A client may have several valid tokens at once, so that tokens can be rotated.
-
-A gRPC server whose accept loop survives malformed calls and accepts calls quickly under load.
 
 grpc.aio (1.85.1 and other versions) decodes the path of an unknown method as UTF-8 in the loop that accepts
 calls. A single call with an undecodable path, which anyone who can connect may send, ends that loop, and the
@@ -58,37 +56,23 @@ from rescorer.formats.io.text_io import remove_file, write_text
 from rescorer.protocol.messages import format_address
 from rescorer.safe_input import open_regular
 
+log = structlog.get_logger()
+
 NEVER_MS = 2**31 - 1
 MIN_PING_INTERVAL_MS = 30_000
 """Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
 would disconnect them."""
 KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
-"""How often the server pings a silent client, and how long it waits for the reply, which gRPC's clients give
+"""Interval at which the server pings a silent client, and its wait for the reply, which gRPC's clients give
 by themselves. By default gRPC notices only after two hours that a client is gone."""
 
 WINDOW_BYTES = 65_535
-"""What clients may send of a message that nobody has asked for yet (RFC 9113, section 6.9.2). Otherwise gRPC
-raises it to hundreds of megabytes for clients that send fast."""
-
-
-def connection_options(
-    max_age_s: float, max_age_grace_s: float, max_idle_s: float, max_handshake_s: float
-) -> list[tuple[str, int]]:
-    """Return the options of a gRPC server; a time of 0 means that there is no limit."""
-    return [
-        ("grpc.max_connection_age_ms", to_ms(max_age_s)),
-        ("grpc.max_connection_age_grace_ms", to_ms(max_age_grace_s)),
-        ("grpc.max_connection_idle_ms", to_ms(max_idle_s)),
-        ("grpc.server_handshake_timeout_ms", to_ms(max_handshake_s)),
-        ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
-        ("grpc.http2.bdp_probe", 0),
-        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
-        ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
-        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
-    ]
+"""Bytes that clients may send of a message that no method has asked for yet (RFC 9113, section 6.9.2).
+Otherwise gRPC raises it to hundreds of megabytes for clients that send fast."""
 
 
 def to_ms(seconds: float) -> int:
+    """Convert a time limit for gRPC; 0 means that there is no limit."""
     return min(round(seconds * 1e3), NEVER_MS) or NEVER_MS
 
 
@@ -96,7 +80,7 @@ def write_port(path: Path, port: int) -> None:
     """Write the file atomically, since scripts wait for it.
 
     Raises:
-        ConfigError: If the file cannot be written.
+        ConfigError: the file cannot be written.
     """
     try:
         write_text(path, f"{port}\n")
@@ -123,7 +107,7 @@ def check_free(host: str, port: int, what: str) -> None:
         what: the subject of the error message, such as ``the service``.
 
     Raises:
-        ConfigError: If nothing can listen there.
+        ConfigError: nothing can listen there.
     """
     try:
         socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET).close()
@@ -137,7 +121,7 @@ def keep_port(host: str, port: int, what: str) -> socket.socket:
     No other user's process can listen there while the returned socket is open.
 
     Raises:
-        ConfigError: If nothing can listen there.
+        ConfigError: nothing can listen there.
     """
     check_free(host, port, what)
     reserved = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
@@ -164,8 +148,6 @@ def explain(error: OSError) -> str:
 Stamp = tuple[tuple[int, int, int], ...]
 """Inode, size and modification time of each file."""
 
-log = structlog.get_logger()
-
 
 class Certificates:
     """A certificate chain and its key (PEM), and the authority that signs client certificates.
@@ -174,7 +156,7 @@ class Certificates:
         client_ca: None: clients need no certificate.
 
     Raises:
-        ConfigError: If a file cannot be read, or the key does not match the certificate.
+        ConfigError: a file cannot be read, or the key does not match the certificate.
     """
 
     def __init__(self, certificate: Path, key: Path, client_ca: Path | None = None) -> None:
@@ -283,26 +265,22 @@ def read_clients(path: Path) -> tuple[ClientEntry, ...]:
     """Read the clients from a file.
 
     Raises:
-        ConfigError: If the file is invalid or not a regular file, or others may write it; the message lists
+        ConfigError: the file is invalid or not a regular file, or others may write it; the message lists
             all errors.
     """
     try:
         with open_regular(path) as file:
-            check_permissions(path, os.fstat(file.fileno()).st_mode)
+            mode = os.fstat(file.fileno()).st_mode
+            if mode & (stat.S_IWGRP | stat.S_IWOTH):
+                raise ConfigError(
+                    f"clients file {path}: its permissions are {stat.S_IMODE(mode):04o}, so that others may "
+                    f"add clients; expected that only its owner may write it: chmod go-w {path.resolve()}"
+                )
             return parse_clients(file.read().decode(), f"clients file {path}")
     except BundleError as error:
         raise ConfigError(f"clients file {error}") from None
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"clients file {path}: cannot be read: {error}") from None
-
-
-def check_permissions(path: Path, mode: int) -> None:
-    """Raise a ConfigError if others than the owner may write the file, and so admit themselves."""
-    if mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise ConfigError(
-            f"clients file {path}: its permissions are {stat.S_IMODE(mode):04o}, so that others may add "
-            f"clients; expected that only its owner may write it: chmod go-w {path.resolve()}"
-        )
 
 
 def parse_clients(text: str, name: str) -> tuple[ClientEntry, ...]:
@@ -384,8 +362,11 @@ class Core(AioServer):
         Args:
             method: its path; None: unknown methods.
         """
-        loop = asyncio.get_running_loop()
-        return loop.create_task(self._answer_unknown() if method is None else self._answer_all(method))
+        if method is None:  # answered with UNIMPLEMENTED
+            answering = self._answer("", cygrpc._MethodResolver([], {}), (), self._request_call)
+        else:
+            answering = self._answer_all(method)
+        return asyncio.get_running_loop().create_task(answering)
 
     async def _answer_all(self, method: bytes) -> None:
         """Answer calls of a method in several concurrent loops until the server stops.
@@ -394,21 +375,9 @@ class Core(AioServer):
         raises; the other loops answer the calls that they have accepted and then end.
         """
         resolver = cygrpc._MethodResolver([], self.handlers)
-        await asyncio.gather(
-            *(
-                self._answer(
-                    method.decode(),
-                    resolver,
-                    self.interceptors,
-                    lambda: self._request_registered_call(method),
-                )
-                for _ in range(PARALLEL_ACCEPTS)
-            )
-        )
-
-    async def _answer_unknown(self) -> None:
-        """Answer calls of unknown methods with UNIMPLEMENTED until the server stops."""
-        await self._answer("", cygrpc._MethodResolver([], {}), (), self._request_call)
+        path, accept = method.decode(), lambda: self._request_registered_call(method)
+        loops = (self._answer(path, resolver, self.interceptors, accept) for _ in range(PARALLEL_ACCEPTS))
+        await asyncio.gather(*loops)
 
     async def _answer(
         self,
@@ -417,7 +386,7 @@ class Core(AioServer):
         interceptors: tuple[grpc.aio.ServerInterceptor, ...],
         next_call: Callable[[], Awaitable[Any]],
     ) -> None:
-        """Accept one call after the other, and answer each in a task of its own."""
+        """Accept one call after the other, and answer each in a new task."""
         while True:
             try:
                 # No variable may refer to the call: it would keep the call in memory until the next one.
@@ -429,7 +398,7 @@ class Core(AioServer):
     def _start(
         self, path: str, resolver: Any, interceptors: tuple[grpc.aio.ServerInterceptor, ...], state: Any
     ) -> None:
-        """Answer a call in a task of its own."""
+        """Answer a call in a new task."""
         loop = asyncio.get_running_loop()
         answer = cygrpc._handle_rpc(path, resolver, interceptors, state, loop, False)
         holder: list[weakref.ref[asyncio.Task[None]]] = []
@@ -500,6 +469,11 @@ def create_grpc_server(
     """
     options = [
         *options,
+        ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
+        ("grpc.http2.bdp_probe", 0),
+        ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
+        ("grpc.keepalive_time_ms", KEEPALIVE_INTERVAL_MS),
+        ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         ("grpc.max_concurrent_streams", max_calls_per_connection),
         # This protection would also count calls that have ended but are not cleaned up, and so would refuse
         # well-behaved clients.

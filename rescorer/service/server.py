@@ -1,29 +1,36 @@
-"""The life of a server: listen, load and warm the models, serve, drain, stop."""
+"""A server: made from its settings, it listens, loads and warms the models, serves, drains and stops."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import os
 import signal
+import socket
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import grpc
 import structlog
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import Gauge
+from prometheus_client import CollectorRegistry, Gauge
 
-from rescorer.errors import ConfigError, ScoringError
+from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.models.bundle import newest_version, read_manifest
+from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_server
 from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
-from rescorer.runtime import keep_freed_memory, share_freed_memory
-from rescorer.service.api.calls import Authenticator, Drain, Telemetry
+from rescorer.runtime import count_cpus, keep_freed_memory, share_freed_memory
+from rescorer.service.api.calls import Authenticator, AuthInterceptor, Drain, ErrorInterceptor, Telemetry
 from rescorer.service.api.management import (
     ADMIN_SERVICE,
     MODEL_SERVICE,
@@ -34,31 +41,211 @@ from rescorer.service.api.management import (
     ModelService,
     Reloader,
 )
-from rescorer.service.api.rescoring import RescorerService
-from rescorer.service.assembly import (
-    SERVICE,
-    Gauges,
-    create_call_memory,
-    create_listener,
-    create_pool,
-    create_repository,
-    create_shadow,
-    create_tracing,
-    create_watches,
-    create_workers,
-    read_sounds,
+from rescorer.service.api.rescoring import RescorerService, Shadow
+from rescorer.service.engine.admission import Quota
+from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, SlowClientInterceptor, StreamSlots
+from rescorer.service.engine.engine import Batcher, ScoringEngine
+from rescorer.service.logs import Tracing, create_tracing, log_to_stderr, protect_stderr
+from rescorer.service.metrics import READ_TIMEOUT_S, Metrics, MetricsEndpoint, resident_bytes
+from rescorer.service.models import ModelRepository, find_versions, select_versions
+from rescorer.service.net import (
+    Certificates,
+    Role,
+    check_free,
+    create_grpc_server,
+    remove_port,
+    to_ms,
+    watch_listening,
+    write_port,
 )
-from rescorer.service.engine.engine import ScoringEngine
-from rescorer.service.logs import Tracing, log_to_stderr, protect_stderr
-from rescorer.service.metrics import Metrics, MetricsEndpoint
-from rescorer.service.models import Changes, ModelRepository
-from rescorer.service.net import Certificates, check_free, remove_port, watch_listening, write_port
 from rescorer.service.settings import ServiceSettings, unknown_variables
-from rescorer.service.workers.pool import WorkerPool
-from rescorer.service.workers.worker import Worker
+from rescorer.service.workers.frames import MachineSettings
+from rescorer.service.workers.pool import ProcessWorker, Worker, WorkerGroup, WorkerPool
+from rescorer.sounds import load_pronouncer
 
 if TYPE_CHECKING:
     from rescorer.service.workers.host import LoadScorer
+
+log = structlog.get_logger()
+
+
+def read_sounds(path: Path) -> None:
+    """Read a dictionary, and learn the rules for words that it lacks; rankers then find it in memory.
+
+    Raises:
+        ConfigError: the file is not a dictionary.
+    """
+    began = time.perf_counter()
+    try:
+        load_pronouncer(path).learn_letters()
+    except FormatError as error:
+        raise ConfigError(f"dictionary {error}") from None
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    load_ms = round((time.perf_counter() - began) * 1e3)
+    log.info("dictionary read", file=str(path), sha256=digest, load_ms=load_ms)
+
+
+SERVICE = pb.DESCRIPTOR.services_by_name["RescorerService"].full_name
+ROLES: Mapping[str, Role] = MappingProxyType(
+    {
+        SERVICE: "score",
+        MODEL_SERVICE: "score",
+        reflection.SERVICE_NAME: "score",
+        ADMIN_SERVICE: "admin",
+    }
+)
+"""The role that callers of each service need. The health service is open to all, because probes have no
+identity."""
+OWN_SERVICES = (SERVICE, MODEL_SERVICE, ADMIN_SERVICE)
+"""Services whose errors we turn into statuses; health and reflection create their own statuses."""
+
+MAX_ARRIVING_BYTES = 256 * 1024 * 1024
+"""Bound on the memory of requests that are still arriving, those of streams aside."""
+MIN_ARRIVING = 8
+"""Number of requests that may arrive at the same time, however large they may be."""
+
+
+def create_listener(
+    settings: ServiceSettings,
+    authenticator: Authenticator,
+    telemetry: Telemetry,
+    drain: Drain,
+    memory: CallMemory,
+) -> grpc.aio.Server:
+    """Create the gRPC server with its limits and its interceptors, in the order in which calls pass them."""
+    pacer = RefusalPacer()
+    interceptors = [
+        SlowClientInterceptor(
+            settings.max_wait_s,
+            settings.max_idle_s,
+            max(MIN_ARRIVING, MAX_ARRIVING_BYTES // settings.max_message_bytes),
+            [reflection.SERVICE_NAME],
+        ),
+        AuthInterceptor(authenticator, ROLES, telemetry),
+        *(
+            ErrorInterceptor(
+                service,
+                drain,
+                telemetry,
+                memory,
+                pacer,
+                settings.max_response_bytes if service == SERVICE else 0,
+            )
+            for service in OWN_SERVICES
+        ),
+    ]
+    options = [
+        ("grpc.max_receive_message_length", settings.max_message_bytes),
+        # Otherwise two servers would share a port without any error.
+        ("grpc.so_reuseport", int(settings.front_ends > 1)),
+        ("grpc.max_connection_age_ms", to_ms(settings.max_connection_age_s)),
+        ("grpc.max_connection_age_grace_ms", to_ms(settings.max_connection_age_grace_s)),
+        ("grpc.max_connection_idle_ms", to_ms(settings.max_idle_connection_s)),
+        ("grpc.server_handshake_timeout_ms", to_ms(settings.max_handshake_s)),
+    ]
+    return create_grpc_server(interceptors, settings.max_calls_per_connection, options)
+
+
+NICENESS = 5
+"""Niceness of workers that use all cores. At niceness 0 the front end waits for the processor: refusals took
+0.2 s instead of 0.06 s, and throughput fell from 135 to 116 lists per second."""
+SHADOW_NICENESS = 15
+"""Niceness of the shadow's worker, which leaves it a tenth of a contended core; with less the shadow would
+not load in time and would be restarted."""
+
+
+def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[Worker]:
+    """Create worker processes, or one thread of this process if the settings ask for none.
+
+    Args:
+        load: replaces ``TrieScorer.load`` in the thread, for tests.
+    """
+    if settings.workers:
+        create = partial(create_process_worker, settings, niceness_of(settings))
+        return [WorkerGroup(create) for _ in range(settings.workers)]
+    # Only this branch needs KenLM and torch in the server's own process.
+    from rescorer.pipeline import TrieScorer
+    from rescorer.service.workers.host import ThreadWorker
+
+    load = partial(
+        load or TrieScorer.load, dtype=settings.dtype, context_cache_bytes=settings.context_cache_bytes
+    )
+    return [ThreadWorker(settings.device, threads_of(settings), load)]
+
+
+def create_process_worker(
+    settings: ServiceSettings, niceness: int, listening: socket.socket | None = None
+) -> ProcessWorker:
+    machine = MachineSettings(
+        settings.device,
+        threads_of(settings),
+        settings.dtype,
+        settings.context_cache_bytes,
+        settings.load_timeout_s,
+    )
+    return ProcessWorker(machine, niceness, listening)
+
+
+def niceness_of(settings: ServiceSettings) -> int:
+    """Niceness of the workers: 0 if one core per front end remains for accepting and answering calls."""
+    busy = settings.workers * threads_of(settings) if settings.device == "cpu" else 0
+    return NICENESS if busy > count_cpus() - settings.front_ends else 0
+
+
+def threads_of(settings: ServiceSettings) -> int:
+    """Threads of the networks in each worker: the setting, or the worker's share of the cores.
+
+    One core per front end remains for accepting and answering calls. More threads than cores would take turns
+    and wait for each other at every step.
+    """
+    return settings.threads or max(1, (count_cpus() - settings.front_ends) // max(1, settings.workers))
+
+
+def create_repository(settings: ServiceSettings, pool: WorkerPool) -> ModelRepository:
+    folder = settings.bundle or settings.repository
+    if folder is None:
+        raise ConfigError("nothing to serve: expected a bundle or a repository")
+    repository = ModelRepository(
+        pool,
+        folder,
+        single=settings.repository is None,
+        models=settings.models,
+        max_bytes=settings.max_model_bytes,
+    )
+    repository.dictionary, repository.language = settings.dictionary, settings.language
+    pool.verify = repository.verify_unchanged
+    return repository
+
+
+def create_shadow(
+    settings: ServiceSettings, models: ModelRepository, batcher: Batcher, metrics: Metrics
+) -> Shadow | None:
+    """Create the shadow if the settings name one; its models are not checked until they are loaded.
+
+    Raises:
+        BundleError: there is no bundle of that name.
+    """
+    if not settings.shadow:
+        return None
+    repository = None if settings.shadow[0] in "./" else settings.repository
+    folder, single = repository or Path(settings.shadow), repository is None
+    names = () if single else (settings.shadow,)
+    if not all(select_versions(find_versions(folder, single).versions, names).values()):
+        raise BundleError(f"{folder}: has no bundle {settings.shadow} to use as the shadow")
+    pool = WorkerPool(
+        [WorkerGroup(partial(create_process_worker, settings, SHADOW_NICENESS))],
+        lambda reason: log.error("the shadow is stopped", reason=reason),
+        settings.worker_timeout_s,
+        settings.load_timeout_s,
+    )
+    return Shadow(
+        ModelRepository(pool, folder, single=single, models=names, max_bytes=settings.max_model_bytes),
+        pool,
+        lambda: models.version().label,
+        lambda: batcher.n_waiting > 0,
+        settings,
+        metrics,
+    )
 
 
 EXIT_S = 4.0
@@ -107,7 +294,14 @@ def answer_signals(
 
 UPDATE_INTERVAL_S = 0.5
 
-log = structlog.get_logger()
+
+async def start_endpoint(settings: ServiceSettings, registry: CollectorRegistry) -> MetricsEndpoint | None:
+    """Begin to serve metrics if the settings name a port for them."""
+    if settings.metrics_port is None:
+        return None
+    endpoint = await MetricsEndpoint.start(settings.metrics_host, settings.metrics_port, registry)
+    log.info("metrics", host=settings.metrics_host, port=endpoint.port)
+    return endpoint
 
 
 def explain_not_serving(
@@ -143,15 +337,20 @@ class ServingState:
         self._health, self._ready = health, ready
         self._models, self._pool = models, pool
         self._is_started = self._is_stopping = False
-        self._failure = ""
-        self._last_reason = ""
+        self._failure = self._last_reason = ""
         self._updating: asyncio.Task[None] | None = None
 
     def start(self) -> None:
         """Report the current state from now on, until ``stop``."""
         self._is_started = True
         self.update()
-        self._updating = asyncio.create_task(self._keep_updating())
+
+        async def keep_updating() -> None:
+            while True:
+                await asyncio.sleep(UPDATE_INTERVAL_S)
+                self.update()
+
+        self._updating = asyncio.create_task(keep_updating())
 
     def stop(self) -> None:
         """Report NOT_SERVING from now on."""
@@ -181,11 +380,6 @@ class ServingState:
             write = log.warning if reason and not self._is_stopping else log.info
             write("health has changed", serving=not reason, reason=reason)
         self._last_reason = reason
-
-    async def _keep_updating(self) -> None:
-        while True:
-            await asyncio.sleep(UPDATE_INTERVAL_S)
-            self.update()
 
 
 HEALTH_NAMES = ("", SERVICE)
@@ -224,41 +418,52 @@ class Server:
         workers: Sequence[Worker] | None = None,
     ) -> None:
         self.settings = settings
-        self.metrics = Metrics(lambda: self._gauges.read())
-        self.tracing = tracing or create_tracing(settings)
-        self.broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.metrics = metrics = Metrics(self._refresh_gauges)
+        if tracing is None and settings.trace_endpoint is not None:
+            instance = f"{socket.gethostname()}:{os.getpid()}"
+            tracing = create_tracing(settings.trace_endpoint, settings.trace_share, instance)
+        self.tracing = tracing
+        self.broken: asyncio.Future[str] = self._loop.create_future()
         """Resolved with the reason when scoring is no longer possible; the process should then end."""
-        workers = create_workers(settings, load) if workers is None else workers
-        restarts = self.metrics.worker_restarts
-        self.pool = create_pool(settings, workers, self._handle_failure, restarts.inc)
+        self.pool = WorkerPool(
+            create_workers(settings, load) if workers is None else workers,
+            self._handle_failure,
+            settings.worker_timeout_s,
+            settings.load_timeout_s,
+            metrics.worker_restarts.inc,
+        )
         self.models = create_repository(settings, self.pool)
-        self.engine = ScoringEngine(settings, self.pool, self.metrics)
-        self.shadow = create_shadow(settings, self.models, self.engine.batcher, self.metrics)
+        self.engine = ScoringEngine(settings, self.pool, metrics)
+        self.shadow = create_shadow(settings, self.models, self.engine.batcher, metrics)
         self._drain = Drain()
-        self._service = RescorerService(
-            settings, self.models, self.engine, self._drain, self.metrics, self.shadow
-        )
-        self.memory = create_call_memory(settings, self.metrics)
-        self._gauges = Gauges(
-            self.metrics, self.pool, self.engine, self._service.streams, self.memory, self.models
-        )
+        self._service = RescorerService(settings, self.models, self.engine, self._drain, metrics, self.shadow)
+        quota = Quota("bytes", settings.max_in_flight_bytes, settings.max_client_bytes)
+        self.memory = CallMemory(quota, settings.max_unread_s, metrics.unread_answers.inc)
         self._endpoint: MetricsEndpoint | None = None
-        telemetry = Telemetry(self.metrics, self.tracing)
+        self._labels_set: dict[Gauge, set[tuple[str, ...]]] = {}
         authenticator = Authenticator(settings.access)
         self.reloader = Reloader(
-            settings, self.models, authenticator, read_again, self._record_reload, self.shadow
+            settings, self.models, authenticator, read_again, metrics.record_reload, self.shadow
         )
         self._polling: asyncio.Task[None] | None = None
-        self.health = Health(HEALTH_NAMES, create_watches(settings))
-        self._serving_state = ServingState(self.health, self.metrics.ready, self.models, self.pool)
+        watches = StreamSlots(
+            "watches",
+            settings.max_watches,
+            settings.max_client_watches,
+            ("max_watches", "max_client_watches"),
+        )
+        self.health = Health(HEALTH_NAMES, watches)
+        self._serving_state = ServingState(self.health, metrics.ready, self.models, self.pool)
+        telemetry = Telemetry(metrics, tracing)
         self.grpc_server = create_listener(settings, authenticator, telemetry, self._drain, self.memory)
 
     async def start(self) -> int:
         """Listen, without serving yet unless the models are loaded; return the port.
 
         Raises:
-            BundleError: If there is no bundle at the configured location.
-            ConfigError: If the address is taken, or the port file cannot be written.
+            BundleError: there is no bundle at the configured location.
+            ConfigError: the address is taken, or the port file cannot be written.
         """
         settings = self.settings
         if settings.bundle is not None:
@@ -273,11 +478,7 @@ class Server:
             port = self._add_port()
         except RuntimeError as error:
             raise ConfigError(f"cannot listen on {settings.address}: {error}") from None
-        if settings.metrics_port is not None:
-            self._endpoint = await MetricsEndpoint.start(
-                settings.metrics_host, settings.metrics_port, self.metrics.registry
-            )
-            log.info("metrics", host=settings.metrics_host, port=self._endpoint.port)
+        self._endpoint = await start_endpoint(settings, self.metrics.registry)
         await self.grpc_server.start()
         self._watching = asyncio.create_task(watch_listening(self.grpc_server, self._handle_failure))
         log.info("listening", host=settings.host, port=port)
@@ -289,8 +490,8 @@ class Server:
         """Load and warm the models, then report SERVING.
 
         Raises:
-            BundleError: If a bundle cannot be used.
-            ConfigError: If the dictionary cannot be used.
+            BundleError: a bundle cannot be used.
+            ConfigError: the dictionary cannot be used.
         """
         began = time.perf_counter()
         if self.settings.dictionary is not None:
@@ -343,6 +544,37 @@ class Server:
         """Port of the metrics endpoint; 0: there is none."""
         return self._endpoint.port if self._endpoint else 0
 
+    def _refresh_gauges(self) -> None:
+        """Set all gauges; called from any thread but the event loop's, which owns the state."""
+        asyncio.run_coroutine_threadsafe(self._set_gauges(), self._loop).result(READ_TIMEOUT_S)
+
+    async def _set_gauges(self) -> None:
+        metrics, workers = self.metrics, list(enumerate(self.pool.workers))
+        metrics.queue_pieces.set(self.engine.batcher.n_waiting)
+        metrics.in_flight_lists.set(self.engine.admission.lists.held)
+        metrics.in_flight_tokens.set(self.engine.admission.tokens.held)
+        metrics.streams.set(self._service.streams.held)
+        metrics.workers_alive.set(self.pool.n_alive)
+        metrics.in_flight_bytes.set(self.memory.quota.held)
+        metrics.unread_bytes.set(self.memory.unread_bytes)
+        metrics.models_refused.set(len(self.models.refused))
+        metrics.versions_missing.set(len(self.models.missing))
+        labelled: Mapping[Gauge, Mapping[tuple[str, ...], float]] = {
+            metrics.model_bytes: {(version.label,): version.memory_bytes for version in self.models.versions},
+            metrics.worker_bytes: {
+                (str(i),): sum(map(resident_bytes, worker.pids)) for i, worker in workers if worker.pids
+            },
+            metrics.device_bytes: {
+                (str(i), kind): size for i, worker in workers for kind, size in worker.device_bytes.items()
+            },
+        }
+        for gauge, values in labelled.items():
+            for labels in self._labels_set.get(gauge, set()) - values.keys():
+                gauge.remove(*labels)
+            for labels, value in values.items():
+                gauge.labels(*labels).set(value)
+            self._labels_set[gauge] = set(values)
+
     def _add_services(self) -> None:
         add_RescorerServiceServicer_to_server(self._service, self.grpc_server)
         health_pb2_grpc.add_HealthServicer_to_server(self.health, self.grpc_server)
@@ -361,9 +593,6 @@ class Server:
         certificates = Certificates(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         return self.grpc_server.add_secure_port(settings.address, certificates.credentials())
 
-    def _record_reload(self, changes: Changes) -> None:
-        self.metrics.record_reload(refused=bool(changes.refused))
-
     def _handle_failure(self, reason: str) -> None:
         """Report that scoring is no longer possible, to health checks and to the owner of the server."""
         log.critical("scoring is no longer possible", reason=reason)
@@ -379,26 +608,31 @@ def serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] |
         read_again: see ``Server``.
 
     Raises:
-        ScoringError: If the device is broken, or workers keep dying.
-        ConfigError: If the address, the port file or the device is not available.
-        BundleError: If the models cannot be loaded.
+        ScoringError: the device is broken, or workers keep dying.
+        ConfigError: the address, the port file or the device is not available.
+        BundleError: the models cannot be loaded.
     """
+    begin_log(settings)
+    share_freed_memory()
+    if not settings.workers:
+        keep_freed_memory()  # this process scores, like a worker
+
+    async def serve() -> None:
+        stop_requested = asyncio.Event()
+        server = Server(settings, read_again=read_again)
+        with answer_signals(stop_requested, server.reloader.request_reload, settings.grace_s):
+            await server.start()
+            await serve_until(stop_requested, server, server.load())
+
+    asyncio.run(serve())
+
+
+def begin_log(settings: ServiceSettings) -> None:
+    """Log to a stderr that cannot block this process, beginning with variables that resemble settings."""
     protect_stderr()
     log_to_stderr(settings.log_format)
     for variable, message in unknown_variables(type(settings)):
         log.warning("unknown variable", variable=variable, message=message)
-    share_freed_memory()
-    if not settings.workers:
-        keep_freed_memory()  # this process scores, like a worker
-    asyncio.run(_serve(settings, read_again))
-
-
-async def _serve(settings: ServiceSettings, read_again: Callable[[], ServiceSettings] | None) -> None:
-    stop_requested = asyncio.Event()
-    server = Server(settings, read_again=read_again)
-    with answer_signals(stop_requested, server.reloader.request_reload, settings.grace_s):
-        await server.start()
-        await serve_until(stop_requested, server, server.load())
 
 
 async def serve_until(

@@ -1,10 +1,9 @@
-"""The settings of the service: flat, typed, explained, and checked before anything starts.
+"""The settings of the service, from options, environment variables and a TOML file.
 
-Collect settings from options, environment variables and a TOML file, in this order of precedence.
-
-The source of each value is kept for error messages. Misspelt environment variables are errors, because
-starting without an intended limit is worse than not starting. Variables that resemble no setting are only
-reported, because other programs may use them.
+Options take precedence over the environment, and the environment over the file. The source of each value is
+kept for error messages. Misspelt environment variables are errors, because starting without an intended limit
+is worse than not starting. Variables that resemble no setting are only reported, because other programs may
+use them.
 """
 
 from __future__ import annotations
@@ -53,11 +52,7 @@ SERVICE_LINK = re.compile(
 RESCORER_PORT=tcp://10.0.0.1:80."""
 RENAMED = {"scorers": "workers", "scorer_timeout_s": "worker_timeout_s"}
 """Settings by their former names, which are errors like misspelt ones."""
-OTHER_SERVERS = {
-    "listen": ("host", "port"),
-    "bind": ("host", "port"),
-    "address": ("host", "port"),
-    "addr": ("host", "port"),
+OTHER_SERVERS = dict.fromkeys(("listen", "bind", "address", "addr"), ("host", "port")) | {
     "cert": ("tls_certificate",),
     "key": ("tls_key",),
 }
@@ -84,32 +79,29 @@ def gather(
         options: values by setting, or by flag (``--prot``) if the flag is unknown; None counts as not given.
 
     Raises:
-        ConfigError: If the settings file cannot be read.
+        ConfigError: the settings file cannot be read.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    sources = [(name, Given(value, origin(name))) for name, value in given.items()]
-    for name, value, variable in variables(settings):
-        sources.append((name, Given(value, f"environment {variable}")))
-    path = config or os.environ.get(CONFIG_VARIABLE)
-    if path:
-        for name, value in read_file(settings, Path(path)).items():
-            sources.append((name, Given(value, f"file {path}")))
     values: dict[str, list[Given]] = {}
-    for name, value_given in sources:
-        values.setdefault(name, []).append(value_given)
+
+    def add(name: str, value: Any, origin: str) -> None:
+        values.setdefault(name, []).append(Given(value, origin))
+
+    for name, value in options.items():
+        if value is not None:
+            add(name, value, "command line" if name.startswith("--") else f"option {flag_of(name)}")
+    for name, value, variable in variables(settings):
+        add(name, value, f"environment {variable}")
+    if path := config or os.environ.get(CONFIG_VARIABLE):
+        for name, value in read_file(settings, Path(path)).items():
+            add(name, value, f"file {path}")
     return values
-
-
-def effective(values: Mapping[str, list[Given]]) -> dict[str, Any]:
-    """Return the effective value of each setting."""
-    return {name: given[0].value for name, given in values.items()}
 
 
 def read_file(settings: type[BaseSettings], path: Path) -> dict[str, Any]:
     """Read a TOML file of settings; paths in it are relative to the working directory of the server.
 
     Raises:
-        ConfigError: If the file cannot be read.
+        ConfigError: the file cannot be read.
     """
     if not path.is_file():
         raise ConfigError(f"{path}: no such settings file")
@@ -134,10 +126,6 @@ def unknown_setting(name: str, known: list[str]) -> str:
     return f"no such {kind}" + (f"; did you mean {spell(near)!r}?" if near else "")
 
 
-def origin(name: str) -> str:
-    return "command line" if name.startswith("--") else f"option {flag_of(name)}"
-
-
 def flag_of(name: str) -> str:
     """Return the command-line option of a setting."""
     return "--" + name.replace("_", "-")
@@ -146,7 +134,7 @@ def flag_of(name: str) -> str:
 def variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
     """Yield setting, value and variable for each variable that is a setting, a renamed or a misspelt one."""
     for name, value in EnvSettingsSource(settings)().items():
-        if not is_service_link(variable := PREFIX + name.upper(), value):
+        if not SERVICE_LINK.fullmatch(f"{(variable := PREFIX + name.upper())}={value}"):
             yield name, value, variable
     for name, value, variable in _unknown(settings):
         if name in RENAMED or is_misspelt(name, settings.model_fields):
@@ -159,10 +147,6 @@ def unknown_variables(settings: type[BaseSettings]) -> Iterator[tuple[str, str]]
     for name, _, variable in _unknown(settings):
         if name not in RENAMED and not is_misspelt(name, settings.model_fields):
             yield variable, unknown_setting(name, list(settings.model_fields))
-
-
-def is_service_link(variable: str, value: str) -> bool:
-    return SERVICE_LINK.fullmatch(f"{variable}={value}") is not None
 
 
 def is_misspelt(name: str, known: Iterable[str]) -> bool:
@@ -178,7 +162,7 @@ def _unknown(settings: type[BaseSettings]) -> Iterator[tuple[str, str, str]]:
         variable = key.upper()
         name = variable.removeprefix(PREFIX).lower()
         known = name in settings.model_fields or variable in OTHER_VARIABLES
-        if variable.startswith(PREFIX) and not known and not is_service_link(variable, value):
+        if variable.startswith(PREFIX) and not known and not SERVICE_LINK.fullmatch(f"{variable}={value}"):
             yield name, value, variable
 
 
@@ -192,7 +176,7 @@ model queries."""
 
 
 class ServiceSettings(BaseSettings):
-    """Settings of the service; use ``preflight.load_settings`` to read them from all sources."""
+    """Settings of the service; use ``load_settings`` to read them from all sources."""
 
     model_config = SettingsConfigDict(env_prefix=PREFIX, frozen=True, use_attribute_docstrings=True)
 
@@ -388,18 +372,16 @@ class ServiceSettings(BaseSettings):
     def settings_customise_sources(  # type: ignore[override]  # only init_settings is used
         cls, settings_cls: type[BaseSettings], init_settings: PydanticBaseSettingsSource, **_: Any
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Use the given values only: ``config_sources.gather`` reads the other sources and keeps their
+        """Use the given values only: ``gather`` reads the other sources and keeps their
         origins."""
         return (init_settings,)
 
     @field_validator("models", mode="before")
     @classmethod
     def _split_names(cls, value: Any) -> Any:
-        return (
-            tuple(part.strip() for part in value.split(",") if part.strip())
-            if isinstance(value, str)
-            else value
-        )
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
 
     @property
     def address(self) -> str:
@@ -414,9 +396,8 @@ class ServiceSettings(BaseSettings):
 def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
     """Yield a message for each contradiction."""
     if (settings.bundle is None) == (settings.repository is None):
-        yield "bundle: expected either the bundle or the repository to serve" + (
-            ", not both" if settings.bundle else ""
-        )
+        both = ", not both" if settings.bundle else ""
+        yield f"bundle: expected either the bundle or the repository to serve{both}"
     if settings.models and settings.repository is None:
         yield f"models: {', '.join(settings.models)} given, but there is no repository to choose from"
     if settings.shadow and settings.repository is not None and not settings.models:
@@ -439,10 +420,8 @@ def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
     full_call = settings.max_message_bytes + settings.max_response_bytes
     for name in ("max_in_flight_bytes", "max_client_bytes"):
         if (limit := getattr(settings, name)) < full_call:
-            yield (
-                f"{name} is {limit}; expected at least {full_call}, the sum of max_message_bytes and "
-                "max_response_bytes"
-            )
+            expected = f"expected at least {full_call}, the sum of max_message_bytes and max_response_bytes"
+            yield f"{name} is {limit}; {expected}"
     if settings.front_ends > 1:
         yield from _front_end_contradictions(settings)
     if settings.dtype == "int8" and settings.device != "cpu":
@@ -539,7 +518,7 @@ def load_settings(config: Path | str | None = None, **arguments: Any) -> Service
         arguments: settings by name; None counts as not given.
 
     Raises:
-        ConfigError: If settings are unknown, wrong or contradict each other; the message lists all of them.
+        ConfigError: settings are unknown, wrong or contradict each other; the message lists all of them.
     """
     return check_settings(gather(ServiceSettings, config, arguments))
 
@@ -553,9 +532,9 @@ def check_settings(values: dict[str, list[Given]], check_machine: bool = False) 
 
     Raises:
         ConfigError: see ``load_settings``.
-        BundleError: If bundles are missing and nothing else is wrong.
+        BundleError: bundles are missing and nothing else is wrong.
     """
-    chosen = effective(values)
+    chosen = {name: given[0].value for name, given in values.items()}
     errors = []
     try:
         settings = ServiceSettings(**chosen)

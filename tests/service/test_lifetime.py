@@ -16,8 +16,7 @@ from rescorer import BundleError, ConfigError, Rescorer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
 from rescorer.service.api.calls import Drain
-from rescorer.service.assembly import SERVICE
-from rescorer.service.server import SETTLE_S, Server
+from rescorer.service.server import SERVICE, SETTLE_S, Server
 from tests.support.servers import run_server, wait_until
 from tests.support.stubs import LIMITS, NOT_SERVING, SERVING, expect_error, make_list_message
 from tests.support.tiny_models import write_bundle

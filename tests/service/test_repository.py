@@ -22,7 +22,7 @@ def test_the_newest_serves_until_a_newer_one_is_loaded(folder, add):
     async def story():
         models = make_repository(folder)
         with pytest.raises(Unavailable):
-            models.lease()
+            models.version()
         await models.start()
         assert models.version().label == models.version("a").label == models.version("a/9").label == "a/9"
         add("a/10")
@@ -55,7 +55,7 @@ def test_a_version_can_be_pinned_and_names_beside_each_other(folder, add):
         assert models.is_default(models.version("b"))
         for absent in ("c", "c/1", "a/3", "../a/1", "a/1/manifest.json"):
             with pytest.raises(ModelNotFound, match="'b/5', 'a/2', 'a/1' are"):
-                models.lease(absent)
+                models.version(absent)
         models.models = ("a/1",)
         changes = await models.reload()
         assert sorted(changes.retired) == ["a/2", "b/5"]
@@ -73,8 +73,9 @@ def test_without_a_default_a_request_must_say_which(folder, add):
         models = make_repository(folder)
         await models.start()
         with pytest.raises(ModelNotFound, match="no model is named"):
-            models.lease()
-        assert models.lease("b").ranker.bundle.label == "b/1"
+            models.version()
+        with models.lease("b") as ranker:
+            assert ranker.bundle.label == "b/1"
 
     asyncio.run(story())
 

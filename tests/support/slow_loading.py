@@ -10,8 +10,8 @@ import pytest
 PATCH = """
 import ctypes, os, sys
 
-if "rescorer.service.workers" in sys.orig_argv:
-    from rescorer.trie_scorer import TrieScorer
+if "rescorer.service.workers.host" in sys.orig_argv:
+    from rescorer.pipeline import TrieScorer
 
     load = TrieScorer.load
 

@@ -1,8 +1,6 @@
-"""What every call passes before and after its method: authentication, telemetry, errors and draining.
+"""Authenticate, record and guard every call around its method, and drain those of a stopping server.
 
-Decode the requests of each call, record its telemetry, and turn errors into gRPC statuses.
-
-Without the interceptor gRPC would send the text of any exception to the client, with the code UNKNOWN.
+Without the interceptors gRPC would send the text of any exception to the client, with the code UNKNOWN.
 """
 
 from __future__ import annotations
@@ -39,6 +37,8 @@ from rescorer.service.logs import (
 from rescorer.service.metrics import Metrics
 from rescorer.service.net import ClientEntry, Role, hash_token, on_call_done, read_clients
 
+log = structlog.get_logger()
+
 current_client: ContextVar[str] = ContextVar("client", default="")
 """Name of the client whose call this task handles; empty if clients do not have to authenticate."""
 
@@ -47,8 +47,6 @@ def client_of(context: grpc.aio.ServicerContext) -> Hashable:
     """Identify the caller for limits and fairness: the authenticated client, otherwise the connection."""
     return current_client.get() or context.peer()
 
-
-log = structlog.get_logger()
 
 current_call: ContextVar[Call] = ContextVar("call")
 """The call that this task handles."""
@@ -128,10 +126,8 @@ class Call:
             self._span.end(code, fields)
         if kind is not None and kind.hidden:
             log.error(event, **fields, exc_info=error)
-        elif error is not None:
-            log.info(event, **fields, error=str(error))
         else:
-            log.info(event, **fields)
+            log.info(event, **fields, **({} if error is None else {"error": str(error)}))
 
 
 class Telemetry:
@@ -167,8 +163,8 @@ def to_ms(seconds: float) -> float:
 Message = TypeVar("Message")
 
 LAST_READ_S = 0.1
-"""How long a stopping server waits for a client to close its stream. The end of the stream may have arrived
-already; then the client has all its answers and needs no error."""
+"""Time for which a stopping server waits for a client to close its stream. The end of the stream may have
+arrived already; then the client has all its answers and needs no error."""
 
 
 class Drain:
@@ -191,12 +187,13 @@ class Drain:
         self._n_open += 1
         self._last_opened = time.monotonic()
         self._none_open.clear()
-        on_call_done(self._remove_call)
 
-    def _remove_call(self, _: Any) -> None:
-        self._n_open -= 1
-        if not self._n_open:
-            self._none_open.set()
+        def remove(_: Any) -> None:
+            self._n_open -= 1
+            if not self._n_open:
+                self._none_open.set()
+
+        on_call_done(remove)
 
     async def wait_until_quiet(self, quiet_s: float, max_s: float) -> None:
         """Wait until no call has arrived for ``quiet_s`` seconds, for at most about ``max_s``."""
@@ -220,7 +217,7 @@ class Drain:
             max_idle_s: longest wait for a message.
 
         Raises:
-            Unavailable: If the server is stopping, the client sends nothing for too long, or the stream lost
+            Unavailable: the server is stopping, the client sends nothing for too long, or the stream lost
                 its place to another client.
         """
         stop_requested = asyncio.ensure_future(self._stop_requested.wait())
@@ -292,9 +289,8 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         max_response_bytes: int = 0,
     ) -> None:
         self._prefix = f"/{service}/"
-        self._drain, self._telemetry = drain, telemetry
+        self._drain, self._telemetry, self._pacer = drain, telemetry, pacer
         self._memory, self._max_response_bytes = memory, max_response_bytes
-        self._pacer = pacer
 
     async def intercept_service(
         self,
@@ -305,12 +301,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         path = handler_call_details.method
         if handler is None or not path.startswith(self._prefix):
             return handler
-        # gRPC passes requests and answers as bytes: decoding errors are caught here, and sizes are known.
-        if handler.request_streaming:
-            return grpc.stream_stream_rpc_method_handler(self._guard_stream(handler, path))
-        return grpc.unary_unary_rpc_method_handler(self._guard_unary(handler, path))
 
-    def _guard_unary(self, handler: Any, path: str) -> Callable[..., Any]:
         async def answer(data: bytes, context: grpc.aio.ServicerContext) -> bytes:
             call = self._begin_call(path, context)
             async with guard(context, call, self._pacer):
@@ -321,10 +312,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
                 memory.post(len(answer), len(data))
                 return answer
 
-        return answer
-
-    def _guard_stream(self, handler: Any, path: str) -> Callable[..., AsyncIterator[bytes]]:
-        async def answer(
+        async def answer_stream(
             stream: AsyncIterator[bytes], context: grpc.aio.ServicerContext
         ) -> AsyncIterator[bytes]:
             call = self._begin_call(path, context)
@@ -343,7 +331,10 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
                     yield answer  # returns when the client's flow control has let the answer through
                     memory.mark_read()
 
-        return answer
+        # gRPC passes requests and answers as bytes: decoding errors are caught here, and sizes are known.
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(answer_stream)
+        return grpc.unary_unary_rpc_method_handler(answer)
 
     def _begin_call(self, path: str, context: grpc.aio.ServicerContext) -> Call:
         self._drain.add_call()
@@ -354,7 +345,7 @@ def decode(handler: Any, data: bytes, call: Call) -> Any:
     """Decode a request message.
 
     Raises:
-        InputError: If the bytes are not a valid message.
+        InputError: the bytes are not a valid message.
     """
     began_at = time.perf_counter()
     call.request_bytes = len(data)
@@ -412,7 +403,7 @@ class Authenticator:
         path: the clients file, if any.
 
     Raises:
-        ConfigError: If the file is invalid.
+        ConfigError: the file is invalid.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -425,7 +416,7 @@ class Authenticator:
         """Read the file again.
 
         Raises:
-            ConfigError: If the file is invalid; the previously read clients stay valid.
+            ConfigError: the file is invalid; the previously read clients stay valid.
         """
         if self._path is None:
             return
@@ -437,8 +428,8 @@ class Authenticator:
         """Return the client's name, empty without a clients file.
 
         Raises:
-            Unauthenticated: If the call has neither a known token nor a known certificate.
-            PermissionDenied: If the client does not have the role.
+            Unauthenticated: the call has neither a known token nor a known certificate.
+            PermissionDenied: the client does not have the role.
         """
         if self._path is None:
             return ""
@@ -476,9 +467,7 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(self, authenticator: Authenticator, roles: Mapping[str, Role], telemetry: Telemetry) -> None:
-        self._authenticator = authenticator
-        self._roles = roles
-        self._telemetry = telemetry
+        self._authenticator, self._roles, self._telemetry = authenticator, roles, telemetry
 
     async def intercept_service(
         self,
@@ -490,24 +479,19 @@ class AuthInterceptor(grpc.aio.ServerInterceptor):
         role = self._roles.get(path.lstrip("/").split("/")[0])
         if handler is None or role is None:
             return handler
-        if handler.request_streaming:
-            return handler._replace(stream_stream=self._guard_stream(handler.stream_stream, path, role))
-        return handler._replace(unary_unary=self._guard_unary(handler.unary_unary, path, role))
 
-    def _guard_unary(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
-        async def call(request: Any, context: grpc.aio.ServicerContext) -> Any:
+        async def answer(request: Any, context: grpc.aio.ServicerContext) -> Any:
             await self._authorise_or_abort(path, context, role)
-            return await behaviour(request, context)
+            return await handler.unary_unary(request, context)
 
-        return call
-
-    def _guard_stream(self, behaviour: Callable[..., Any], path: str, role: Role) -> Callable[..., Any]:
-        async def call(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        async def answer_stream(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             await self._authorise_or_abort(path, context, role)
-            async for response in behaviour(requests, context):
+            async for response in handler.stream_stream(requests, context):
                 yield response
 
-        return call
+        if handler.request_streaming:
+            return handler._replace(stream_stream=answer_stream)
+        return handler._replace(unary_unary=answer)
 
     async def _authorise_or_abort(self, path: str, context: grpc.aio.ServicerContext, role: Role) -> None:
         try:

@@ -1,6 +1,4 @@
-"""Methods of ``ModelService`` and ``AdminService``, the health service, and reloading.
-
-The gRPC health service (grpc.health.v1), whose watchers cannot hinder one another.
+"""Methods of ``ModelService`` and ``AdminService``, reloading, and the gRPC health service (grpc.health.v1).
 
 The servicer of grpcio-health-checking holds a lock while it writes to a watcher: one client that does not
 read makes all later watches hang, and the server's shutdown too. Here every watch compares the current status
@@ -39,6 +37,8 @@ from rescorer.service.api.rescoring import Shadow
 from rescorer.service.engine.client_limits import StreamSlots
 from rescorer.service.models import Changes, ModelRepository, Version
 from rescorer.service.settings import ServiceSettings
+
+log = structlog.get_logger()
 
 SERVING, NOT_SERVING = HealthCheckResponse.SERVING, HealthCheckResponse.NOT_SERVING
 
@@ -111,9 +111,6 @@ class Health(HealthServicer):
             await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, str(error))
 
 
-log = structlog.get_logger()
-
-
 class Reloader:
     """Reload files that changed on disk. Unusable files are reported, and their previous state stays in use.
 
@@ -133,10 +130,9 @@ class Reloader:
         on_reloaded: Callable[[Changes], None] = lambda changes: None,
         shadow: Shadow | None = None,
     ) -> None:
-        self._settings = settings
+        self._settings, self._read_settings = settings, read_settings
         self._on_reloaded, self._shadow = on_reloaded, shadow
         self._repository, self._authenticator = repository, authenticator
-        self._read_settings = read_settings
         self._refused_files: dict[str, str] = {}
         self._reloading: set[asyncio.Task[Changes]] = set()
         self.others: Callable[[], Awaitable[None]] | None = None
@@ -190,22 +186,21 @@ class Reloader:
             try:
                 await asyncio.to_thread(read)
             except ConfigError as error:
-                refused[name] = str(error)
-            if name in refused and refused[name] != self._refused_files.get(name):
-                log.error(
-                    "a file is refused, its former content stays in use", file=name, error=refused[name]
-                )
+                refused[name] = reason = str(error)
+                if reason != self._refused_files.get(name):
+                    log.error("a file is refused, its former content stays in use", file=name, error=reason)
         self._refused_files = refused
         return refused
 
     def _reload_settings(self) -> None:
-        if self._read_settings is None:
-            return
-        settings = self._read_settings()
-        self._repository.models = settings.models
-        changed = {name for name, value in settings if value != getattr(self._settings, name)} - {"models"}
-        if changed:
-            log.warning("changed settings need a restart", settings=sorted(changed))
+        if self._read_settings is not None:
+            settings = self._read_settings()
+            self._repository.models = settings.models
+            changed = {name for name, value in settings if value != getattr(self._settings, name)} - {
+                "models"
+            }
+            if changed:
+                log.warning("changed settings need a restart", settings=sorted(changed))
 
 
 MODEL_SERVICE = pb.DESCRIPTOR.services_by_name["ModelService"].full_name

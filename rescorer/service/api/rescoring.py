@@ -1,22 +1,9 @@
-"""Methods of ``RescorerService``.
+"""Methods of ``RescorerService``: admit a request, prepare it, have it scored, and write the response.
 
-Admit a request, prepare it, have it scored, write the response, and shadow some of it.
-
-Prepare the lists or texts of a request for scoring, and write the response from their scores.
-
-These are plain functions, so that they can run in threads alongside the event loop.
-
-Warn in the log about weights of a bundle that were never tuned for the scores that clients send.
-
-An answer has no place for warnings, and who runs the server chooses the weights of its bundles: so the log
-has a line, once for each model and set of weights. Weights that a client sends are its own choice.
-
-Score a share of the answered lists with a second bundle, the shadow, and compare the two orders.
-
-The shadow cannot affect callers. A list is offered to it after its answer has been sent, waits in a short
-queue of its own, and is dropped while requests wait for the primary bundle. The models are in a separate
-process of low priority, so that their errors, their memory and Python's global interpreter lock do not affect
-the primary bundle.
+A share of the answered lists is scored with a second bundle, the shadow, which cannot affect callers: a list
+is offered to it after its answer has been sent, waits in a short separate queue, and is dropped while
+requests wait for the primary bundle. Its models are in a separate process of low priority, so that their
+errors, their memory and Python's global interpreter lock do not affect the primary bundle.
 """
 
 from __future__ import annotations
@@ -37,18 +24,7 @@ import structlog
 
 from rescorer.errors import ConfigError, DeadlineExceeded, InputError, Overloaded, RescorerError, Unavailable
 from rescorer.models.bundle import Bundle
-from rescorer.protocol.messages import (
-    decision_from_proto,
-    decision_to_proto,
-    error_kind,
-    list_from_proto,
-    phrases_from_proto,
-    status_from_error,
-    text_score_to_proto,
-    weights_from_proto,
-    weights_to_proto,
-    write_ranking,
-)
+from rescorer.protocol import messages
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
 from rescorer.runtime import Phase, phase
@@ -59,6 +35,7 @@ from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.scoring.ranker import ListRanker, only_name_message
 from rescorer.scoring.ranking import Ranking
 from rescorer.service.api.calls import Drain, client_of, current_call
+from rescorer.service.engine import request_limits as limits
 from rescorer.service.engine.admission import ResponseTime
 from rescorer.service.engine.client_limits import StreamSlots, current_memory
 from rescorer.service.engine.engine import (
@@ -69,19 +46,6 @@ from rescorer.service.engine.engine import (
     ScoringEngine,
     WorkItem,
 )
-from rescorer.service.engine.request_limits import (
-    RequestTooCostly,
-    SearchBudget,
-    check_list,
-    check_list_response_size,
-    check_request,
-    check_response_size,
-    check_text_response_size,
-    check_texts,
-    count_tokens,
-    limit_steps,
-    limit_words,
-)
 from rescorer.service.logs import PhaseTiming, current_request, sum_by_phase
 from rescorer.service.metrics import Metrics
 from rescorer.service.models import ModelRepository
@@ -90,12 +54,15 @@ from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.types import Hypothesis, NBestList, TextScore
 
+log = structlog.get_logger()
+
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 GENERATION_TOKENS = 32_768
 """Number of tokens whose normalising takes about as long as generating hypotheses for a list."""
 STEPS_PER_TOKEN = 64
 """Steps of a decision rule that take about as long as normalising and writing one token."""
 RescoreResponse = TypeVar("RescoreResponse", pb.RescoreResponse, pb.RescoreStreamResponse)
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,29 +93,28 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     """Check and normalise the lists of a request.
 
     Raises:
-        ConfigError: If the weights do not fit the bundle, it lacks phrases of a name, or the decision rule is
+        ConfigError: the weights do not fit the bundle, it lacks phrases of a name, or the decision rule is
             invalid.
-        LimitExceeded: If the lists have too many words, or take too long to search or to decide, together; if
+        LimitExceeded: the lists have too many words, or take too long to search or to decide, together; if
             a phrase of the request is invalid.
     """
     options = ranker.bind(read_options(request, ranker.bundle))
-
-    budget = SearchBudget(len(request.lists), settings.max_search_steps)
+    budget = limits.SearchBudget(len(request.lists), settings.max_search_steps)
 
     def prepare(message: pb.NBestList) -> PreparedList | InputError:
         budget.begin_list()
         try:
-            check_list(message, settings)
-            check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
+            limits.check_list(message, settings)
+            limits.check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
             with phase(Phase.PARSE):
-                nbest = list_from_proto(message)
+                nbest = messages.list_from_proto(message)
             return ranker.prepare(nbest, options, budget.spend)
-        except RequestTooCostly:
+        except limits.RequestTooCostly:
             raise
         except InputError as error:
             return error
 
-    lists, tokens = limit_words(
+    lists, tokens = limits.limit_words(
         [prepare(message) for message in request.lists],
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
@@ -159,14 +125,12 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
         if isinstance(prepared, PreparedList)
         for component in prepared.components
     )
-    tokens = max(
-        tokens, min(tokens + asked, settings.max_request_words)
-    )  # one request must not fill a server
-    lists, steps = limit_steps(lists, options, settings.max_decision_steps)
+    # One request must not fill a server.
+    tokens = max(tokens, min(tokens + asked, settings.max_request_words))
+    lists, steps = limits.limit_steps(lists, options, settings.max_decision_steps)
     decision_tokens = steps // STEPS_PER_TOKEN
-    if (
-        options.decision.kind == "confusion_network"
-    ):  # reads the times of words, which may be most of a request
+    if options.decision.kind == "confusion_network":
+        # It reads the times of words, which may be most of a request.
         decision_tokens += request.ByteSize() // BYTES_PER_TOKEN
     return PreparedRequest(ranker, options, lists, tokens, decision_tokens)
 
@@ -177,15 +141,15 @@ def prepare_texts(
     """Normalise texts to score, and present them as one list without scores.
 
     Raises:
-        ConfigError: If the weights do not fit the bundle.
-        InvalidList: If a text is too long.
-        LimitExceeded: If the texts have too many words together.
+        ConfigError: the weights do not fit the bundle.
+        InvalidList: a text is too long.
+        LimitExceeded: the texts have too many words together.
     """
     nbest = NBestList("", tuple(map(Hypothesis, request.texts)), context=request.context)
     options = ranker.bind(RescoreOptions(weights=read_weights(request, ranker.bundle)))
     prepared = [ranker.prepare_texts(nbest, options)] if request.texts else []
     backward = bool(ranker.bundle.backward)
-    lists, tokens = limit_words(prepared, settings.max_request_words, "texts", backward=backward)
+    lists, tokens = limits.limit_words(prepared, settings.max_request_words, "texts", backward=backward)
     for error in lists:
         if isinstance(error, InputError):
             raise error
@@ -196,16 +160,16 @@ def read_options(request: RescoreRequest, bundle: Bundle) -> RescoreOptions:
     """The options of a request.
 
     Raises:
-        ConfigError: If a value of the weights or of the decision rule is unknown or out of range, or the
+        ConfigError: a value of the weights or of the decision rule is unknown or out of range, or the
             weights are a name that stands in the wrong field.
     """
     return RescoreOptions(
         weights=read_weights(request, bundle),
-        decision=decision_from_proto(request.decision) if request.HasField("decision") else None,
+        decision=messages.decision_from_proto(request.decision) if request.HasField("decision") else None,
         merge=request.merge,
         drop_empty=request.drop_empty,
         generate=request.generate,
-        phrases=tuple(phrases_from_proto(request.phrases)),
+        phrases=tuple(messages.phrases_from_proto(request.phrases)),
         phrase_lists=tuple(request.phrase_lists),
     )
 
@@ -214,24 +178,19 @@ def read_weights(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) 
     """The weights of a request, or their name; None for the default ones.
 
     Raises:
-        ConfigError: If a value is out of range, or the weights are a name that stands in the wrong field.
+        ConfigError: a value is out of range, or the weights are a name that stands in the wrong field.
     """
     weighting = request.WhichOneof("weighting")
-    if weighting == "weights":
-        _check_not_only_name(request, bundle)
-        return weights_from_proto(request.weights)
-    return request.weights_name if weighting else None
-
-
-def _check_not_only_name(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle) -> None:
-    """Raise ConfigError for ``weights: {name: "x"}``, which would rank by language models alone, where the
-    name is that of weights of the bundle, or scores of the recogniser would go unused."""
+    if weighting != "weights":
+        return request.weights_name if weighting else None
     name = request.weights.name
-    if not name or request.weights.ByteSize() != pb.Weights(name=name).ByteSize():
-        return
-    lists = () if isinstance(request, pb.ScoreTextRequest) else request.lists
-    if name in bundle.weights or any(message.streams for message in lists):
-        raise ConfigError(only_name_message(name, bundle.weights))
+    if name and request.weights.ByteSize() == pb.Weights(name=name).ByteSize():
+        # Weights with nothing but a name would rank by language models alone. Refuse them if the name is
+        # that of weights of the bundle, or if scores of the recogniser would go unused.
+        lists = () if isinstance(request, pb.ScoreTextRequest) else request.lists
+        if name in bundle.weights or any(message.streams for message in lists):
+            raise ConfigError(only_name_message(name, bundle.weights))
+    return messages.weights_from_proto(request.weights)
 
 
 def write_response(
@@ -248,53 +207,46 @@ def write_response(
         outcomes: outcomes of the valid lists, in their order.
 
     Raises:
-        Unavailable: If a list was not scored for a temporary reason.
-        RescorerError: If no valid list could be scored.
+        Unavailable: a list was not scored for a temporary reason.
+        RescorerError: no valid list could be scored.
     """
-    raise_if_request_failed(outcomes)
+    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
+    temporary = [error for error in errors if isinstance(error, Unavailable)]
+    if temporary or (errors and len(errors) == len(outcomes)):
+        raise (temporary or errors)[0]
     label = prepared_request.ranker.bundle.label
     remaining_outcomes = iter(outcomes)
     for index, (message, prepared) in enumerate(zip(request.lists, prepared_request.lists, strict=True)):
-        if isinstance(prepared, PreparedList):
-            outcome = next(remaining_outcomes)
-            error = outcome.error
-        else:
+        error: Exception | None
+        if not isinstance(prepared, PreparedList):
             error = prepared
-        if isinstance(prepared, PreparedList) and error is None:
+        elif (error := (outcome := next(remaining_outcomes)).error) is None:
             try:
                 with phase(Phase.RANK):
                     ranked = rank_list(prepared_request, prepared, outcome)
                 with phase(Phase.WRITE):
-                    write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
+                    messages.write_ranking(ranked, response.lists.add(degradation=outcome.degradation))
                 metrics.record_ranked_list(label, ranked, outcome.degradation)
             except InputError as ranking_error:
                 error = ranking_error
         if error is not None:
             metrics.record_refused_list(label, error)
-            hidden_id = request_id if error_kind(error).hidden else ""
-            status = status_from_error(error, hidden_id, f"lists[{index}]")
+            hidden_id = request_id if messages.error_kind(error).hidden else ""
+            status = messages.status_from_error(error, hidden_id, f"lists[{index}]")
             response.lists.add(id=message.id, status=status)
             if message.HasField("fields"):
                 response.lists[index].fields.CopyFrom(message.fields)
-    response.weights.CopyFrom(weights_to_proto(prepared_request.options.weights))
-    response.decision.CopyFrom(decision_to_proto(prepared_request.options.decision))
+    response.weights.CopyFrom(messages.weights_to_proto(prepared_request.options.weights))
+    response.decision.CopyFrom(messages.decision_to_proto(prepared_request.options.decision))
     response.model = label
     return response
-
-
-def raise_if_request_failed(outcomes: Sequence[ListOutcome]) -> None:
-    """Raise a list's error for the whole request if it is temporary, or if all lists failed."""
-    errors = [outcome.error for outcome in outcomes if outcome.error is not None]
-    temporary = [error for error in errors if isinstance(error, Unavailable)]
-    if temporary or (errors and len(errors) == len(outcomes)):
-        raise (temporary or errors)[0]
 
 
 def rank_list(prepared_request: PreparedRequest, prepared: PreparedList, outcome: ListOutcome) -> Ranking:
     """Rank one list by its scores, or by the fallback with which it was answered.
 
     Raises:
-        InvalidList: If a total is not finite.
+        InvalidList: a total is not finite.
     """
     ranker, options = prepared_request.ranker, prepared_request.options
     if outcome.degradation == pb.DEGRADATION_FIRST_PASS:
@@ -310,27 +262,30 @@ def write_text_scores(
     """Return the response with the score of each text, in input order.
 
     Raises:
-        RescorerError: If the texts could not be scored.
+        RescorerError: the texts could not be scored.
     """
-    response = pb.ScoreTextResponse(
-        weights=weights_to_proto(prepared_request.options.weights), model=prepared_request.ranker.bundle.label
-    )  # fmt: skip
+    weights = messages.weights_to_proto(prepared_request.options.weights)
+    response = pb.ScoreTextResponse(weights=weights, model=prepared_request.ranker.bundle.label)
     for prepared, outcome in zip(prepared_request.valid_lists, outcomes, strict=True):
         if outcome.error is not None:
             raise outcome.error
         text_scores: dict[int, TextScore] = {}
         for item in outcome.items:
             text_scores |= score_words(item.part, prepared, prepared_request.ranker.bundle.ngram)
-        response.scores.extend(text_score_to_proto(text_scores[i]) for i in range(len(text_scores)))
+        response.scores.extend(messages.text_score_to_proto(text_scores[i]) for i in range(len(text_scores)))
     return response
 
 
-log = structlog.get_logger()
 ADVICE = "weigh the scores alone, lm: {mixture: 0}, and find the weight of language models with rescorer tune"
 
 
 class UntunedWeightsLog:
-    """Judges the first lists that are scored with each set of weights of each model."""
+    """Warn in the log about weights of a bundle that were never tuned for the scores that clients send.
+
+    An answer has no place for warnings, and who runs the server chooses the weights of its bundles: so the
+    log has a line, once for each model and set of weights, after its first lists were judged. Weights that a
+    client sends are the client's choice.
+    """
 
     def __init__(self) -> None:
         self._lists: dict[tuple[str, str], list[NBestList] | None] = {}
@@ -363,8 +318,6 @@ class UntunedWeightsLog:
 MAX_WAITING_LISTS = 64
 """Largest number of lists that wait for the shadow, each with its request in memory; others are dropped."""
 
-Result = TypeVar("Result")
-
 
 class AnsweredList(NamedTuple):
     """A list that the primary bundle has answered."""
@@ -374,14 +327,6 @@ class AnsweredList(NamedTuple):
     """0-based index of the list in the request."""
     answer: pb.RescoredList
     request_id: str
-
-
-class Agreement(NamedTuple):
-    """Agreement between two orders of one list."""
-
-    same_best: bool
-    pairs_alike: float
-    """Share of the pairs of hypotheses that are in the same order in both: (1 + Kendall's τ) / 2."""
 
 
 class Shadow:
@@ -402,11 +347,9 @@ class Shadow:
         settings: ServiceSettings,
         metrics: Metrics,
     ) -> None:
-        self.models = models
-        self.pool = pool
+        self.models, self.pool = models, pool
         self._primary, self.is_busy = primary, is_busy
-        self._settings = settings
-        self._metrics = metrics
+        self._settings, self._metrics = settings, metrics
         self._thread = ThreadPoolExecutor(1, "shadow")
         self._batcher = Batcher(pool, Offloader(self._thread, small_tokens=0), settings.max_batch_tokens)
         self._waiting: asyncio.Queue[AnsweredList] = asyncio.Queue(MAX_WAITING_LISTS)
@@ -454,16 +397,14 @@ class Shadow:
                 return
             for index, answer in enumerate(response.lists):
                 is_complete = not answer.status.code and not answer.degradation
-                if is_complete and is_chosen(request_id, answer.id, self._settings.shadow_share):
-                    self._put(AnsweredList(request, index, answer, request_id))
+                if not (is_complete and is_chosen(request_id, answer.id, self._settings.shadow_share)):
+                    continue
+                if self.is_busy() or self._waiting.full():
+                    self._metrics.shadow_lists.labels("dropped").inc()
+                else:
+                    self._waiting.put_nowait(AnsweredList(request, index, answer, request_id))
         except Exception as error:
             self._record_failure(request_id, error)
-
-    def _put(self, answered: AnsweredList) -> None:
-        if self.is_busy() or self._waiting.full():
-            self._metrics.shadow_lists.labels("dropped").inc()
-        else:
-            self._waiting.put_nowait(answered)
 
     async def _reload(self, retry_refused: bool) -> None:
         try:
@@ -502,7 +443,7 @@ class Shadow:
         """Score the request's only list and return its finished work items.
 
         Raises:
-            DeadlineExceeded: If the list was not scored in time.
+            DeadlineExceeded: the list was not scored in time.
         """
         timeout_s = self.pool.timeout_s
         deadline = time.monotonic() + timeout_s
@@ -540,36 +481,31 @@ def prepare_list(ranker: ListRanker, answered: AnsweredList) -> PreparedRequest:
     """Prepare an answered list for scoring by the shadow.
 
     Raises:
-        ConfigError: If the request's weights do not fit the shadow, or it lacks phrases of a name.
-        InvalidList: If the shadow cannot score the list.
+        ConfigError: the request's weights do not fit the shadow, or it lacks phrases of a name.
+        InvalidList: the shadow cannot score the list.
     """
     request = answered.request
-    nbest = list_from_proto(request.lists[answered.list_index])
+    nbest = messages.list_from_proto(request.lists[answered.list_index])
     options = ranker.bind(read_options(request, ranker.bundle))
     prepared = ranker.prepare(nbest, options)
-    return PreparedRequest(ranker, options, (prepared,), count_tokens(prepared))
+    return PreparedRequest(ranker, options, (prepared,), limits.count_tokens(prepared))
 
 
 def compare_with_answer(
     prepared_request: PreparedRequest, items: Sequence[WorkItem], answered: AnsweredList
-) -> Agreement:
-    """Rank the list by the shadow's scores and compare the order with the answer."""
+) -> tuple[bool, float]:
+    """Rank the list by the shadow's scores and compare the order with the answer.
+
+    Returns:
+        Whether the best hypothesis is the same, and the share of the pairs of hypotheses that are in the same
+        order in both: (1 + Kendall's τ) / 2.
+    """
     outcome = ListOutcome(tuple(item.future.result() for item in items))
     (prepared,) = prepared_request.valid_lists
     ranked = rank_list(prepared_request, prepared, outcome)
     first = [hypothesis.original_rank - 1 for hypothesis in answered.answer.hypotheses]
-    return compare_orders(first, ranked)
-
-
-def compare_orders(first: Sequence[int], second: Ranking) -> Agreement:
-    """Compare two orders of one list.
-
-    Args:
-        first: indices of the hypotheses from best to worst, like ``Ranking.order``.
-    """
-    best = second.order[0]
-    same_best = first[0] in (best, *second.members[best])
-    return Agreement(same_best, compute_pairs_alike(first, second.order))
+    best = ranked.order[0]
+    return first[0] in (best, *ranked.members[best]), compute_pairs_alike(first, ranked.order)
 
 
 def compute_pairs_alike(first: Sequence[int], second: Sequence[int]) -> float:
@@ -606,20 +542,11 @@ class RescorerService(RescorerServiceServicer):
         metrics: Metrics,
         shadow: Shadow | None = None,
     ) -> None:
-        self._settings = settings
-        self._models = models
-        self._engine = engine
-        self._drain = drain
-        self._metrics = metrics
-        self._shadow = shadow
-        self._response_time = ResponseTime()
-        self._untuned = UntunedWeightsLog()
-        self.streams = StreamSlots(
-            "streams",
-            settings.max_streams,
-            settings.max_client_streams,
-            ("max_streams", "max_client_streams"),
-        )
+        self._settings, self._models, self._engine = settings, models, engine
+        self._drain, self._metrics, self._shadow = drain, metrics, shadow
+        self._response_time, self._untuned = ResponseTime(), UntunedWeightsLog()
+        names = "max_streams", "max_client_streams"
+        self.streams = StreamSlots("streams", settings.max_streams, settings.max_client_streams, names)
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext
@@ -635,8 +562,8 @@ class RescorerService(RescorerServiceServicer):
     ) -> AsyncIterator[pb.RescoreStreamResponse]:
         max_idle_s = self._settings.max_idle_s
         with self.streams.hold(client_of(context)) as slot:
-            async with aclosing(self._drain.read_messages(requests, slot, max_idle_s)) as messages:
-                async for request in messages:
+            async with aclosing(self._drain.read_messages(requests, slot, max_idle_s)) as received:
+                async for request in received:
                     response = await self._rescore(request, pb.RescoreStreamResponse(), context, wait=True)
                     yield response
                     if self._shadow is not None:
@@ -645,7 +572,7 @@ class RescorerService(RescorerServiceServicer):
     async def ScoreText(  # noqa: N802
         self, request: pb.ScoreTextRequest, context: grpc.aio.ServicerContext
     ) -> pb.ScoreTextResponse:
-        check_texts(request, self._settings)
+        limits.check_texts(request, self._settings)
         if self._settings.log_texts:
             log.info("texts", texts=list(request.texts))
         call = self._call_context(context)
@@ -655,7 +582,7 @@ class RescorerService(RescorerServiceServicer):
                 prepared_request = await self._run(
                     lambda: prepare_texts(ranker, request, self._settings), n_tokens, call.client
                 )
-                response_bytes = check_text_response_size(
+                response_bytes = limits.check_text_response_size(
                     request, prepared_request.valid_lists, ranker.bundle, self._settings.max_response_bytes
                 )
                 current_memory.get().shrink(current_call.get().request_bytes + response_bytes)
@@ -682,14 +609,14 @@ class RescorerService(RescorerServiceServicer):
         Args:
             wait: wait for admission instead of refusing the request.
         """
-        check_request(request, self._settings)
+        limits.check_request(request, self._settings)
         if self._settings.log_texts:
             texts = [[hypothesis.text for hypothesis in nbest.hypotheses] for nbest in request.lists]
             log.info("texts", lists=texts)
         call = replace(self._call_context(context), fallback=request.fallback)
         with self._models.lease(request.model) as ranker:
             request_bytes = current_call.get().request_bytes
-            response_bytes = check_response_size(
+            response_bytes = limits.check_response_size(
                 request, request_bytes, ranker, self._settings.max_response_bytes
             )
             current_memory.get().shrink(request_bytes + response_bytes)
@@ -714,8 +641,7 @@ class RescorerService(RescorerServiceServicer):
         """Admit a request and fill its response.
 
         Args:
-            wait: wait for admission instead of refusing the request.
-            late: use only the permitted fallback, for which there is a quota of its own.
+            late: use only the permitted fallback, which has a separate quota.
         """
         admission = self._engine.late_admission if late else self._engine.admission
         remaining_s = math.inf if late else call.remaining_s
@@ -732,7 +658,19 @@ class RescorerService(RescorerServiceServicer):
             self._untuned.add(request, prepared_request)
             response_s = self._response_time.seconds_for(prepared_request.response_tokens)
             outcomes = await self._score(prepared_request, replace(call, response_s=response_s), late=late)
-            return await self._respond(prepared_request, outcomes, request, response, call)
+            started_at, tokens = time.perf_counter(), prepared_request.response_tokens
+            response = await self._run(
+                lambda: write_response(
+                    prepared_request, outcomes, request, response, call.request_id, self._metrics
+                ),
+                tokens,
+                call.client,
+            )
+            self._response_time.record(tokens, time.perf_counter() - started_at)
+            telemetry = current_call.get()
+            telemetry.failed_lists += sum(answer.status.code != 0 for answer in response.lists)
+            response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, telemetry.timings))
+            return response
 
     async def _score(
         self, prepared_request: PreparedRequest, call: CallContext, *, late: bool = False
@@ -745,28 +683,6 @@ class RescorerService(RescorerServiceServicer):
         )
         telemetry.record_scores([item for outcome in outcomes for item in outcome.items])
         return outcomes
-
-    async def _respond(
-        self,
-        prepared_request: PreparedRequest,
-        outcomes: list[ListOutcome],
-        request: RescoreRequest,
-        response: RescoreResponse,
-        call: CallContext,
-    ) -> RescoreResponse:
-        started_at, tokens = time.perf_counter(), prepared_request.response_tokens
-        response = await self._run(
-            lambda: write_response(
-                prepared_request, outcomes, request, response, call.request_id, self._metrics
-            ),
-            tokens,
-            call.client,
-        )
-        self._response_time.record(tokens, time.perf_counter() - started_at)
-        telemetry = current_call.get()
-        telemetry.failed_lists += sum(answer.status.code != 0 for answer in response.lists)
-        response.timing.CopyFrom(make_timing(outcomes, call.arrived_at, telemetry.timings))
-        return response
 
     async def _run(self, job: Callable[[], Result], tokens: int, client: Hashable) -> Result:
         result, timings = await self._engine.offloader.run(job, tokens, client)

@@ -1,22 +1,16 @@
-"""Decide which calls are admitted, and in which order they are served: quotas, fair queues, and deadlines.
+"""Decide which calls are admitted, and in which order lists are scored: quotas, fair queues, deadlines.
 
-A fair queue of items that are served in batches; all items of a batch are of the same kind.
+Queues use start-time fair queueing (Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at
+which its share of the service reaches its next item, and the client with the smallest tag is served first. A
+client that sends much work delays only itself, and what precedes a new item follows from the tags. Urgent
+items, which fallbacks need shortly before a deadline, are served first, but get at most half of the service:
+otherwise a client that sends more than the server can do and permits a fallback would keep all others from
+being served.
 
-It uses start-time fair queueing (Goyal, Vin and Cheng 1996): each client has a tag, the virtual time at which
-its share of the service reaches its next item, and the client with the smallest tag is served first. A client
-that sends much work delays only itself, and what precedes a new item follows from the tags.
-
-Two fair queues in one: urgent items are served first, but get at most half of the service.
-
-Urgent work is what fallbacks need shortly before a deadline. If it always preceded other work, a client that
-sends more than the server can do and permits a fallback would keep all others from being served.
-
-Decide which calls are admitted, by what is in flight, whose it is, and whether a deadline can be met.
-
-How long a call would take follows from its client's turn in the fair queue: other clients may have more work
-in flight than that, which is scored later.
-
-Calls are counted here rather than by gRPC, whose own limit would also refuse health checks.
+Calls are admitted by what is in flight, whose it is, and whether a deadline can be met. How long a call would
+take follows from its client's turn in the fair queue: other clients may have more work in flight than that,
+which is scored later. Calls are counted here rather than by gRPC, whose own limit would also refuse health
+checks.
 """
 
 from __future__ import annotations
@@ -30,8 +24,9 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from rescorer.errors import Overloaded
 
@@ -319,7 +314,7 @@ class FairQueue(Generic[Item]):
             self._start_over_if_empty()
 
     def _start_over_if_empty(self) -> None:
-        """Forget what clients have used once nobody waits for it."""
+        """Forget what clients have used once no client waits."""
         if not self._n_waiting:
             self._flows.clear()
             self._heaps.clear()
@@ -419,7 +414,7 @@ class ResponseTime:
 
 
 REFUSED_MEMORY_S = 10.0
-"""How long after a refusal other clients leave capacity for the refused client."""
+"""Time after a refusal for which other clients leave capacity for the refused client."""
 AVERAGING_TIME_S = 2.0
 """Time constant of the moving average of the throughput."""
 USABLE_DEADLINE_SHARE = 2 / 3
@@ -468,22 +463,20 @@ class Throughput:
         return amount * self._weighted_s / self._weighted_amount if self._weighted_amount else 0.0
 
 
-class CostBefore(Protocol):
-    """Predicts the cost of everything that is scored before the last of some new items of a client.
-
-    ``expected`` is work that clients will add before them.
-    """
-
-    def __call__(self, client: Hashable, work: Work, expected: Mapping[Hashable, Work], /) -> float: ...
+CostBefore = Callable[[Hashable, Work, Mapping[Hashable, Work]], float]
+"""Predicts the cost of everything that is scored before the last of some new items of a client, given the
+work that clients will add before them."""
 
 
+@dataclass(eq=False, slots=True)
 class Ticket:
-    """What an admitted call holds."""
+    """The capacity that an admitted call holds."""
 
-    def __init__(self, client: Hashable, lists: int, tokens: int) -> None:
-        self.client, self.lists, self.tokens = client, lists, tokens
-        self.is_expected = False
-        """Whether the call's work is not in the queue yet."""
+    client: Hashable
+    lists: int
+    tokens: int
+    is_expected: bool = False
+    """Whether the call's work is not in the queue yet."""
 
     @property
     def work(self) -> Work:
@@ -511,8 +504,7 @@ class Admission:
     ) -> None:
         self.lists, self.tokens = lists, tokens
         self.throughput = throughput or Throughput()
-        self._min_tokens = min_tokens
-        self._cost_before = cost_before
+        self._min_tokens, self._cost_before = min_tokens, cost_before
         self._expected: dict[Hashable, Work] = {}
         """Work of admitted calls that are being prepared, by client."""
         self._refused_at: dict[Hashable, float] = {}  # by client, oldest first
@@ -538,7 +530,7 @@ class Admission:
             wait: wait for capacity instead of refusing the call.
 
         Raises:
-            Overloaded: If there is no capacity, or the deadline would probably be missed.
+            Overloaded: there is no capacity, or the deadline would probably be missed.
         """
         ticket = Ticket(client, lists, tokens)
         if wait:
@@ -549,7 +541,8 @@ class Admission:
         self.throughput.mark_busy()
         self.lists.add(client, lists)
         self.tokens.add(client, tokens)
-        self._expect(ticket)
+        ticket.is_expected = True
+        self._expected[client] = self._expected.get(client, NO_WORK).plus(*ticket.work)
         try:
             yield ticket
         finally:
@@ -571,8 +564,8 @@ class Admission:
         ticket.tokens = tokens
 
     def retry_after_s(self, client: Hashable) -> float:
-        """Seconds until a refused client may find capacity, when its present work will have been scored;
-        randomised so that callers do not all return together."""
+        """Return how long a refused client should wait before retrying: until its present work will have been
+        scored. It is randomised so that callers do not all return together."""
         wait_s = self.throughput.seconds_for(self._cost_before(client, NO_WORK, self._expected))
         low, high = RETRY_BOUNDS_S
         return min(max(wait_s, low), high) * random.uniform(0.8, 1.2)
@@ -604,32 +597,23 @@ class Admission:
             while self._reason_to_refuse(ticket, math.inf):
                 self._remember_refused(ticket.client)
                 if self.lists.has(ticket.client) or self.tokens.has(ticket.client):
-                    self._stop_reserving(ticket)
+                    if self._reserving is ticket:
+                        self._reserving = None
                 elif self._reserving is None:
                     self._reserving = ticket
                 released = asyncio.get_running_loop().create_future()
                 self._waiting.append(released)
                 await released
         finally:
-            if self._stop_reserving(ticket):
+            if self._reserving is ticket:
+                self._reserving = None
                 self._wake_waiting()
-
-    def _stop_reserving(self, ticket: Ticket) -> bool:
-        """Stop keeping capacity free for a call; return whether it was kept for this one."""
-        is_reserving = self._reserving is ticket
-        if is_reserving:
-            self._reserving = None
-        return is_reserving
 
     def _wake_waiting(self) -> None:
         waiting, self._waiting = self._waiting, []
         for released in waiting:
             if not released.done():
                 released.set_result(None)
-
-    def _expect(self, ticket: Ticket) -> None:
-        ticket.is_expected = True
-        self._expected[ticket.client] = self._expected.get(ticket.client, NO_WORK).plus(*ticket.work)
 
     def _stop_expecting(self, ticket: Ticket) -> None:
         if ticket.is_expected:

@@ -1,11 +1,7 @@
 """Bound what each client may take: memory, streams, time and refusals.
 
-Bound the memory of calls: of the requests being answered, and of the answers that clients have not read.
-
-gRPC ends a call, and goes on with a stream, when the client's flow control has let all of the answer through.
-Until then the answer stays in memory, although the method that made it has returned.
-
-Space out the refusals of clients that send many more calls than are answered.
+gRPC ends a call, and continues with a stream, when the client's flow control has let all of the answer
+through. Until then the answer stays in memory, although the method that made it has returned.
 
 A refusal costs a front end about a millisecond of its core. A client that repeats refused calls at once would
 keep the front end from reading the calls of others, however fairly these are scored. A refusal that waits
@@ -31,6 +27,8 @@ from rescorer.errors import Overloaded
 from rescorer.service.engine.admission import Quota
 from rescorer.service.net import current_call_canceller, on_call_done
 
+log = structlog.get_logger()
+
 MIN_ARRIVAL_S = 1.0
 """A request may take this long to arrive even if others wait for its place."""
 
@@ -38,9 +36,9 @@ MIN_ARRIVAL_S = 1.0
 class Arrivals:
     """Places for requests that are being received; calls without one wait, longest wait first.
 
-    gRPC keeps at most ``WINDOW_BYTES`` of a request before somebody asks for it, and then all of it. If all
+    gRPC keeps at most ``WINDOW_BYTES`` of a request before it is asked for, and then all of it. If all
     places are taken, the request that has been arriving longest loses its place after ``MIN_ARRIVAL_S``, so
-    that clients that send half a request keep nobody out.
+    that clients that send half a request keep no others out.
 
     Args:
         capacity: number of places.
@@ -94,10 +92,8 @@ CALL_BYTES = 16_384
 RETRY_AFTER_S = 1.0
 """When a refused caller should try again."""
 GC_DELAY_S, COLLECTIONS = 0.1, 2
-"""How long after a cancelled call its memory is collected, and how often: gRPC leaves streams in reference
-cycles, which the first collection only ends."""
-
-log = structlog.get_logger()
+"""Time after which a cancelled call's memory is collected, and number of times: gRPC leaves streams in
+reference cycles, which the first collection only ends."""
 
 current_memory: ContextVar[Reservation] = ContextVar("memory")
 """The reservation of the call that this task handles."""
@@ -115,8 +111,7 @@ class CallMemory:
     def __init__(
         self, quota: Quota, max_unread_s: float, on_dropped: Callable[[], None] = lambda: None
     ) -> None:
-        self.quota = quota
-        self.max_unread_s = max_unread_s
+        self.quota, self.max_unread_s = quota, max_unread_s
         self.unread_bytes = 0
         """Size of the answers that clients have not read yet."""
         self._on_dropped = on_dropped
@@ -127,7 +122,7 @@ class CallMemory:
         """Reserve memory for the call that this task handles, until gRPC has finished the call.
 
         Raises:
-            Overloaded: If there is not enough memory left.
+            Overloaded: there is not enough memory left.
         """
         reservation = Reservation(self, client)
         await reservation.hold(CALL_BYTES)
@@ -174,8 +169,7 @@ class CallMemory:
             asyncio.get_running_loop().call_later(GC_DELAY_S, self._collect)
 
     def _reason_to_refuse(self, client: Hashable, n_bytes: int) -> str:
-        shared = self.quota.has_others(client)
-        return self.quota.reason_to_refuse(client, n_bytes, shared=shared)
+        return self.quota.reason_to_refuse(client, n_bytes, shared=self.quota.has_others(client))
 
 
 class Reservation:
@@ -195,7 +189,7 @@ class Reservation:
             wait: wait for them instead of refusing the call.
 
         Raises:
-            Overloaded: If there is not enough memory left.
+            Overloaded: there is not enough memory left.
         """
         await self._memory.take(self._client, n_bytes, wait=wait)
         self._held += n_bytes
@@ -260,16 +254,16 @@ class RefusalPacer:
     def delay_s(self, client: Hashable) -> float:
         """Count a refusal, and return the seconds by which it should be delayed."""
         now = self._clock()
-        self._forget_before(now - BURST / MAX_PER_CLIENT_PER_S)
-        due_at = self._due_at.pop(client, now - BURST / MAX_PER_CLIENT_PER_S)
+        unused_since = now - BURST / MAX_PER_CLIENT_PER_S
+        while self._due_at and self._due_at[oldest := next(iter(self._due_at))] < unused_since:
+            del self._due_at[oldest]  # it has used none of its burst since then
+        due_at = self._due_at.pop(client, unused_since)
         due_at += max(1 / MAX_PER_CLIENT_PER_S, (len(self._due_at) + 1) / MAX_PER_S)
         self._due_at[client] = due_at = min(due_at, now + MAX_DELAY_S)
         return max(0.0, due_at - now)
 
-    def _forget_before(self, time_s: float) -> None:
-        """Forget clients that have used none of their burst since this time."""
-        while self._due_at and self._due_at[oldest := next(iter(self._due_at))] < time_s:
-            del self._due_at[oldest]
+
+Requests = AsyncIterator[Any]
 
 
 class SlowClientInterceptor(grpc.aio.ServerInterceptor):
@@ -301,48 +295,34 @@ class SlowClientInterceptor(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         converters = handler.request_deserializer, handler.response_serializer
-        if not handler.response_streaming:
-            return grpc.stream_unary_rpc_method_handler(self._read_one(handler.unary_unary), *converters)
-        if not handler.request_streaming:
-            behaviour = self._read_one_for_stream(handler.unary_stream)
-        elif handler_call_details.method.split("/")[1] in self._silent_services:
-            behaviour = self._read_until_idle(handler.stream_stream)
-        else:
-            behaviour = handler.stream_stream
-        return grpc.stream_stream_rpc_method_handler(self._end_unread(behaviour), *converters)
 
-    def _read_one(self, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-        async def answer(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> Any:
+        async def answer(requests: Requests, context: grpc.aio.ServicerContext) -> Any:
             try:
-                return await behaviour(await self._read_request(context), context)
+                return await handler.unary_unary(await self._read_request(context), context)
             except grpc.aio.AbortError as error:
                 raise without_frames(error)  # noqa: B904 (it is the same error)
 
-        return answer
-
-    def _read_one_for_stream(
-        self, behaviour: Callable[..., AsyncIterator[Any]]
-    ) -> Callable[..., AsyncIterator[Any]]:
-        async def answer(
-            requests: AsyncIterator[Any], context: grpc.aio.ServicerContext
-        ) -> AsyncIterator[Any]:
+        async def answer_one(requests: Requests, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
             request = await self._read_request(context)
-            async for response in behaviour(request, context):
+            async for response in handler.unary_stream(request, context):
                 yield response
 
-        return answer
-
-    def _read_until_idle(
-        self, behaviour: Callable[..., AsyncIterator[Any]]
-    ) -> Callable[..., AsyncIterator[Any]]:
-        async def read(requests: AsyncIterator[Any], context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+        async def read_until_idle(requests: Requests, context: grpc.aio.ServicerContext) -> Requests:
             with suppress(TimeoutError, StopAsyncIteration):
                 while True:
                     async with asyncio.timeout(self._max_idle_s):
                         request = await read_or_abort(anext(requests), context)
                     yield request
 
-        return lambda requests, context: behaviour(read(requests, context), context)
+        def answer_until_idle(requests: Requests, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
+            return handler.stream_stream(read_until_idle(requests, context), context)
+
+        if not handler.response_streaming:
+            return grpc.stream_unary_rpc_method_handler(answer, *converters)
+        is_silent = handler_call_details.method.split("/")[1] in self._silent_services
+        behaviour = answer_until_idle if is_silent else handler.stream_stream
+        behaviour = behaviour if handler.request_streaming else answer_one
+        return grpc.stream_stream_rpc_method_handler(self._end_unread(behaviour), *converters)
 
     def _end_unread(self, behaviour: Callable[..., AsyncIterator[Any]]) -> Callable[..., AsyncIterator[Any]]:
         async def answer(requests: Any, context: grpc.aio.ServicerContext) -> AsyncIterator[Any]:
@@ -419,8 +399,8 @@ def without_frames(error: grpc.aio.AbortError) -> grpc.aio.AbortError:
 
 
 REVOKED_S = 1.0
-"""How long a stream that has lost its place may take to end. A client that does not read can make it wait for
-ever; then the stream is reset."""
+"""Time that a stream that has lost its place may take to end. A client that does not read can make it wait
+for ever; then the stream is reset."""
 
 
 class StreamSlot:
@@ -474,7 +454,7 @@ class StreamSlots:
         """Take a place for the duration of the ``with`` block.
 
         Raises:
-            Overloaded: If the client has too many streams, or no other client can lose one.
+            Overloaded: the client has too many streams, or no other client can lose one.
         """
         own = len(self._by_client.get(client, ()))
         if own >= self._per_client:

@@ -1,14 +1,9 @@
 """Score lists for requests: collect work items into batches, have the workers score them, and meet deadlines.
 
-Run conversion and trie jobs: small ones directly in the event loop, large ones in threads.
-
-Handing a job to a thread and back takes as long as processing a short list, and threads compete for Python's
-global interpreter lock.
-
-Collect waiting work items into batches and have the workers score them.
-
 There are twice as many lanes (tasks that each serve one batch at a time) as workers: while the batch of one
-lane is being scored, another lane prepares the next one, and items that arrive meanwhile join it.
+lane is being scored, another lane prepares the next one, and items that arrive meanwhile join it. Small jobs
+of conversion and tries run in the event loop, large ones in threads: handing a job to a thread and back takes
+as long as processing a short list, and threads compete for Python's global interpreter lock.
 """
 
 from __future__ import annotations
@@ -34,8 +29,10 @@ from rescorer.service.engine.admission import Admission, Quota, TwoLevelQueue, W
 from rescorer.service.logs import QUEUE, PhaseTiming, run_timed, timings_from_seconds
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
-from rescorer.service.workers.pool import WorkerPool
-from rescorer.service.workers.worker import Worker, WorkerScores, run_within
+from rescorer.service.workers.frames import WorkerScores
+from rescorer.service.workers.pool import Worker, WorkerPool, run_within
+
+log = structlog.get_logger()
 
 Result = TypeVar("Result")
 
@@ -63,9 +60,7 @@ class Offloader:
     """
 
     def __init__(self, threads: Executor, n_threads: int = 1, small_tokens: int = SMALL_TOKENS) -> None:
-        self._threads = threads
-        self._n_idle = n_threads
-        self._small_tokens = small_tokens
+        self._threads, self._n_idle, self._small_tokens = threads, n_threads, small_tokens
         self._queue: TwoLevelQueue[LargeJob] = TwoLevelQueue(lambda job: job.result.done())
 
     async def run(
@@ -98,7 +93,7 @@ class Offloader:
 
     def _finish(self, job: LargeJob, done: asyncio.Future[tuple[Any, list[PhaseTiming]]]) -> None:
         self._n_idle += 1
-        error = None if done.cancelled() else done.exception()  # asyncio logs one that nobody asks for
+        error = None if done.cancelled() else done.exception()  # asyncio logs one that is not asked for
         if job.result.done() or done.cancelled():  # the call was cancelled, or the server stops
             job.result.cancel()
         elif error is not None:
@@ -174,16 +169,9 @@ class WorkItem:
 
 LANES_PER_WORKER = 2
 
-log = structlog.get_logger()
 
-
-class StartedBatch(NamedTuple):
-    """A batch whose trie has been built."""
-
-    batch: Batch
-    request: ScoreRequest
-    """What has to be scored first."""
-    timings: list[PhaseTiming]
+StartedBatch = tuple[Batch, ScoreRequest, list[PhaseTiming]]
+"""A batch whose trie has been built, and what has to be scored first."""
 
 
 class Batcher:
@@ -191,7 +179,7 @@ class Batcher:
 
     Args:
         offloader: builds the tries.
-        max_batch_tokens: largest batch, in tokens; an item that has more is a batch of its own.
+        max_batch_tokens: largest batch, in tokens; an item that has more is a batch by itself.
         wait_ms: how long a batch waits for more items before it is taken from the queue.
         on_scored: called for each batch that was scored.
         on_failed: called for each batch that failed.
@@ -206,10 +194,8 @@ class Batcher:
         on_scored: Callable[[Sequence[WorkItem], ScoredBatch], None] = lambda items, batch: None,
         on_failed: Callable[[], None] = lambda: None,
     ) -> None:
-        self._pool = pool
-        self._offloader = offloader
-        self._max_batch_tokens = max_batch_tokens
-        self._wait_s = wait_ms / 1e3
+        self._pool, self._offloader = pool, offloader
+        self._max_batch_tokens, self._wait_s = max_batch_tokens, wait_ms / 1e3
         self._on_scored, self._on_failed = on_scored, on_failed
         self._queue: TwoLevelQueue[WorkItem] = TwoLevelQueue(WorkItem.is_finished)
         self._cost_in_batches = 0
@@ -293,7 +279,9 @@ class Batcher:
                 # Keep the worker for all items: otherwise each of them would wait for its turn.
                 async with self._pool.acquire() as worker:
                     while remaining and worker.alive:
-                        await self._score_alone(worker, remaining.popleft())
+                        item = remaining.popleft()
+                        if not item.is_finished() and (error := await self._try_to_score(worker, [item])):
+                            item.fail(error)
             except Unavailable as no_worker:
                 while remaining:
                     remaining.popleft().fail(no_worker)
@@ -317,10 +305,6 @@ class Batcher:
                 return await self._try_to_score(worker, batch, started if batch == unfinished else None)
         except Unavailable as error:
             return error
-
-    async def _score_alone(self, worker: Worker, item: WorkItem) -> None:
-        if not item.is_finished() and (error := await self._try_to_score(worker, [item])) is not None:
-            item.fail(error)
 
     async def _try_to_score(
         self, worker: Worker, items: list[WorkItem], started: StartedBatch | None = None
@@ -353,38 +337,34 @@ class Batcher:
         cost = sum(item.cost for item in items)
         request, timings = await self._offloader.run(batch.advance, cost, urgent=True)
         assert request is not None  # every batch has a trie
-        return StartedBatch(batch, request, timings)
+        return batch, request, timings
 
     async def _score(self, worker: Worker, items: Sequence[WorkItem], started: StartedBatch) -> None:
         """Have a worker score what a batch asks for, and give each item its part of the scores."""
         began_at = time.perf_counter()
-        batch, label = started.batch, items[0].label
+        batch, first_request, timings = started
+        request: ScoreRequest | None = first_request
+        first: WorkerScores | None = None
         try:
-            first = await self._ask(worker, label, started.request)
-            self._pool.record_success()
-            request = await self._advance(batch, first)
             while request is not None:
-                request = await self._advance(batch, await self._ask(worker, label, request))
+                asked = worker.score(items[0].label, request.trie, request.models, sorted(request.encoders))
+                scores = await run_within(self._pool.timeout_s, asked)
+                if first is None:
+                    first = scores
+                    self._pool.record_success()
+                # Add the scores to the batch, and build what has to be scored next.
+                advance = functools.partial(batch.advance, scores.scores)
+                request, _ = await self._offloader.run(advance, batch.tokens_asked, urgent=True)
         finally:
             batch.close()
-        timings = [*started.timings, *timings_from_seconds(first.seconds, began_at)]
+        assert first is not None
+        timings = [*timings, *timings_from_seconds(first.seconds, began_at)]
         scored = ScoredBatch(batch, timings, first.context_words)
         for index, item in enumerate(items):
             if not item.future.done():
                 queue = PhaseTiming(QUEUE, item.queued_at, began_at - item.queued_at)
                 item.future.set_result(ItemScores(batch.part(index), scored, queue))
         self._on_scored(items, scored)
-
-    async def _ask(self, worker: Worker, label: str, request: ScoreRequest) -> WorkerScores:
-        encode = sorted(request.encoders)
-        asked = worker.score(label, request.trie, request.models, encode)
-        return await run_within(self._pool.timeout_s, asked)
-
-    async def _advance(self, batch: Batch, scored: WorkerScores) -> ScoreRequest | None:
-        """Add scores to a batch, and build what has to be scored next."""
-        advance = functools.partial(batch.advance, scored.scores)
-        request, _ = await self._offloader.run(advance, batch.tokens_asked, urgent=True)
-        return request
 
 
 FALLBACK_SHARE, FALLBACK_BOUNDS_S = 0.2, (0.03, 0.25)
@@ -427,9 +407,7 @@ class Dispatcher:
     """Score lists by means of a batcher."""
 
     def __init__(self, batcher: Batcher, max_batch_tokens: int, metrics: Metrics) -> None:
-        self._batcher = batcher
-        self._max_batch_tokens = max_batch_tokens
-        self._metrics = metrics
+        self._batcher, self._max_batch_tokens, self._metrics = batcher, max_batch_tokens, metrics
 
     async def score_lists(
         self,
@@ -445,7 +423,7 @@ class Dispatcher:
             late: skip complete scoring, for which there is no time, and use only the permitted fallback.
 
         Raises:
-            DeadlineExceeded: If the deadline passed before all lists were scored.
+            DeadlineExceeded: the deadline passed before all lists were scored.
         """
         outcomes: dict[int, ListOutcome] = {}
         fallback, deadline, reserve_s = call.fallback, call.deadline, 0.0
@@ -506,28 +484,23 @@ class Dispatcher:
             return {
                 index: make_outcome(items, degradation)
                 for index, items in items_by_list.items()
-                if all(is_settled(item) for item in items)
+                # settled: scored, or failed with an error that more time would not have prevented
+                if all(
+                    item.future.done() and not isinstance(item.future.exception(), DeadlineExceeded)
+                    for item in items
+                )
             }
         finally:
-            self._count_outcomes(all_items)
+            now = time.monotonic()
+            for item in all_items:
+                if not item.future.done():
+                    self._metrics.record_item("expired" if now >= item.deadline else "cancelled")
+                elif error := item.future.exception():
+                    is_late = isinstance(error, DeadlineExceeded)
+                    self._metrics.record_item("expired" if is_late else "failed")
+                else:
+                    self._metrics.record_item("scored", item.future.result().queue.seconds)
             self._batcher.cancel(all_items)
-
-    def _count_outcomes(self, items: Sequence[WorkItem]) -> None:
-        """Count work items that their caller no longer waits for."""
-        now = time.monotonic()
-        for item in items:
-            if not item.future.done():
-                self._metrics.record_item("expired" if now >= item.deadline else "cancelled")
-            elif error := item.future.exception():
-                is_late = isinstance(error, DeadlineExceeded)
-                self._metrics.record_item("expired" if is_late else "failed")
-            else:
-                self._metrics.record_item("scored", item.future.result().queue.seconds)
-
-
-def is_settled(item: WorkItem) -> bool:
-    """Whether an item has its scores, or an error that more time would not have prevented."""
-    return item.future.done() and not isinstance(item.future.exception(), DeadlineExceeded)
 
 
 def make_outcome(items: Sequence[WorkItem], degradation: pb.Degradation) -> ListOutcome:

@@ -1,8 +1,4 @@
-"""Bound what each client may take: memory, streams, time, sizes of requests and answers, refusals per second.
-
-Calls come in; they pass, wait, or are refused with an error that names the limit.
-
-Check requests before costly work is done for them: their sizes, their work, and the sizes of answers.
+"""Check requests before costly work is done for them: their sizes, their work, and the sizes of answers.
 
 What a client sends is counted first, then the steps of searching and deciding and the words to score, which
 components state before anything is built. A response repeats the name of every component for every
@@ -31,7 +27,7 @@ from rescorer.scoring.decision import estimate_steps
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes
-from rescorer.types import Calibration, Weights
+from rescorer.types import Weights
 
 NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tuned_on")
 """Fields of weights that are, or have, names."""
@@ -48,7 +44,7 @@ def check_request(request: pb.RescoreRequest | pb.RescoreStreamRequest, settings
     _check_count(len(request.lists), "lists", settings, "max_lists")
     n_lists = settings.max_lists
     for field, setting in (("hypotheses", "max_hypotheses"), ("streams", "max_score_streams")):
-        # a list with too many alone gets an error of its own, but the others wait with all of it in memory
+        # a list that has too many by itself gets an error, but the others wait with all of it in memory
         count = sum(len(getattr(nbest, field)) for nbest in request.lists)
         if count > (limit := n_lists * getattr(settings, setting)):
             expected = f"expected at most {limit} in {n_lists} lists ({setting}, max_lists)"
@@ -142,15 +138,15 @@ def _check_names(
 
 
 def _check_name(name: str, limit: int, field: str) -> None:
-    if len(name) > limit:
-        raise LimitExceeded(f"{len(name)} characters; expected at most {limit} (max_name_chars)", field=field)
+    _check_each((name,), limit, field)
 
 
 def _check_each(names: Iterable[str], limit: int, field: str) -> None:
     """Check names; ``field`` says where they are, with braces for the index."""
     for index, name in enumerate(names):
         if len(name) > limit:
-            _check_name(name, limit, field.format(index))
+            expected = f"expected at most {limit} (max_name_chars)"
+            raise LimitExceeded(f"{len(name)} characters; {expected}", field=field.format(index))
 
 
 def _check_texts(texts: Iterable[str], limit: int, field: str) -> None:
@@ -188,7 +184,7 @@ class SearchBudget:
         """Count a search of the current list before it begins.
 
         Raises:
-            LimitExceeded: If the list, or all lists so far, would take too long.
+            LimitExceeded: the list, or all lists so far, would take too long.
         """
         self._list_steps += steps
         expected = f"expected at most {self._limit} (max_search_steps); send fewer hypotheses or phrases"
@@ -219,7 +215,7 @@ def limit_words(
         backward: whether a backward model scores them too; see ``plan_batches``.
 
     Raises:
-        LimitExceeded: If the lists have too many words together, although none does alone.
+        LimitExceeded: the lists have too many words together, although none does alone.
     """
     tokens = sum(count_tokens(prepared) for prepared in lists if isinstance(prepared, PreparedList))
     if tokens <= limit:
@@ -247,7 +243,7 @@ def limit_steps(
     """Return the lists, with an error in place of each that takes too long to decide, and the steps of all.
 
     Raises:
-        LimitExceeded: If the lists take too long together, although none does alone.
+        LimitExceeded: the lists take too long together, although none does alone.
     """
     total, limited = 0, list[PreparedList | InputError]()
     decision, costly = options.decision, list[str]()
@@ -304,8 +300,8 @@ def check_response_size(request: RescoreRequest, request_bytes: int, ranker: Lis
     """Return a bound of the size of a response in bytes.
 
     Raises:
-        LimitExceeded: If the bound is above the limit, although no list alone is. A list that is above the
-            limit alone gets an error of its own, see ``check_list_response_size``.
+        LimitExceeded: the bound is above the limit, although no list alone is. A list that is above the
+            limit alone gets its own error, see ``check_list_response_size``.
     """
     weights, parts = requested_parts(request, ranker.bundle)
     total = RESPONSE_BYTES + weights_bytes(request, ranker.bundle) + request_bytes
@@ -327,9 +323,7 @@ def check_list_response_size(
 ) -> None:
     """Raise LimitExceeded if the answer to a list of a request, whose options are bound, could exceed the
     limit."""
-    calibration = options.weights.calibration
-    is_calibrated = calibration is not None and calibration.word is not None
-    parts = AnswerParts(is_calibrated, options.decision.kind == "confusion_network")
+    parts = AnswerParts(has_word_confidences(options.weights), options.decision.kind == "confusion_network")
     outline = Outline(nbest, options.weights, request)
     if (size := list_response_bytes(outline, ranker, parts, limit)) > limit:
         raise LimitExceeded(
@@ -346,7 +340,7 @@ def check_text_response_size(
     """Return a bound of the size of a response to ScoreText in bytes.
 
     Raises:
-        LimitExceeded: If the bound is above the limit.
+        LimitExceeded: the bound is above the limit.
     """
     names = (*bundle.model_kinds, MIXTURE)
     per_text = HYPOTHESIS_BYTES + names_bytes(names)
@@ -406,6 +400,10 @@ class AnswerParts(NamedTuple):
     """Words of any hypotheses."""
 
 
+def has_word_confidences(weights: Weights) -> bool:
+    return weights.calibration is not None and weights.calibration.word is not None
+
+
 def requested_parts(request: RescoreRequest, bundle: Bundle) -> tuple[Weights | pb.Weights, AnswerParts]:
     """Return the weights of a request, which may be unknown or wrong yet, and the parts that it asks for."""
     weights: Weights | pb.Weights
@@ -415,9 +413,7 @@ def requested_parts(request: RescoreRequest, bundle: Bundle) -> tuple[Weights | 
         parts = AnswerParts(weights.calibration.HasField("word"), weights.decision.kind == network)
     else:
         weights = bundle.weights.get(request.weights_name or "default", Weights())
-        calibration = weights.calibration
-        is_calibrated = calibration is not None and calibration.word is not None
-        parts = AnswerParts(is_calibrated, weights.decision.kind == "confusion_network")
+        parts = AnswerParts(has_word_confidences(weights), weights.decision.kind == "confusion_network")
     if request.HasField("decision"):
         parts = parts._replace(consensus=request.decision.kind == network)
     return weights, parts
@@ -432,15 +428,11 @@ def weights_bytes(request: RescoreRequest | pb.ScoreTextRequest, bundle: Bundle)
         return 0
     maps = (weights.streams, weights.lm, weights.mixture, weights.rerankers, weights.components)
     names = (*(name for part in maps for name in part), *weights.tuned_on, weights.name)
-    return EMPTY_WEIGHTS_BYTES + names_bytes(names) + calibration_bytes(weights.calibration)
-
-
-def calibration_bytes(calibration: Calibration | None) -> int:
-    """Return a bound of the size of a calibration: two numbers per point, and the temperature."""
-    if calibration is None:
-        return 0
-    maps = [part for part in (calibration.utterance, calibration.word) if part is not None]
-    return EMPTY_WEIGHTS_BYTES + sum(EMPTY_WEIGHTS_BYTES + 16 * len(part.posteriors) for part in maps)
+    total = EMPTY_WEIGHTS_BYTES + names_bytes(names)
+    if weights.calibration is not None:  # two numbers per point, and the temperature
+        parts = [part for part in (weights.calibration.utterance, weights.calibration.word) if part]
+        total += EMPTY_WEIGHTS_BYTES + sum(EMPTY_WEIGHTS_BYTES + 16 * len(part.posteriors) for part in parts)
+    return total
 
 
 def names_bytes(names: Iterable[str]) -> int:

@@ -1,8 +1,4 @@
-"""Exchange messages between the processes of a server.
-
-Frames of a JSON header and flat arrays, such as tries.
-
-Exchange messages between the processes of a server: frames of a JSON header and flat arrays.
+"""Exchange messages between the processes of a server: frames of a JSON header and flat arrays.
 
     4 bytes magic, 4 bytes header length, 8 bytes body length, header, body
 
@@ -18,18 +14,23 @@ import socket
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from itertools import islice
+from pathlib import Path
 from traceback import format_exception
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from rescorer import errors
-from rescorer.errors import RescorerError, ScoringError, Unavailable
+from rescorer.errors import BundleError, RescorerError, ScoringError, Unavailable
+from rescorer.models.contexts import ContextWords
 from rescorer.models.language_model import EdgeScores
 from rescorer.runtime import shield_children
 from rescorer.trie import HypothesisTrie
 
+HOST_MODULE = "rescorer.service.workers.host"
+"""Module that worker processes run."""
 PREFIX = struct.Struct("<4sIQ")
 MAGIC = b"RSF1"
 MAX_FRAME_BYTES = 1 << 32
@@ -42,6 +43,18 @@ ARRAY_TYPES = {"<i8", "<f8", "|b1", "|u1"}
 Arrays = Mapping[str, np.ndarray]
 
 
+class MachineSettings(NamedTuple):
+    """Where the models of a worker run, and with what."""
+
+    device: str
+    threads: int
+    dtype: str
+    """Precision of matrix products."""
+    context_cache_bytes: int
+    load_timeout_s: float = 600.0
+    """Longest time that a bundle may take that is loaded while the process serves several clients."""
+
+
 class Frame(NamedTuple):
     header: dict[str, Any]
     arrays: Arrays
@@ -51,7 +64,7 @@ def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
     """Serialise a frame.
 
     Raises:
-        ValueError: If an array has a type that frames do not support.
+        ValueError: an array has a type that frames do not support.
     """
     descriptions, parts = [], []
     for name, array in (arrays or {}).items():
@@ -71,7 +84,7 @@ def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
     """Return the lengths in bytes of a frame's header and body.
 
     Raises:
-        ValueError: If the magic is wrong, or the frame is larger than ``MAX_FRAME_BYTES``.
+        ValueError: the magic is wrong, or the frame is larger than ``MAX_FRAME_BYTES``.
     """
     magic, head, body = PREFIX.unpack(prefix)
     if magic != MAGIC or head + body > MAX_FRAME_BYTES:
@@ -83,7 +96,7 @@ def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
     """Deserialise a frame from its header and body.
 
     Raises:
-        ValueError: If an array has an unsupported type or shape, or extends beyond the body.
+        ValueError: an array has an unsupported type or shape, or extends beyond the body.
     """
     header = json.loads(head)
     arrays, begin = {}, 0
@@ -125,6 +138,14 @@ class WorkerLost(Unavailable):
     """A process has exited or was terminated; its request may be sent to another one."""
 
 
+def load_timeout_error(label: str, timeout_s: float) -> BundleError:
+    return BundleError(f"{label}: was not loaded within the {timeout_s:g} s of load_timeout_s")
+
+
+def loader_died_error(folder: Path) -> BundleError:
+    return BundleError(f"{folder}: the process that loaded it died; it may need too much memory")
+
+
 class Peer:
     """The process at the other end of a connection, while the connection lasts."""
 
@@ -141,8 +162,8 @@ class Peer:
         """Send a request and return the reply.
 
         Raises:
-            WorkerLost: If the process exited before it replied.
-            RescorerError: If the process replied with this error.
+            WorkerLost: the process exited before it replied.
+            RescorerError: the process replied with this error.
         """
         if not self.alive:
             raise WorkerLost("a process has died")
@@ -189,7 +210,7 @@ class Peer:
         for reply in self._pending.values():
             if not reply.done():
                 reply.set_exception(WorkerLost("a process has died"))
-                reply.exception()  # asyncio logs exceptions that nobody retrieves, and the caller may be gone
+                reply.exception()  # asyncio logs those that are not retrieved, and the caller may be gone
 
 
 class Child(Peer):
@@ -233,8 +254,8 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
     """Read the next frame.
 
     Raises:
-        IncompleteReadError: If the connection was closed.
-        ValueError: If the frame is invalid.
+        IncompleteReadError: the connection was closed.
+        ValueError: the frame is invalid.
     """
     head_bytes, body_bytes = parse_prefix(await reader.readexactly(PREFIX.size))
     return unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))
@@ -286,6 +307,7 @@ def pack_trie(trie: HypothesisTrie) -> Arrays:
 def unpack_trie(arrays: Arrays) -> HypothesisTrie:
     """Rebuild the trie that ``pack_trie`` converted."""
     words = arrays["words"].tobytes().decode("utf-8", "surrogatepass").split("\n")[:-1]
+    confidences = iter(arrays["confidences"].tolist())
     bounds = np.cumsum(arrays["context_lengths"])[:-1]
     return HypothesisTrie(
         words=tuple(words),
@@ -295,15 +317,11 @@ def unpack_trie(arrays: Arrays) -> HypothesisTrie:
         level_bounds=tuple(arrays["level_bounds"].tolist()),
         hypothesis_node=arrays["hypothesis_node"],
         end_nodes=arrays["end_nodes"],
-        confidences=_split_confidences(arrays),
+        confidences=tuple(
+            tuple(islice(confidences, count)) for count in arrays["confidence_counts"].tolist()
+        ),
         flatness=tuple(arrays["flatness"].tolist()),
     )
-
-
-def _split_confidences(arrays: Arrays) -> tuple[tuple[float, ...], ...]:
-    """The confidences of the utterances before each root."""
-    values = iter(arrays["confidences"].tolist())
-    return tuple(tuple(islice(values, count)) for count in arrays["confidence_counts"].tolist())
 
 
 def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
@@ -338,3 +356,37 @@ def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
         )
         for name in names
     }
+
+
+class WorkerScores(NamedTuple):
+    """Edge scores of a trie, with the time and memory that scoring took."""
+
+    scores: Mapping[str, EdgeScores]
+    """Edge scores by name of the model."""
+    seconds: Mapping[str, float]
+    """Seconds by phase. Work of a GPU is counted in the phase that waits for it."""
+    context_words: ContextWords
+    device_bytes: Mapping[str, int]
+    """Memory on a GPU in bytes, by kind; empty on a CPU."""
+
+
+def score_request(label: str, only: Sequence[str], encode: Sequence[str]) -> dict[str, Any]:
+    """Return the header of a request to score a trie, which the frame holds."""
+    return {"do": "score", "label": label, "only": list(only), "encode": list(encode)}
+
+
+def score_reply(result: WorkerScores) -> tuple[dict[str, Any], Arrays]:
+    """Return the header and the arrays of the reply to such a request."""
+    header = {
+        "seconds": result.seconds,
+        "context_words": asdict(result.context_words),
+        "device_bytes": result.device_bytes,
+    }
+    return header, pack_scores(result.scores)
+
+
+def parse_worker_scores(frame: Frame) -> WorkerScores:
+    """Rebuild the scores that ``score_reply`` converted."""
+    header = frame.header
+    context_words = ContextWords(**header["context_words"])
+    return WorkerScores(unpack_scores(frame.arrays), header["seconds"], context_words, header["device_bytes"])

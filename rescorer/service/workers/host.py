@@ -1,19 +1,16 @@
 """Hold the models of a worker in memory, and answer the requests of one server or of several front ends.
 
-Share the models of a worker between several front ends.
+    python -m rescorer.service.workers.host SOCKET DEVICE THREADS DTYPE CACHE_BYTES LOAD_TIMEOUT_S [LISTENING]
 
-Bundles that are loaded before the worker's first batch are in the worker's own process. Later ones get a
-child process each, because loading keeps a process busy: reading an ARPA file needs Python's global
-interpreter lock. So a process that serves front ends never loads, and a bundle that kills the process
-that loads it harms nobody.
+A worker process answers requests on an inherited socket until that is closed. With a second, listening
+socket, it serves everyone who connects to it, and uses the first socket only to report its first scored batch
+and to notice the end of the server. It ignores the signals that stop a server; it exits when the server
+closes the socket or is gone.
 
-Run a worker process, which answers requests on an inherited socket until that is closed.
-
-    python -m rescorer.service.workers SOCKET DEVICE THREADS DTYPE CACHE_BYTES [LISTENING LOAD_TIMEOUT_S]
-
-With a second, listening socket, the process serves everyone who connects to it, and uses the first socket
-only to report its first scored batch and to notice the end of the server. It ignores the signals that stop a
-server; it exits when the server closes the socket or is gone.
+Front ends share the bundles of their worker. Those that are loaded before its first batch are in the worker
+process itself. Later ones get a child process each, because loading keeps a process busy: reading an ARPA
+file needs Python's global interpreter lock. So a process that serves front ends never loads, and a bundle
+that kills the process that loads it harms no other.
 """
 
 from __future__ import annotations
@@ -26,12 +23,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rescorer.errors import BundleError, ScoringError, Unavailable
 from rescorer.models.contexts import ContextWords
@@ -45,31 +41,14 @@ from rescorer.runtime import (
     use_threads,
 )
 from rescorer.service.logs import seconds_of, use_parents_stderr
-from rescorer.service.workers.frames import (
-    HAS_WORKED,
-    Arrays,
-    Frame,
-    WorkerLost,
-    error_from_header,
-    error_header,
-    pack,
-    pack_scores,
-    pack_trie,
-    read_frames,
-    receive_exactly,
-    unpack_trie,
-)
-from rescorer.service.workers.worker import (
-    WorkerScores,
-    load_timeout_error,
-    loader_died_error,
-    parse_worker_scores,
-    score_request,
-)
+from rescorer.service.workers import frames
+from rescorer.service.workers.frames import Arrays, Frame, MachineSettings, WorkerLost, WorkerScores
 from rescorer.trie import HypothesisTrie, build_trie
 
 LoadScorer = Callable[..., TrieScorer]
 """Loads a bundle's models; takes the arguments of ``TrieScorer.load``."""
+
+Result = TypeVar("Result")
 
 WARM_UP = build_trie([("warm", "up"), ()])
 
@@ -92,9 +71,9 @@ class ModelHost:
         """Load and warm a bundle, make it available under its label, and return the id of the process.
 
         Raises:
-            BundleError: If the bundle cannot be used.
-            ConfigError: If this machine does not have the device.
-            ScoringError: If the models give scores that are not finite.
+            BundleError: the bundle cannot be used.
+            ConfigError: this machine does not have the device.
+            ScoringError: the models give scores that are not finite.
         """
         use_threads(self._threads)
         try:
@@ -115,18 +94,14 @@ class ModelHost:
         self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
     ) -> WorkerScores:
         """Score a trie like ``score``, and measure the time and memory that this took."""
-        stopwatch, context_words = Stopwatch(), ContextWords()
+        stopwatch, context_words, device_bytes = Stopwatch(), ContextWords(), dict[str, int]()
         with stopwatch.running(), context_words.counting():
             scores = self.score(label, trie, only, encode)
-        return WorkerScores(scores, seconds_of(stopwatch), context_words, self.device_bytes())
+        if self._device != "cpu":
+            from rescorer.models.kernels import memory_bytes
 
-    def device_bytes(self) -> dict[str, int]:
-        """Memory on a GPU in bytes, by kind; empty on a CPU."""
-        if self._device == "cpu":
-            return {}
-        from rescorer.models.kernels import memory_bytes
-
-        return memory_bytes(self._device)
+            device_bytes = memory_bytes(self._device)
+        return WorkerScores(scores, seconds_of(stopwatch), context_words, device_bytes)
 
     def score(
         self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
@@ -138,8 +113,8 @@ class ModelHost:
             encode: names of the rerankers of the bundle for which words are encoded.
 
         Raises:
-            ScoringError: If a score is not finite.
-            Unavailable: If the bundle is not loaded.
+            ScoringError: a score is not finite.
+            Unavailable: the bundle is not loaded.
         """
         scorer = self._scorers.get(label)
         if scorer is None:
@@ -152,81 +127,14 @@ class ModelHost:
             scorer.score(WARM_UP)
 
 
-Result = TypeVar("Result")
-
-
-class ThreadWorker:
-    """A worker that is a thread of this process. Once stopped, it cannot be started again."""
-
-    def __init__(self, device: str, threads: int, load: LoadScorer = TrieScorer.load) -> None:
-        self._host = ModelHost(device, threads, load)
-        self._scoring = ThreadPoolExecutor(1, "scoring")
-        self._loading = ThreadPoolExecutor(1, "loading")
-        self._stopped = False
-        self.pids: tuple[int, ...] = ()
-        self.is_stopped = False
-        self.device_bytes: Mapping[str, int] = {}
-        self.labels: set[str] = set()
-
-    @property
-    def alive(self) -> bool:
-        return not self._stopped
-
-    async def start(self) -> None:
-        if self._stopped:
-            raise ScoringError("the scoring thread has stopped and cannot be restarted; restart the server")
-
-    async def load(self, label: str, folder: Path) -> None:
-        await self._run(self._loading, lambda: self._host.load(label, folder))
-        self.labels.add(label)
-
-    async def load_beside(self, label: str, folder: Path) -> None:
-        await self.load(label, folder)
-
-    async def unload(self, label: str) -> None:
-        self.labels.discard(label)
-        await self._run(self._scoring, lambda: self._host.unload(label))
-
-    async def probe(self) -> None:
-        await self._run(self._scoring, self._host.probe)
-
-    async def score(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
-    ) -> WorkerScores:
-        result = await self._run(
-            self._scoring, lambda: self._host.score_and_measure(label, trie, only, encode)
-        )
-        self.device_bytes = result.device_bytes
-        return result
-
-    async def stop(self) -> None:
-        self._stopped = True
-        for executor in (self._scoring, self._loading):
-            executor.shutdown(wait=False, cancel_futures=True)
-
-    async def terminate(self) -> None:
-        await self.stop()
-
-    async def _run(self, executor: ThreadPoolExecutor, job: Callable[[], Result]) -> Result:
-        if self._stopped:
-            raise WorkerLost("the scoring thread has stopped")
-        try:
-            return await asyncio.get_running_loop().run_in_executor(executor, job)
-        except asyncio.CancelledError:
-            if self._stopped:  # before the job was started
-                raise WorkerLost("the scoring thread has stopped") from None
-            raise
-
-
 class ChildHost:
     """A child process that holds one bundle."""
 
-    def __init__(self, device: str, threads: int, dtype: str, context_cache_bytes: int) -> None:
+    def __init__(self, machine: MachineSettings) -> None:
         self._connection, child_end = socket.socketpair()
         with child_end:
-            arguments = map(str, (child_end.fileno(), device, threads, dtype, context_cache_bytes))
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rescorer.service.workers", *arguments],
+                [sys.executable, "-m", frames.HOST_MODULE, str(child_end.fileno()), *map(str, machine)],
                 pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -236,7 +144,7 @@ class ChildHost:
         """Load the bundle, and return the id of the process.
 
         Raises:
-            TimeoutError: If that takes longer than ``timeout_s``.
+            TimeoutError: that takes longer than ``timeout_s``.
         """
         self._connection.settimeout(timeout_s)
         header = self._ask({"do": "load", "label": label, "folder": str(folder)}).header
@@ -246,7 +154,9 @@ class ChildHost:
     def score_and_measure(
         self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
     ) -> WorkerScores:
-        return parse_worker_scores(self._ask(score_request(label, only, encode), pack_trie(trie)))
+        return frames.parse_worker_scores(
+            self._ask(frames.score_request(label, only, encode), frames.pack_trie(trie))
+        )
 
     def probe(self) -> None:
         self._ask({"do": "probe"})
@@ -271,38 +181,40 @@ class ChildHost:
     def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
         frame = None
         with suppress(ConnectionError):
-            self._connection.sendall(pack({**header, "id": 1}, arrays))
-            frame = next(read_frames(self._connection), None)
+            self._connection.sendall(frames.pack({**header, "id": 1}, arrays))
+            frame = next(frames.read_frames(self._connection), None)
         if frame is None:
             raise WorkerLost("a process has died")
-        if error := error_from_header(frame.header):
+        if error := frames.error_from_header(frame.header):
             raise error
         return frame
 
 
-class SharedModelHost:
-    """A host for several tenants, whose requests are served in the order of their arrival.
+class WorkerHost:
+    """The bundles of a worker for its clients, whose requests are served in the order of their arrival.
 
-    A bundle is in memory once, and stays there while any tenant has it loaded.
+    A client is a server, a front end, or any other object. A bundle is in memory once, and stays there while
+    any client has it loaded.
 
     Args:
-        host: holds the bundles that are loaded before the first score.
-        create_child: creates a process for another bundle.
+        models: holds the bundles of this process.
+        create_child: creates a process for a bundle that is loaded while this one is in service; None: this
+            process loads all bundles.
         load_timeout_s: longest time that another process may take to load a bundle.
         on_first_score: called once, after the first scored trie.
     """
 
     def __init__(
         self,
-        host: ModelHost,
-        create_child: Callable[[], ChildHost],
-        load_timeout_s: float,
-        on_first_score: Callable[[], None] = lambda: None,
+        models: ModelHost,
+        create_child: Callable[[], ChildHost] | None = None,
+        load_timeout_s: float = 600.0,
+        on_first_score: Callable[[], object] = lambda: None,
     ) -> None:
-        self._host, self._create_child, self._load_timeout_s = host, create_child, load_timeout_s
+        self._models, self._create_child, self._load_timeout_s = models, create_child, load_timeout_s
         self._on_first_score = on_first_score
         self._has_scored = False
-        self._tenants: dict[str, set[Tenant]] = {}  # the tenants that have a bundle loaded, by label
+        self._clients: dict[str, set[object]] = {}  # the clients that have a bundle loaded, by label
         self._children: dict[str, ChildHost] = {}
         self._pids: dict[str, int] = {}
         self._failures: dict[str, tuple[float, Exception]] = {}
@@ -313,247 +225,263 @@ class SharedModelHost:
     @property
     def labels(self) -> set[str]:
         """Labels of the bundles in memory."""
-        return set(self._tenants)
+        return set(self._clients)
 
-    def load(self, tenant: Tenant, label: str, folder: Path, *, beside: bool = False) -> int:
+    def load(self, client: object, label: str, folder: Path, *, beside: bool = False) -> int:
         """Load a bundle unless it is in memory, and return the id of the process that holds it.
 
         Args:
-            beside: whether a tenant may need scores in the meantime, so that another process must load it.
+            beside: whether a client may need scores in the meantime, so that another process must load it.
+
+        Raises:
+            BundleError, ConfigError, ScoringError: see ``ModelHost.load``.
         """
         began_at = time.monotonic()
         if not self._changing.acquire(timeout=self._load_timeout_s):
-            raise load_timeout_error(label, self._load_timeout_s)
+            raise frames.load_timeout_error(label, self._load_timeout_s)
         try:
-            if label not in self._tenants:
-                self._pids[label] = self._load_first(
-                    label, folder, began_at, in_child=beside or self._has_scored
-                )
-            self._tenants.setdefault(label, set()).add(tenant)
+            if label not in self._clients:
+                self._pids[label] = self._load_first(label, folder, began_at, beside or self._has_scored)
+            self._clients.setdefault(label, set()).add(client)
             return self._pids[label]
         finally:
             self._changing.release()
 
-    def unload(self, tenant: Tenant, label: str) -> None:
+    def unload(self, client: object, label: str) -> None:
+        """Free the memory of a bundle unless another client has it loaded."""
         with self._changing:
-            tenants = self._tenants.get(label, set())
-            tenants.discard(tenant)
-            if not tenants and self._tenants.pop(label, None) is not None:
+            clients = self._clients.get(label, set())
+            clients.discard(client)
+            if not clients and self._clients.pop(label, None) is not None:
                 self._scoring.submit(self._drop, label).result()
 
-    def score_and_measure(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str]
-    ) -> WorkerScores:
-        result = self._scoring.submit(self._score, label, trie, only, encode).result()
-        if not self._has_scored:
-            self._has_scored = True
-            self._on_first_score()
-        return result
+    def unload_all(self, client: object) -> None:
+        """Unload all bundles of a client."""
+        for label in self.labels:
+            self.unload(client, label)
 
-    def probe(self) -> None:
-        self._scoring.submit(self._probe).result()
+    def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
+    ) -> Future[WorkerScores]:
+        """Score a trie as ``ModelHost.score`` does."""
 
-    def _load_first(self, label: str, folder: Path, began_at: float, *, in_child: bool) -> int:
-        """Load a bundle that is not in memory; a failure is that of all tenants who waited for it."""
+        def score() -> WorkerScores:
+            holder: ModelHost | ChildHost = self._children.get(label, self._models)
+            result = holder.score_and_measure(label, trie, only, encode)
+            if not self._has_scored:
+                self._has_scored = True
+                self._on_first_score()
+            return result
+
+        return self._scoring.submit(score)
+
+    def probe(self) -> Future[None]:
+        """Score a tiny trie with every model; fails with the error of a device that no longer works."""
+
+        def probe() -> None:
+            holders: tuple[ModelHost | ChildHost, ...] = (self._models, *self._children.values())
+            for holder in holders:
+                holder.probe()
+
+        return self._scoring.submit(probe)
+
+    def close(self) -> None:
+        """Score nothing more; what waits is cancelled."""
+        self._scoring.shutdown(wait=False, cancel_futures=True)
+
+    def _load_first(self, label: str, folder: Path, began_at: float, in_child: bool) -> int:
+        """Load a bundle that is not in memory; a failure is that of all clients who waited for it."""
         failed_at, failure = self._failures.pop(label, (0.0, None))
         if failure is None or failed_at < began_at:
             try:
-                if not in_child:
-                    return self._host.load(label, folder)
-                return self._load_in_child(label, folder, began_at + self._load_timeout_s - time.monotonic())
+                if self._create_child is None or not in_child:
+                    return self._models.load(label, folder)
+                timeout_s = max(began_at + self._load_timeout_s - time.monotonic(), 0.001)
+                return self._load_in_child(self._create_child(), label, folder, timeout_s)
             except Exception as error:
                 failed_at, failure = time.monotonic(), error
         self._failures[label] = failed_at, failure
         raise failure
 
-    def _load_in_child(self, label: str, folder: Path, timeout_s: float) -> int:
-        child = self._create_child()
+    def _load_in_child(self, child: ChildHost, label: str, folder: Path, timeout_s: float) -> int:
         try:
-            pid = child.load(label, folder, max(timeout_s, 0.001))
+            pid = child.load(label, folder, timeout_s)
         except BaseException as error:
             child.close()
             if isinstance(error, TimeoutError):
-                raise load_timeout_error(label, self._load_timeout_s) from None
+                raise frames.load_timeout_error(label, self._load_timeout_s) from None
             if isinstance(error, WorkerLost):
-                raise loader_died_error(folder) from None
+                raise frames.loader_died_error(folder) from None
             raise
         child.watch(lambda: os._exit(1))  # the worker is replaced as a whole
         self._children[label] = child
         return pid
 
-    def _score(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str]
-    ) -> WorkerScores:
-        return self._children.get(label, self._host).score_and_measure(label, trie, only, encode)
-
-    def _probe(self) -> None:
-        hosts: tuple[ModelHost | ChildHost, ...] = (self._host, *self._children.values())
-        for host in hosts:
-            host.probe()
-
     def _drop(self, label: str) -> None:
         if child := self._children.pop(label, None):
             child.close()
         else:
-            self._host.unload(label)
+            self._models.unload(label)
 
 
-class Tenant:
-    """One front end's view of a shared host, with its own set of bundles."""
+class ThreadWorker:
+    """A worker that is a thread of this process. Once stopped, it cannot be started again."""
 
-    def __init__(self, shared: SharedModelHost) -> None:
-        self._shared = shared
+    def __init__(self, device: str, threads: int, load: LoadScorer = TrieScorer.load) -> None:
+        self._host = WorkerHost(ModelHost(device, threads, load))
+        self._loading = ThreadPoolExecutor(1, "loading")
+        self._stopped = False
+        self.pids: tuple[int, ...] = ()
+        self.is_stopped = False
+        self.device_bytes: Mapping[str, int] = {}
+        self.labels: set[str] = set()
 
-    def load(self, label: str, folder: Path) -> int:
-        """Load a bundle like ``ModelHost.load``; return at once if another tenant has it loaded."""
-        return self._shared.load(self, label, folder)
+    @property
+    def alive(self) -> bool:
+        return not self._stopped
 
-    def load_beside(self, label: str, folder: Path) -> int:
-        """Load a bundle in another process, while this one serves."""
-        return self._shared.load(self, label, folder, beside=True)
+    async def start(self) -> None:
+        if self._stopped:
+            raise ScoringError("the scoring thread has stopped and cannot be restarted; restart the server")
 
-    def unload(self, label: str) -> None:
-        self._shared.unload(self, label)
+    async def load(self, label: str, folder: Path) -> None:
+        await self._finish(lambda: self._loading.submit(self._host.load, self, label, folder))
+        self.labels.add(label)
 
-    def score_and_measure(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
+    async def load_beside(self, label: str, folder: Path) -> None:
+        await self.load(label, folder)
+
+    async def unload(self, label: str) -> None:
+        if self._stopped:
+            raise WorkerLost("the scoring thread has stopped")
+        unloading = self._loading.submit(self._host.unload, self, label)
+        if label in self.labels:  # otherwise it was not loaded, or is still being loaded after the time limit
+            self.labels.discard(label)
+            await self._finish(lambda: unloading)
+
+    async def probe(self) -> None:
+        await self._finish(self._host.probe)
+
+    async def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
     ) -> WorkerScores:
-        return self._shared.score_and_measure(label, trie, only, encode)
+        result = await self._finish(lambda: self._host.score(label, trie, only, encode))
+        self.device_bytes = result.device_bytes
+        return result
 
-    def probe(self) -> None:
-        self._shared.probe()
+    async def stop(self) -> None:
+        self._stopped = True
+        self._loading.shutdown(wait=False, cancel_futures=True)
+        self._host.close()
 
-    def unload_all(self) -> None:
-        """Unload all bundles of this tenant."""
-        for label in self._shared.labels:
-            self.unload(label)
+    async def terminate(self) -> None:
+        await self.stop()
 
-
-Reply = tuple[dict[str, Any], Arrays]
-
-
-class Host(Protocol):
-    """A ``ModelHost`` or a ``Tenant`` of a shared one."""
-
-    def load(self, label: str, folder: Path) -> int: ...
-
-    def unload(self, label: str) -> None: ...
-
-    def score_and_measure(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str]
-    ) -> WorkerScores: ...
-
-    def probe(self) -> None: ...
+    async def _finish(self, begin: Callable[[], Future[Result]]) -> Result:
+        if self._stopped:
+            raise WorkerLost("the scoring thread has stopped")
+        try:
+            return await asyncio.wrap_future(begin())
+        except asyncio.CancelledError:
+            if self._stopped:  # before the job was started
+                raise WorkerLost("the scoring thread has stopped") from None
+            raise
 
 
-def main(
-    descriptor: int,
-    device: str,
-    threads: int,
-    dtype: str,
-    context_cache_bytes: int,
-    listening: str = "",
-    load_timeout_s: str = "",
-) -> None:
+BACKGROUND_OPERATIONS = ("load", "load_beside", "unload")
+"""Operations that run in the second thread of ``serve``."""
+
+
+def serve(connection: socket.socket, host: WorkerHost) -> None:
+    """Answer a client's requests in the order of their arrival until it disconnects, and unload its bundles.
+
+    A second thread loads and unloads bundles. Unloading needs it too: it waits while a bundle of another
+    client is being loaded.
+    """
+    client, sending = object(), threading.Lock()
+
+    def answer(frame: Frame) -> None:
+        arrays: Arrays = {}
+        try:
+            header, arrays = perform(host, client, frame)
+        except Exception as error:
+            header = frames.error_header(error)
+        header["id"] = frame.header["id"]
+        with sending:
+            connection.sendall(frames.pack(header, arrays))
+
+    try:
+        with ThreadPoolExecutor(1, "loading") as loading, suppress(ConnectionError):  # the client is gone
+            for frame in frames.read_frames(connection):
+                if frame.header["do"] in BACKGROUND_OPERATIONS:
+                    loading.submit(answer, frame)
+                else:
+                    answer(frame)
+    finally:
+        host.unload_all(client)
+
+
+def perform(host: WorkerHost, client: object, frame: Frame) -> tuple[dict[str, Any], Arrays]:
+    """Do what a request asks for, and return the header and the arrays of the reply."""
+    header = frame.header
+    match header["do"]:
+        case "greet":
+            return {"pid": os.getpid()}, {}
+        case "load" | "load_beside" as operation:
+            beside, folder = operation == "load_beside", Path(header["folder"])
+            return {"pid": host.load(client, header["label"], folder, beside=beside)}, {}
+        case "unload":
+            host.unload(client, header["label"])
+            return {}, {}
+        case "probe":
+            host.probe().result()
+            return {}, {}
+        case "score":
+            trie = frames.unpack_trie(frame.arrays)
+            scored = host.score(header["label"], trie, header["only"], header["encode"])
+            return frames.score_reply(scored.result())
+    raise ValueError(f"unknown operation {header['do']!r}")
+
+
+def accept_connections(listening: socket.socket, host: WorkerHost) -> None:
+    """Serve each connection in its own thread."""
+
+    def serve_and_close(connection: socket.socket) -> None:
+        with connection:
+            serve(connection, host)
+
+    while True:
+        threading.Thread(target=serve_and_close, args=listening.accept()[:1], daemon=True).start()
+
+
+def main(descriptor: int, machine: MachineSettings, listening: int | None = None) -> None:
+    """Run a worker process; see the module."""
     ignore_group_signals()
     use_parents_stderr()
     keep_freed_memory()
-    load = partial(TrieScorer.load, dtype=dtype, context_cache_bytes=context_cache_bytes)
-    host = ModelHost(device, threads, load)
+    load = partial(TrieScorer.load, dtype=machine.dtype, context_cache_bytes=machine.context_cache_bytes)
+    models = ModelHost(machine.device, machine.threads, load)
     with socket.socket(fileno=descriptor) as connection, suppress(ConnectionError):  # the server is gone
-        if not listening:
-            serve(connection, host)
-            return
-        create_child = partial(ChildHost, device, threads, dtype, context_cache_bytes)
-        shared = SharedModelHost(
-            host, create_child, float(load_timeout_s), lambda: connection.sendall(pack({"id": HAS_WORKED}))
-        )
-        arguments = socket.socket(fileno=int(listening)), shared
-        threading.Thread(target=accept_connections, args=arguments, daemon=True).start()
-        receive_exactly(connection, 1)  # the server sends nothing: this returns when it closes the socket
+        if listening is None:
+            serve(connection, WorkerHost(models))
+        else:
+            host = WorkerHost(
+                models,
+                partial(ChildHost, machine),
+                machine.load_timeout_s,
+                lambda: connection.sendall(frames.pack({"id": frames.HAS_WORKED})),
+            )
+            arguments = socket.socket(fileno=listening), host
+            threading.Thread(target=accept_connections, args=arguments, daemon=True).start()
+            # The server sends nothing: this returns when it closes the socket.
+            frames.receive_exactly(connection, 1)
     os._exit(0)  # without waiting for batches in progress
 
 
-def accept_connections(listening: socket.socket, shared: SharedModelHost) -> None:
-    """Serve each connection in a thread of its own."""
-
-    def serve_tenant(connection: socket.socket) -> None:
-        tenant = Tenant(shared)
-        try:
-            with connection, suppress(ConnectionError):  # the front end is gone
-                serve(connection, tenant)
-        finally:
-            tenant.unload_all()
-
-    while True:
-        threading.Thread(target=serve_tenant, args=listening.accept()[:1], daemon=True).start()
-
-
-def serve(connection: socket.socket, host: Host) -> None:
-    """Answer requests in the order of their arrival, but load and unload bundles in a second thread.
-
-    Unloading also needs the second thread: in a shared host it waits while a bundle of another front end is
-    being loaded.
-    """
-    sending = threading.Lock()
-
-    def answer(frame: Frame, operation: Callable[[Host, Frame], Reply]) -> None:
-        try:
-            header, arrays = operation(host, frame)
-        except Exception as error:
-            header, arrays = error_header(error), {}
-        header["id"] = frame.header["id"]
-        with sending:
-            connection.sendall(pack(header, arrays))
-
-    with ThreadPoolExecutor(1, "loading") as loading:
-        for frame in read_frames(connection):
-            name = frame.header["do"]
-            if name in BACKGROUND_OPERATIONS:
-                loading.submit(answer, frame, BACKGROUND_OPERATIONS[name])
-            else:
-                answer(frame, OPERATIONS[name])
-
-
-def greet(host: Host, frame: Frame) -> Reply:
-    return {"pid": os.getpid()}, {}
-
-
-def load(host: Host, frame: Frame) -> Reply:
-    return {"pid": host.load(frame.header["label"], Path(frame.header["folder"]))}, {}
-
-
-def load_beside(host: Host, frame: Frame) -> Reply:
-    assert isinstance(host, Tenant), "other processes load only before they are in service"
-    return {"pid": host.load_beside(frame.header["label"], Path(frame.header["folder"]))}, {}
-
-
-def unload(host: Host, frame: Frame) -> Reply:
-    host.unload(frame.header["label"])
-    return {}, {}
-
-
-def probe(host: Host, frame: Frame) -> Reply:
-    host.probe()
-    return {}, {}
-
-
-def score(host: Host, frame: Frame) -> Reply:
-    trie = unpack_trie(frame.arrays)
-    header = frame.header
-    result = host.score_and_measure(header["label"], trie, header["only"], header["encode"])
-    header = {
-        "seconds": result.seconds,
-        "context_words": asdict(result.context_words),
-        "device_bytes": result.device_bytes,
-    }
-    return header, pack_scores(result.scores)
-
-
-Operations = dict[str, Callable[[Host, Frame], Reply]]
-OPERATIONS: Operations = {"greet": greet, "probe": probe, "score": score}
-BACKGROUND_OPERATIONS: Operations = {"load": load, "load_beside": load_beside, "unload": unload}
-"""Operations that run in the second thread of ``serve``."""
-
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4], int(sys.argv[5]), *sys.argv[6:])
+    device, threads, dtype, cache_bytes, timeout_s = sys.argv[2:7]
+    main(
+        int(sys.argv[1]),
+        MachineSettings(device, int(threads), dtype, int(cache_bytes), float(timeout_s)),
+        *map(int, sys.argv[7:]),
+    )

@@ -1,20 +1,372 @@
-"""Lend a server's workers to batches, load bundles in all of them, and replace those that die or hang."""
+"""The workers of a server: what each can do, and the pool that lends them to batches and replaces lost ones.
+
+A worker holds all loaded bundles and scores one trie at a time. Where a server has one front end, each worker
+is a group of processes: loading keeps a process busy, because reading an ARPA file needs Python's global
+interpreter lock, so a bundle that is loaded during service gets a process for itself. A process that scores
+never loads, and a bundle that kills the process that loads it harms no other.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
+import socket
 import time
 from collections import Counter, deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import structlog
 
-from rescorer.errors import ModelError, RescorerError, Unavailable
-from rescorer.service.workers.frames import WorkerLost
-from rescorer.service.workers.worker import Worker, load_timeout_error, run_within
+from rescorer.errors import ModelError, RescorerError, ScoringError, Unavailable
+from rescorer.service.workers import frames
+from rescorer.service.workers.frames import (
+    Arrays,
+    Child,
+    Frame,
+    MachineSettings,
+    Peer,
+    WorkerLost,
+    WorkerScores,
+)
+from rescorer.trie import HypothesisTrie
+
+log = structlog.get_logger()
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a signal has stopped a process; false if it has ended, or if this is not Linux.
+
+    What the kernel says does not depend on how busy the process or the machine is. An unanswered heartbeat
+    does: a process that computes, loads, or waits for a busy core would seem to be stopped.
+    """
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[:1] == ["T"]
+
+
+Result = TypeVar("Result")
+
+PARTS = 10
+"""Number of parts into which a time limit is divided."""
+
+
+async def run_within(timeout_s: float, work: Coroutine[Any, Any, Result]) -> Result:
+    """Await a result like ``asyncio.wait_for``, but hardly count the time in which the event loop is blocked.
+
+    With ``workers = 0`` it may be blocked while a model is loaded, and so is the thread that scores. The time
+    is waited for in parts, of which such a pause uses up one, however long it is.
+
+    Raises:
+        TimeoutError: it takes longer than ``timeout_s``.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        for _ in range(PARTS):
+            done, _ = await asyncio.wait((task,), timeout=timeout_s / PARTS)
+            if done:
+                return task.result()
+        raise TimeoutError
+    finally:
+        task.cancel()
+
+
+class Worker(Protocol):
+    """Scores tries. ``load``, ``unload``, ``probe`` and ``score`` raise WorkerLost if it is not alive."""
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Ids of the worker's processes; empty: the worker is a thread, or is not running."""
+
+    @property
+    def device_bytes(self) -> Mapping[str, int]:
+        """Memory on the worker's GPU after the last batch, in bytes by kind; empty on a CPU."""
+
+    @property
+    def labels(self) -> Collection[str]:
+        """Labels of the bundles that the worker has loaded."""
+
+    @property
+    def alive(self) -> bool: ...
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether a signal has stopped a process of the worker, which could be continued."""
+
+    async def start(self) -> None:
+        """Start or restart the worker; bundles that were lost are not loaded again."""
+
+    async def load(self, label: str, folder: Path) -> None:
+        """Load a bundle in a worker that is not in service."""
+
+    async def load_beside(self, label: str, folder: Path) -> None:
+        """Load a bundle in a worker that is in service."""
+
+    async def unload(self, label: str) -> None: ...
+
+    async def probe(self) -> None:
+        """Raise an error if the worker's device no longer works."""
+
+    async def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
+    ) -> WorkerScores:
+        """Score a trie as ``ModelHost.score`` does."""
+
+    async def stop(self) -> None:
+        """Stop the worker, whatever it is doing; disconnect from a worker that others share."""
+
+    async def terminate(self) -> None:
+        """Stop a worker that hangs or fails, even if others share it."""
+
+
+class RemoteWorker:
+    """A worker that is another process."""
+
+    def __init__(self) -> None:
+        self._peer: Peer | None = None
+        self.pid = 0
+        self.device_bytes: Mapping[str, int] = {}
+        self._pid_by_label: dict[str, int] = {}
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        pids = dict.fromkeys((self.pid, *self._pid_by_label.values()))  # the worker's own first
+        return tuple(pids) if self.pid else ()
+
+    @property
+    def labels(self) -> Collection[str]:
+        return self._pid_by_label.keys()
+
+    @property
+    def alive(self) -> bool:
+        return self._peer is not None and self._peer.alive
+
+    @property
+    def is_stopped(self) -> bool:
+        return any(map(is_stopped, self.pids))
+
+    async def load(self, label: str, folder: Path, operation: str = "load") -> None:
+        request = {"do": operation, "label": label, "folder": str(folder.resolve())}
+        self._pid_by_label[label] = (await self._ask(request)).header["pid"]
+
+    async def load_beside(self, label: str, folder: Path) -> None:
+        await self.load(label, folder, "load_beside")
+
+    async def unload(self, label: str) -> None:
+        self._pid_by_label.pop(label, None)
+        await self._ask({"do": "unload", "label": label})
+
+    async def probe(self) -> None:
+        await self._ask({"do": "probe"})
+
+    async def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
+    ) -> WorkerScores:
+        request = frames.score_request(label, only, encode)
+        result = frames.parse_worker_scores(await self._ask(request, frames.pack_trie(trie)))
+        self.device_bytes = result.device_bytes
+        return result
+
+    async def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
+        if self._peer is None:
+            raise WorkerLost("a worker has died")
+        return await self._peer.ask(header, arrays)
+
+
+class ProcessWorker(RemoteWorker):
+    """A worker that is a child process, and can be restarted.
+
+    Args:
+        niceness: niceness of the process; higher values let other processes go first.
+        listening: socket on which the process accepts further clients, who share the loaded bundles; None:
+            the process serves its parent only.
+    """
+
+    def __init__(
+        self, machine: MachineSettings, niceness: int = 0, listening: socket.socket | None = None
+    ) -> None:
+        super().__init__()
+        self._machine, self._niceness = machine, niceness
+        self._descriptors = [] if listening is None else [listening.fileno()]
+        self._child: Child | None = None
+
+    async def start(self) -> None:
+        await self.stop()
+        arguments = map(str, (*self._machine, *self._descriptors))
+        self._peer = self._child = await Child.spawn(
+            frames.HOST_MODULE, *arguments, pass_fds=self._descriptors
+        )
+        self.pid = self._child.pid
+        with suppress(OSError):  # it has exited already; the next request raises WorkerLost
+            os.setpriority(os.PRIO_PROCESS, self.pid, self._niceness)
+
+    async def stop(self) -> None:
+        child, self._peer, self._child = self._child, None, None
+        self.pid, self._pid_by_label = 0, {}
+        if child is not None:
+            await child.kill()
+
+    async def terminate(self) -> None:
+        await self.stop()
+
+    async def wait_until_exit(self) -> bool:
+        """Wait until the process has exited; return whether it had scored for any client."""
+        if self._child is None:
+            return False
+        await self._child.wait_closed()
+        return self._child.has_worked
+
+
+class SharedWorker(RemoteWorker):
+    """A worker process that several front ends share, and that the supervisor restarts.
+
+    Args:
+        path: path of the worker's socket, which stays when the process is replaced.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._path = path
+
+    async def start(self) -> None:
+        """Connect to the worker; wait for its replacement if it is being restarted."""
+        await self.stop()
+        while not self.pid:
+            try:
+                self._peer = Peer(*await asyncio.open_unix_connection(self._path))
+                self.pid = (await self._ask({"do": "greet"})).header["pid"]
+            except WorkerLost:  # it died before it accepted the connection
+                await self.stop()
+            except OSError as error:
+                raise ScoringError(
+                    f"cannot connect to the worker at {self._path}: {error.strerror}"
+                ) from None
+
+    async def stop(self) -> None:
+        if self._peer is not None:
+            self._peer.close()
+        self._peer, self.pid, self._pid_by_label = None, 0, {}
+
+    async def terminate(self) -> None:
+        for pid in self.pids if self.alive else ():
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        await self.stop()
+
+
+class WorkerGroup:
+    """One worker for its users, who lend it as a whole; each bundle is in one of its processes.
+
+    Args:
+        create: creates a process, which is not started yet.
+    """
+
+    def __init__(self, create: Callable[[], Worker]) -> None:
+        self._create = create
+        self._members: list[Worker] = []
+        self._loading: list[Worker] = []  # not members until they have loaded their bundle
+        self._last_used: Worker | None = None
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(pid for member in (*self._members, *self._loading) for pid in member.pids)
+
+    @property
+    def device_bytes(self) -> Mapping[str, int]:
+        reports = [member.device_bytes for member in self._members]
+        return {kind: max(report.get(kind, 0) for report in reports) for report in reports for kind in report}
+
+    @property
+    def labels(self) -> set[str]:
+        return set().union(*(member.labels for member in self._members))
+
+    @property
+    def alive(self) -> bool:
+        return bool(self._members) and all(member.alive for member in self._members)
+
+    @property
+    def is_stopped(self) -> bool:
+        return any(member.is_stopped for member in self._members)
+
+    async def start(self) -> None:
+        """Replace the processes that have died; the others keep their bundles."""
+        dead = [member for member in self._members if not member.alive]
+        self._members = [member for member in self._members if member.alive]
+        await asyncio.gather(*(member.stop() for member in dead))
+        if not self._members:
+            member = self._create()
+            self._members.append(member)
+            await member.start()
+
+    async def load(self, label: str, folder: Path) -> None:
+        if not self._members:
+            raise WorkerLost("a worker has died")
+        await self._members[-1].load(label, folder)
+
+    async def load_beside(self, label: str, folder: Path) -> None:
+        """Load a bundle in a new process, while the others serve.
+
+        Raises:
+            BundleError: the bundle cannot be used, or the process dies.
+        """
+        member = self._create()
+        self._loading.append(member)
+        try:
+            await member.start()
+            await member.load(label, folder)
+        except BaseException as error:
+            await member.stop()
+            if isinstance(error, WorkerLost):
+                raise frames.loader_died_error(folder) from None
+            raise
+        finally:
+            self._loading.remove(member)
+        self._members.append(member)
+        await self._stop_if_unused(self._members[0])
+
+    async def unload(self, label: str) -> None:
+        for member in self._members_with(label):
+            await member.unload(label)
+            await self._stop_if_unused(member)
+
+    async def probe(self) -> None:
+        for member in list(self._members):
+            self._last_used = member
+            await member.probe()
+
+    async def score(
+        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
+    ) -> WorkerScores:
+        members = self._members_with(label)
+        if not members:
+            raise Unavailable(f"{label} is not loaded")
+        self._last_used = members[0]
+        return await members[0].score(label, trie, only, encode)
+
+    async def stop(self) -> None:
+        members = (*self._members, *self._loading)
+        self._members = []
+        await asyncio.gather(*(member.stop() for member in members))
+
+    async def terminate(self) -> None:
+        """Stop the processes that are stopped by a signal, otherwise the one that was used last."""
+        stopped = [member for member in self._members if member.is_stopped]
+        for member in stopped or [self._last_used or self._members[0]]:
+            await member.terminate()
+
+    def _members_with(self, label: str) -> list[Worker]:
+        return [member for member in self._members if label in member.labels]
+
+    async def _stop_if_unused(self, member: Worker) -> None:
+        """Stop a process without bundles, unless it is the only one."""
+        if not member.labels and len(self._members) > 1 and member in self._members:
+            self._members.remove(member)
+            await member.stop()
 
 
 class IdleWorkers:
@@ -73,17 +425,11 @@ RELOAD_DELAY_S = 1.0
 WATCH_INTERVAL_S = 0.5
 """Interval between looks at the workers' processes."""
 MAX_STOPPED_S = 5.0
-"""How long a worker may be stopped by a signal before it is replaced. Somebody may stop and continue a whole
-server, whose processes do not continue at the same instant."""
+"""Time for which a worker may be stopped by a signal before it is replaced. Somebody may stop and continue a
+whole server, whose processes do not continue at the same instant."""
 
 Load = Callable[[str, Path], Coroutine[Any, Any, None]]
 """Loads a bundle by its label and folder."""
-
-log = structlog.get_logger()
-
-
-async def accept_any(label: str) -> None:
-    """Accept every bundle."""
 
 
 class WorkerPool:
@@ -116,7 +462,7 @@ class WorkerPool:
         self._some_in_service = asyncio.Event()
         self._loaded: dict[str, Path] = {}
         self._loading = asyncio.Lock()
-        self.verify: Callable[[str], Awaitable[None]] = accept_any
+        self.verify: Callable[[str], Awaitable[None]] | None = None
         """Raises BundleError if a bundle on disk is no longer the one that the other workers have loaded."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._consecutive_losses: Counter[Worker] = Counter()
@@ -150,12 +496,15 @@ class WorkerPool:
         """
         async with self._loading:
             try:
-                if self._is_open:
-                    await self._load_beside_service(label, folder)
-                else:
+                if not self._is_open:
                     await asyncio.gather(
                         *(self._load_first(worker, label, folder) for worker in self.workers)
                     )
+                else:
+                    # Without a worker in service it would not be known whether the bundle can be used.
+                    await self._some_in_service.wait()
+                    while lacking := [worker for worker in self._in_service if label not in worker.labels]:
+                        await self._load_in_time(lacking[0].load_beside(label, folder), label)
             except Exception:
                 await self._unload(label)
                 raise
@@ -171,7 +520,7 @@ class WorkerPool:
         """Wait for a worker, and lend it exclusively.
 
         Raises:
-            Unavailable: If scoring is no longer possible.
+            Unavailable: scoring is no longer possible.
         """
         while (worker := await self._idle.get()) is not None and not worker.alive:
             self._release(worker)
@@ -210,24 +559,18 @@ class WorkerPool:
         except WorkerLost:
             log.warning("a worker died while it loaded a bundle", model=label)  # it is restarted later
 
-    async def _load_beside_service(self, label: str, folder: Path) -> None:
-        """Load a bundle in the workers in service, one by one, until none of them lacks it."""
-        await self._some_in_service.wait()  # otherwise nobody would find out whether the bundle can be used
-        while lacking := [worker for worker in self._in_service if label not in worker.labels]:
-            await self._load_in_time(lacking[0].load_beside(label, folder), label)
-
     async def _load_in_time(self, loading: Coroutine[Any, Any, None], label: str) -> None:
         try:
             await asyncio.wait_for(loading, self._load_timeout_s)
         except TimeoutError:
-            raise load_timeout_error(label, self._load_timeout_s) from None
+            raise frames.load_timeout_error(label, self._load_timeout_s) from None
 
     async def _unload(self, label: str) -> None:
         self._loaded.pop(label, None)
         await asyncio.gather(*(worker.unload(label) for worker in self.workers), return_exceptions=True)
 
     async def _watch_processes(self) -> None:
-        """Notice workers that have died or are stopped, also while nobody uses them."""
+        """Notice workers that have died or are stopped, also while they are idle."""
         while True:
             await asyncio.sleep(WATCH_INTERVAL_S)
             for worker in self.workers:
@@ -320,19 +663,15 @@ class WorkerPool:
             async with self._loading:
                 await self._try_to_load(worker.load_beside, self._find_lacking(worker), reported)
 
-    async def _try_to_load(
-        self,
-        load: Load,
-        labels: Sequence[str],
-        reported: set[str],
-    ) -> None:
+    async def _try_to_load(self, load: Load, labels: Sequence[str], reported: set[str]) -> None:
         """Load bundles, and log those that cannot be loaded unless they have been reported."""
         for label in labels:
             folder = self._loaded.get(label)
             if folder is None:  # unloaded in the meantime
                 continue
             try:
-                await self.verify(label)
+                if self.verify is not None:
+                    await self.verify(label)
                 await self._load_in_time(load(label, folder), label)
             except ModelError as error:
                 if label not in reported:

@@ -12,7 +12,7 @@ from grpc_health.v1.health_pb2_grpc import HealthStub
 from rescorer.client import Client
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.assembly import SERVICE
+from rescorer.service.server import SERVICE
 from tests.support.http2 import (
     DATA,
     HEALTH_WATCH,

@@ -9,7 +9,7 @@ import pytest
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.service.assembly import SERVICE
+from rescorer.service.server import SERVICE
 from tests.support.stubs import LIMITS, make_list_message
 
 

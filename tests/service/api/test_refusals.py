@@ -14,7 +14,7 @@ from grpc_status import rpc_status
 
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.service.assembly import SERVICE
+from rescorer.service.server import SERVICE
 from tests.support.http2 import RESCORE, RESCORE_STREAM
 from tests.support.servers import run_server, wait_until
 from tests.support.stubs import LIMITS, SERVING, expect_error, make_list_message

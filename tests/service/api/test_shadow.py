@@ -52,7 +52,7 @@ def contrary(tmp_path_factory) -> Path:
 @pytest.fixture(autouse=True)
 def _raise_priority(monkeypatch):
     """Avoid the usual low priority, which may starve the shadow on a busy test machine."""
-    monkeypatch.setattr("rescorer.service.assembly.SHADOW_NICENESS", 1)
+    monkeypatch.setattr("rescorer.service.server.SHADOW_NICENESS", 1)
 
 
 def run_with_shadow(bundle: Path, shadow: Path, **settings) -> RunningServer:

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from rescorer.runtime import Phase, count_cpus, phase
-from rescorer.service.assembly import NICENESS, niceness_of, threads_of
 from rescorer.service.engine.engine import SMALL_TOKENS, Offloader
+from rescorer.service.server import NICENESS, niceness_of, threads_of
 from rescorer.service.settings import load_settings
 
 
@@ -69,7 +69,7 @@ def test_forgets_waiting_jobs_of_cancelled_calls():
     [(2, 0, 0, 1), (2, 1, 0, 1), (2, 2, 0, 1), (8, 1, 0, 7), (8, 3, 0, 2), (1, 1, 0, 1), (8, 8, 3, 3)],
 )
 def test_workers_share_all_cores_but_one(monkeypatch, n_cpus, workers, threads, expected):
-    monkeypatch.setattr("rescorer.service.assembly.count_cpus", lambda: n_cpus)
+    monkeypatch.setattr("rescorer.service.server.count_cpus", lambda: n_cpus)
     assert threads_of(load_settings(bundle="x", workers=workers, threads=threads)) == expected
 
 
@@ -103,6 +103,6 @@ def test_counts_at_least_one_core():
 def test_workers_that_use_all_cores_have_lower_priority(
     monkeypatch, n_cpus, workers, threads, device, niceness
 ):
-    monkeypatch.setattr("rescorer.service.assembly.count_cpus", lambda: n_cpus)
+    monkeypatch.setattr("rescorer.service.server.count_cpus", lambda: n_cpus)
     settings = load_settings(bundle="x", workers=workers, threads=threads, device=device)
     assert niceness_of(settings) == niceness

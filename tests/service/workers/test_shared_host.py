@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from rescorer import BundleError
 from rescorer.service.workers.frames import pack, read_frames
-from rescorer.service.workers.host import SharedModelHost, Tenant, serve
+from rescorer.service.workers.host import WorkerHost, serve
 
 
 class CountingHost:
@@ -64,7 +64,7 @@ class ChildStub(CountingHost):
 
 
 def share(host):
-    return SharedModelHost(host, lambda: ChildStub(host), 30.0)
+    return WorkerHost(host, lambda: ChildStub(host), 30.0)
 
 
 STEPS = st.tuples(
@@ -75,22 +75,21 @@ STEPS = st.tuples(
 
 
 @given(st.lists(STEPS, max_size=30))
-def test_a_bundle_is_in_memory_once_while_any_tenant_has_it(steps):
+def test_a_bundle_is_in_memory_once_while_any_client_has_it(steps):
     host = CountingHost()
     shared = share(host)
-    tenants = [Tenant(shared) for _ in range(3)]
     loaded: list[set[str]] = [set(), set(), set()]
     loads = 0
     for step, number, label in steps:
         if step == "load":
             loads += not any(label in labels for labels in loaded)
-            tenants[number].load(label, Path(label))
+            shared.load(number, label, Path(label))
             loaded[number].add(label)
         elif step == "unload":
-            tenants[number].unload(label)
+            shared.unload(number, label)
             loaded[number].discard(label)
         else:
-            tenants[number].unload_all()
+            shared.unload_all(number)
             loaded[number].clear()
         assert sorted(host.loaded) == sorted(set().union(*loaded))
         assert host.loads == loads
@@ -99,26 +98,26 @@ def test_a_bundle_is_in_memory_once_while_any_tenant_has_it(steps):
 def test_a_failed_load_is_not_recorded():
     host = CountingHost()
     shared = share(host)
-    first, second = Tenant(shared), Tenant(shared)
+    first, second = "first", "second"
     host.unusable.add("m/1")
     with pytest.raises(BundleError):
-        first.load("m/1", Path("m/1"))
+        shared.load(first, "m/1", Path("m/1"))
     host.unusable.clear()
-    second.load("m/1", Path("m/1"))
-    first.unload_all()
+    shared.load(second, "m/1", Path("m/1"))
+    shared.unload_all(first)
     assert host.loaded == ["m/1"]
 
 
-def test_concurrent_tenants_do_not_interfere():
+def test_concurrent_clients_do_not_interfere():
     host = CountingHost()
     shared = share(host)
 
     def use_host(number: int) -> None:
         for turn in range(50):
-            tenant = Tenant(shared)
-            tenant.load("m/1", Path("m/1"))
-            assert tenant.score_and_measure("m/1", (number, turn)) == (number, turn)
-            tenant.unload_all()
+            client = object()
+            shared.load(client, "m/1", Path("m/1"))
+            assert shared.score("m/1", (number, turn)).result() == (number, turn)
+            shared.unload_all(client)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(use_host, range(4)))
@@ -138,15 +137,15 @@ class SlowHost(CountingHost):
         return super().load(label, folder)
 
 
-def test_unloading_does_not_block_requests_while_another_tenant_loads():
+def test_unloading_does_not_block_requests_while_another_client_loads():
     host = SlowHost()
     shared = share(host)
     client, server = socket.socketpair()
     with ThreadPoolExecutor(2) as pool, server, client:
-        loading = pool.submit(Tenant(shared).load, "m/2", Path("m/2"))
+        loading = pool.submit(shared.load, object(), "m/2", Path("m/2"))
         try:
             assert host.loading.wait(30)
-            pool.submit(serve, server, Tenant(shared))
+            pool.submit(serve, server, shared)
             client.settimeout(30)
             client.sendall(pack({"id": 1, "do": "unload", "label": "m/1"}) + pack({"id": 2, "do": "greet"}))
             replies = read_frames(client)
@@ -161,14 +160,16 @@ def test_unloading_does_not_block_requests_while_another_tenant_loads():
 def test_bundles_are_loaded_by_other_processes_once_the_worker_is_in_service():
     host = CountingHost()
     shared = share(host)
-    first, restarted = Tenant(shared), Tenant(shared)
-    assert [first.load("m/1", Path("m/1")), first.load_beside("m/2", Path("m/2"))] == [1, 2]
-    assert first.load("n/1", Path("n/1")) == 1  # nothing was scored yet
-    assert first.score_and_measure("m/2", "trie") == "trie"
-    assert [restarted.load(label, Path(label)) for label in ("m/1", "m/2", "n/1", "n/2")] == [1, 2, 1, 2]
+    first, restarted = "first", "restarted"
+    assert shared.load(first, "m/1", Path("m/1")) == 1
+    assert shared.load(first, "m/2", Path("m/2"), beside=True) == 2
+    assert shared.load(first, "n/1", Path("n/1")) == 1  # nothing was scored yet
+    assert shared.score("m/2", "trie").result() == "trie"
+    labels = "m/1", "m/2", "n/1", "n/2"
+    assert [shared.load(restarted, label, Path(label)) for label in labels] == [1, 2, 1, 2]
     assert host.loads == 2
-    for tenant in (first, restarted):
-        tenant.unload_all()
+    for client in (first, restarted):
+        shared.unload_all(client)
     assert host.loaded == []
 
 
@@ -177,10 +178,10 @@ def test_a_load_that_fails_fails_for_all_who_waited_for_it():
     host.unusable.add("m/1")
     shared = share(host)
     with ThreadPoolExecutor(2) as pool:
-        loads = [pool.submit(Tenant(shared).load, "m/1", Path("m/1"))]
+        loads = [pool.submit(shared.load, object(), "m/1", Path("m/1"))]
         assert host.loading.wait(30)
         host.loading.clear()
-        loads.append(pool.submit(Tenant(shared).load, "m/1", Path("m/1")))
+        loads.append(pool.submit(shared.load, object(), "m/1", Path("m/1")))
         time.sleep(0.2)  # until the second one waits
         host.may_finish.set()
         assert all(isinstance(load.exception(30), BundleError) for load in loads)
