@@ -1,7 +1,7 @@
 """Former names of modules: those that became one other module are imported with a warning, until 0.2.
 
-Names of modules that were divided among others are refused by an error that says where to look. CHANGELOG.md has
-the same table for readers.
+Names of modules that were divided among others are refused by an error that says where to look. CHANGELOG.md
+has the same table for readers.
 """
 
 from __future__ import annotations
