@@ -1,7 +1,5 @@
 """Propose hypotheses that a list lacks: spans of its hypotheses, replaced by phrases that sound like them.
 
-Propose hypotheses that a list lacks: spans of its hypotheses, replaced by phrases that sound like them.
-
 In come a list with phrases and a pronunciation dictionary; out comes the list with new hypotheses at its end,
 each marked with the phrase, the span that it replaces and how far apart the two sound.
 """
@@ -18,10 +16,7 @@ from math import comb
 from operator import or_
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from rescorer.errors import InvalidList
-from rescorer.scoring.combination import GENERATED, SOUND_MATCH
 from rescorer.scoring.decision import WORDS_FIELD, is_time
 from rescorer.sounds import MAX_MATCHES, SILENCE, UNIT, Phones, Pronouncer, find_similar
 from rescorer.sounds import estimate_steps as estimate_search_steps
@@ -147,13 +142,8 @@ def _share_time(words: Sequence[str], start_s: float, end_s: float) -> list[dict
     entries: list[dict[str, Any]] = []
     for word in words:
         duration_s = len(word) * per_letter_s
-        entries.append(
-            {
-                "word": word,
-                "start_s": round(start_s, TIME_DECIMALS),
-                "duration_s": round(duration_s, TIME_DECIMALS),
-            }
-        )
+        times = {"start_s": round(start_s, TIME_DECIMALS), "duration_s": round(duration_s, TIME_DECIMALS)}
+        entries.append({"word": word, **times})
         start_s += duration_s
     return entries
 
@@ -239,10 +229,6 @@ class SpokenText:
         self._flat = tuple(chain.from_iterable(self.words))
         self._begins = [0, *accumulate(map(len, self.words))]
 
-    def find_boundaries(self) -> list[int]:
-        """Numbers of phones after which a word begins or ends, ascending."""
-        return sorted(self.starts.keys() | self.ends.keys())
-
     def mask(self, start: int, end: int) -> int:
         """Return bits for the canonical words of a span."""
         return (1 << self._begins[end]) - (1 << self._begins[start])
@@ -258,10 +244,6 @@ class SpokenText:
 
     def written(self, start: int, end: int) -> str:
         return " ".join(self.text[begin:stop] for begin, stop in self.spans[start:end])
-
-    def count_chars(self, start: int, end: int) -> int:
-        """Number of characters of a span, with white space."""
-        return self.spans[end - 1][1] - self.spans[start][0]
 
     def words_with(self, made: Generated, normalise: Normalise) -> Words:
         """Return the canonical words of the text with phrases in place of spans."""
@@ -360,9 +342,7 @@ class Generator:
 
     def _pronounce_phrases(self, phrases: tuple[Phrase, ...]) -> SpokenPhrases:
         sayable = [phrase for phrase in phrases if len(phrase.text) <= MAX_PHRASE_CHARS]
-        ways = [
-            tuple(filter(None, map(self._normalise, (phrase.text, *phrase.spellings)))) for phrase in sayable
-        ]
+        ways = [tuple(filter(None, map(self._normalise, (one.text, *one.spellings)))) for one in sayable]
         short = [[words for words in part if sum(map(len, words)) <= MAX_PHRASE_CHARS] for part in ways]
         pronounced = iter(self._pronouncer.pronounce_each(chain.from_iterable(short)))
         sounds = [
@@ -377,7 +357,7 @@ class Generator:
         """All spans of the best hypotheses that sound like a phrase, those that sound most like it first."""
         matches = find_similar(
             [text.phones for text in texts],
-            [text.find_boundaries() for text in texts],
+            [sorted(text.starts.keys() | text.ends.keys()) for text in texts],  # where words begin or end
             [sound.phones for sound in spoken.sounds],
             self.settings.max_distance,
         )
@@ -393,10 +373,10 @@ class Generator:
             start, end = text.starts[match.start], text.ends[match.end]
             key = match.text, sound.phrase
             if key not in covered:
-                covered[key] = reduce(
-                    or_, (known[match.text].get(way, 0) for way in spoken.ways[sound.phrase])
-                )
-            if covered[key] & text.mask(start, end) or text.count_chars(start, end) > MAX_REPLACED_CHARS:
+                parts = (known[match.text].get(way, 0) for way in spoken.ways[sound.phrase])
+                covered[key] = reduce(or_, parts)
+            n_chars = text.spans[end - 1][1] - text.spans[start][0]  # with white space
+            if covered[key] & text.mask(start, end) or n_chars > MAX_REPLACED_CHARS:
                 continue
             written, distance = text.written(start, end), match.distance / UNIT
             phrase, n_phones = spoken.texts[sound.phrase], len(sound.phones)
@@ -415,14 +395,8 @@ class Generator:
             if words <= MAX_SEARCHED_WORDS and chars <= MAX_SEARCHED_CHARS
         ]
         phones = iter(self._pronouncer.pronounce_each(part for _, words in searched for part in words))
-        return [
-            SpokenText(
-                text,
-                words,
-                [sound or BARRIER * bool(part) for part, sound in zip(words, phones, strict=False)],
-            )
-            for text, words in searched
-        ]
+        sounds = ([next(phones) or BARRIER * bool(part) for part in words] for _, words in searched)
+        return [SpokenText(text, words, said) for (text, words), said in zip(searched, sounds, strict=True)]
 
 
 def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:
@@ -432,23 +406,11 @@ def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:
         raise InvalidList(message, list_id=nbest.id, field="phrases")
 
 
-def components_of_generated(hypotheses: Sequence[Hypothesis]) -> dict[str, np.ndarray]:
-    """The components that generated hypotheses have, (H,) float64 by name; none for a list without any."""
-    made = [hypothesis.generated for hypothesis in hypotheses]
-    if made[-1] is None:  # generated ones are the last
-        return {}
-    return {
-        GENERATED: np.array([0.0 if one is None else float(len(one.parts)) for one in made]),
-        SOUND_MATCH: np.array([0.0 if one is None else one.sound_match for one in made]),
-    }
-
-
 def combine(proposals: Sequence[Generated]) -> list[Generated]:
     """Replacements of two or three spans of a source, which do not overlap; those for which sound says most
     first, of equal ones those of fewer spans, then of better sources and earlier spans.
 
-    Args:
-        proposals: those that say most first; of each source, the first ``MAX_COMBINED_SPANS`` are combined.
+    Of each source, the first ``MAX_COMBINED_SPANS`` proposals, those that say most, are combined.
     """
     by_source: dict[int, list[Generated]] = {}
     for made in proposals:

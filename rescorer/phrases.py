@@ -1,14 +1,13 @@
 """Find the names and phrases of a conversation in hypotheses, and credit those that have them.
 
-Find the names and phrases of a conversation in hypotheses, and credit those that have them.
 
 In come phrases with weights, and hypotheses in canonical words; out comes the credit of each hypothesis, and
 the phrases that gave it.
 
-Read phrases as the words of their slots, for n-grams that were trained on text with such words.
+N-grams may have been trained on text in which a word, the slot, stood for phrases. An n-gram that has seen
+*call $name now* gives ``$name`` a probability wherever a name may stand. Each phrase of a hypothesis that has
+a slot is then read as its words and as its slot, or as each of its slots,
 
-An n-gram that has seen *call $name now* gives ``$name`` a probability wherever a name may stand. Each phrase
-of a hypothesis that has a slot is then read as its words and as its slot, or as each of its slots,
 
     P(w_i … w_j | h) = P(slot | h) · P(w_i … w_j | slot),
 
@@ -27,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -243,9 +242,6 @@ MAX_READINGS = MAX_PHRASE_SLOTS + 1
 MAX_KEPT_ENDINGS = 65_536
 """Number of phrases at places with different words that are kept while a list is searched, in about 20 MB."""
 
-ENDING_BYTES, MATCH_BYTES = 320, 160
-"""Memory of a phrase that is kept while a list is searched, and of one that is found, at most."""
-
 
 class SlotShare(NamedTuple):
     """A slot in which a phrase is read."""
@@ -319,7 +315,15 @@ class PhraseSearch:
                     if (total := ending.credit + best[start + ending.n_words]) >= best[start]:
                         best[start], taken[start] = total, ending
         self.steps += n
-        return _collect(taken, n)
+        matches, position = [], 0
+        while position < n:
+            if ending := taken.get(position):
+                phrase, length = ending.phrase, ending.n_words
+                matches.append(PhraseMatch(phrase, position, length, ending.credit, ending.origin))
+                position += length
+            else:
+                position += 1
+        return matches
 
     def _find_endings(self, words: Words, *, is_last: bool) -> list[Ending]:
         """List what some words begin with: the shorter ones first, of equal length those of later sets last.
@@ -364,24 +368,11 @@ def estimate_steps(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
     return n_words * (1 + 3 * sum(phrases.longest for phrases in phrase_sets))
 
 
-def estimate_bytes(n_words: int, phrase_sets: Sequence[PhraseSet]) -> int:
-    """Return an upper bound of the memory for searching hypotheses with so many words together."""
-    kept = min(estimate_steps(n_words, phrase_sets), MAX_KEPT_ENDINGS)
-    return kept * ENDING_BYTES + n_words * MATCH_BYTES
-
-
 def _add_ending(endings: list[Ending], new: Ending) -> None:
     """Add an ending to those of the same length, without those that have no more credit."""
     while endings and endings[-1].credit <= new.credit:
         endings.pop()
     endings.append(new)
-
-
-def find_matches(
-    phrase_sets: Sequence[PhraseSet], words: Words, *, partial: bool = False
-) -> list[PhraseMatch]:
-    """Return the phrases in one hypothesis; see ``PhraseSearch.find``."""
-    return PhraseSearch(phrase_sets).find(words, partial=partial)
 
 
 def fill_slots(
@@ -393,30 +384,23 @@ def fill_slots(
     """Add to the phrases of a hypothesis the slots in which they are read, the more probable ones first.
 
     The first phrases with slots are read in all of them, as long as there are ``MAX_READINGS`` at most; later
-    ones as words. The beginning of a phrase fills no slot.
-
-    Args:
-        phrase_sets: all sets that are expected, whose phrases share the probability of a slot.
-        known: slots of phrases that were found before, to which those of these are added.
+    ones as words. The beginning of a phrase fills no slot. All sets that are expected share the probability
+    of a slot; ``known`` has the slots of phrases that were found before, and gets those of these.
     """
     filled, n_more = [], MAX_READINGS
     for match in matches:
         if match.phrase is not None and n_more > 1:
             in_slot = words[match.start : match.start + match.n_words]
             if in_slot not in known:
-                known[in_slot] = _find_shares(phrase_sets, in_slot)
+                slots = {slot for part in phrase_sets if part.slots for slot in part.find_slots(in_slot)}
+                shares = [SlotShare(slot, _share_slot(phrase_sets, slot, in_slot)) for slot in slots]
+                shares.sort(key=lambda share: (-math.fsum(share.log_probs), share.slot))
+                known[in_slot] = shares
             if shares := known[in_slot][: n_more - 1]:
                 match = match._replace(slots=tuple(shares))
                 n_more //= 1 + len(shares)
         filled.append(match)
     return filled
-
-
-def _find_shares(phrase_sets: Sequence[PhraseSet], words: Words) -> list[SlotShare]:
-    """The slots of a phrase, the more probable ones first."""
-    slots = {slot for part in phrase_sets if part.slots for slot in part.find_slots(words)}
-    shares = [SlotShare(slot, _share_slot(phrase_sets, slot, words)) for slot in slots]
-    return sorted(shares, key=lambda share: (-math.fsum(share.log_probs), share.slot))
 
 
 def _share_slot(phrase_sets: Sequence[PhraseSet], slot: str, words: Words) -> tuple[float, ...]:
@@ -439,19 +423,6 @@ def phrase_log_probs(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray
         end = match.start + match.n_words
         log_probs[match.start : end] = match.origin.word_log_probs(words[match.start : end])
     return log_probs
-
-
-def _collect(taken: Mapping[int, Ending], n_words: int) -> list[PhraseMatch]:
-    """List the phrases that were chosen, from the first word on."""
-    chosen, position = [], 0
-    while position < n_words:
-        if ending := taken.get(position):
-            phrase, length = ending.phrase, ending.n_words
-            chosen.append(PhraseMatch(phrase, position, length, ending.credit, ending.origin))
-            position += length
-        else:
-            position += 1
-    return chosen
 
 
 MAX_PHRASE_FILE_BYTES = 4 << 20
@@ -484,29 +455,22 @@ def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
         FormatError: a line is not UTF-8, not a JSON object although it begins with a brace, or has another
             key or type.
     """
-    return tuple(phrase for line, item in _read_items(data, file) for phrase in _parse(item, file, line))
-
-
-def _read_items(data: bytes, file: str) -> Iterator[tuple[int, Any]]:
-    """Number and content of each line that is not a comment."""
+    phrases: list[Phrase] = []
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         try:
             line = raw.decode("utf-8").strip()
             if line and not line.startswith("#"):
-                yield number, json.loads(line) if line.startswith("{") else line
+                item = json.loads(line) if line.startswith("{") else line
+                phrases += parse_phrases([item], "phrase", "")
         except UnicodeDecodeError as error:
             raise FormatError(f"not UTF-8 at byte {error.start}", file=file, line=number) from None
+        except InvalidList as error:
+            field = error.field.removeprefix("phrase[0]").removeprefix(".")
+            raise FormatError(error.message, file=file, line=number, field=field) from None
         except (ValueError, RecursionError) as error:
             message = f"cannot be read as JSON: {error}; a line that begins with {{ is an object"
             raise FormatError(message, file=file, line=number) from None
-
-
-def _parse(item: Any, file: str, line: int) -> tuple[Phrase, ...]:
-    try:
-        return parse_phrases([item], "phrase", "")
-    except InvalidList as error:
-        field = error.field.removeprefix("phrase[0]").removeprefix(".")
-        raise FormatError(error.message, file=file, line=line, field=field) from None
+    return tuple(phrases)
 
 
 MAX_SETS = 16
@@ -752,8 +716,11 @@ def read_slots(
             rows_of.setdefault(key, []).append(row)
     part, n_words = list[ReadHypothesis](), 0
     for rows in rows_of.values():
-        hypothesis = _read_hypothesis(tuple(rows), words[rows[0]], matches[rows[0]], partial[rows[0]])
-        n_more = sum(len(reading.words) + 1 for reading in hypothesis.readings) + len(contexts[rows[0]])
+        first = rows[0]
+        credits = np.append(phrase_log_probs(words[first], matches[first]), -np.inf)
+        readings = _list_readings(words[first], matches[first])
+        hypothesis = ReadHypothesis(tuple(rows), readings, credits, bool(partial[first]))
+        n_more = sum(len(reading.words) + 1 for reading in hypothesis.readings) + len(contexts[first])
         if part and n_words + n_more > max_words:
             yield _build_readings(part, contexts)
             part, n_words = [], 0
@@ -767,13 +734,6 @@ def _build_readings(hypotheses: Sequence[ReadHypothesis], contexts: Sequence[Wor
     readings = [(reading.words, contexts[h.rows[0]]) for h in hypotheses for reading in h.readings]
     trie = build_trie([words for words, _ in readings], [context for _, context in readings])
     return SlotReadings(tuple(hypotheses), trie)
-
-
-def _read_hypothesis(
-    rows: tuple[int, ...], words: Words, matches: Sequence[PhraseMatch], partial: bool
-) -> ReadHypothesis:
-    credits = np.append(phrase_log_probs(words, matches), -np.inf)
-    return ReadHypothesis(rows, _list_readings(words, matches), credits, bool(partial))
 
 
 def _list_readings(words: Words, matches: Sequence[PhraseMatch]) -> tuple[Reading, ...]:

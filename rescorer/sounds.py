@@ -1,24 +1,16 @@
-"""How words sound, and how alike.
+"""How words sound, by a dictionary or by their letters, and how alike phrases and places in texts sound.
 
-Phones, pronunciations by a dictionary or by letters, and the weighted edit distance of phones.
+The distance of two sequences of phones is the least sum of costs of replacing, leaving out and adding phones.
+Costs are integers, hundredths of the cost of replacing a phone by an unlike one, so that sums are exact. It
+is computed row by row, for all pairs of a phrase and a place where it may begin: a row is one phone of the
+phrases against all phones from the place on. Pairs whose distance must become too large are left out as soon
+as this is certain: first of all those where each phone of the phrase alone, compared with the phone after the
+place that is nearest to it, costs too much already.
 
-Phones of English, and what it costs to confuse them.
-
-Costs are integers, hundredths of the cost of replacing a phone by an unlike one, so that sums are exact.
-
-Find what sounds like phrases: the weighted edit distance of phones, for many phrases and places at once.
-
-The distance of two sequences of phones is the least sum of costs of replacing, leaving out and adding phones
-(``phones``). It is computed row by row, for all pairs of a phrase and a place where it may begin: a row is
-one phone of the phrases against all phones from the place on. Pairs whose distance must become too large are
-left out as soon as this is certain: first of all those where each phone of the phrase alone, compared with
-the phone after the place that is nearest to it, costs too much already.
-
-Guess how words sound that no dictionary has, by what their letters sound like in a dictionary's words.
-
-Each letter of the dictionary stands for no, one or two phones, by the alignment that is most likely under
-counts of letters and phones. A new letter gets those of the longest known context of letters around it: a
-tree of exceptions (IGTree, Daelemans & van den Bosch 1997), kept as one sorted array per length of context.
+Words that no dictionary has are pronounced by what their letters sound like in a dictionary's words. Each
+letter of the dictionary stands for no, one or two phones, by the alignment that is most likely under counts
+of letters and phones. A new letter gets those of the longest known context of letters around it: a tree of
+exceptions (IGTree, Daelemans & van den Bosch 1997), kept as one sorted array per length of context.
 """
 
 from __future__ import annotations
@@ -81,13 +73,6 @@ def substitution_costs() -> np.ndarray:
     return costs
 
 
-def gap_costs() -> np.ndarray:
-    """Cost of leaving out or adding each phone, (P,) int32."""
-    costs = np.full(len(PHONES), GAP_COST, dtype=np.int32)
-    costs[list(phone_numbers(WEAK_GAPS.split()))] = WEAK_GAP_COST
-    return costs
-
-
 def phone_numbers(names: Iterable[str]) -> Phones:
     """Numbers of phones, which may carry stress, such as ``AH0``.
 
@@ -103,7 +88,10 @@ def phone_numbers(names: Iterable[str]) -> Phones:
         ) from None
 
 
-SUBSTITUTIONS, GAPS = substitution_costs(), gap_costs()
+SUBSTITUTIONS = substitution_costs()
+GAPS = np.full(len(PHONES), GAP_COST, dtype=np.int32)
+"""Cost of leaving out or adding each phone."""
+GAPS[list(phone_numbers(WEAK_GAPS.split()))] = WEAK_GAP_COST
 SILENCE = len(GAPS)
 """Number beyond those of phones, where a text has ended or has a word that cannot be pronounced: it is unlike
 everything."""
@@ -117,8 +105,6 @@ MAX_STEPS = 200_000_000
 hypotheses of 20 words need a quarter. What is beyond is left out, beginning with the longest phrases."""
 MAX_MATCHES = 4096
 """Largest number of matches of a list; those for which sound says most."""
-WINDOW_BYTES, PLACE_BYTES, PAIR_BYTES, CELL_BYTES = 16, 1_024, 64, 48
-"""Memory of a phone of a window, of a place, of a pair, and of a cell, at most."""
 COSTS = np.full((SILENCE + 1, SILENCE + 1), FAR, dtype=np.int32)
 COSTS[:SILENCE, :SILENCE] = SUBSTITUTIONS
 GAP_OR_FAR = np.append(GAPS, np.int32(FAR))
@@ -197,15 +183,6 @@ def estimate_steps(n_places: int, lengths: Iterable[int], max_per_phone: float) 
     return min(cells, MAX_STEPS) + others
 
 
-def estimate_bytes(n_places: int, lengths: Iterable[int], max_per_phone: float) -> int:
-    """Return an upper bound of the memory of ``find_similar``; arguments are those of ``estimate_steps``."""
-    counts = Counter(lengths)
-    width = longest_match(max(counts, default=0), max_per_phone)
-    pairs = min(n_places * max(counts.values(), default=0), MAX_PAIRS)
-    cells = min(pairs * (width + 1), MAX_CELLS + width)
-    return n_places * (width * WINDOW_BYTES + PLACE_BYTES) + pairs * PAIR_BYTES + cells * CELL_BYTES
-
-
 class Matched(NamedTuple):
     """Pairs of a window and a phrase within the bound, (n,) each."""
 
@@ -219,17 +196,14 @@ class Matched(NamedTuple):
 def _place_nearest(matched: Matched, indices: np.ndarray, places: Places) -> np.ndarray:
     """The matches of the nearest pairs at all places of their windows, at most ``MAX_MATCHES``, (n, 5).
 
-    Args:
-        indices: index of each phrase among all phrases.
+    ``indices`` is that of each phrase among all phrases.
     """
     nearest = np.argsort(matched.distance, kind="stable")[:MAX_MATCHES]
     ends = places.counts[matched.window[nearest]].cumsum()
     nearest = nearest[: np.searchsorted(ends, MAX_MATCHES) + 1]
     pair = np.repeat(nearest, places.counts[matched.window[nearest]])[:MAX_MATCHES]
-    nth = (
-        np.arange(len(pair))
-        - np.concatenate([[0], ends])[np.searchsorted(ends, np.arange(len(pair)), "right")]
-    )
+    numbers = np.arange(len(pair))
+    nth = numbers - np.concatenate([[0], ends])[np.searchsorted(ends, numbers, "right")]
     at = places.begins[matched.window[pair]] + nth
     text, start = places.text[at], places.start[at]
     return np.stack(
@@ -308,11 +282,7 @@ def _cut_windows(
 
 
 def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Iterator[np.ndarray]:
-    """Find the windows and phrases whose phones, each taken by itself, can be within the bound.
-
-    Args:
-        phrases: (P, L) numbers of phones.
-        phones: (W, N) numbers of phones, at least one window.
+    """Find the windows, (W, N), and phrases, (P, L), whose phones can be within the bound one by one.
 
     Yields:
         (n, 2) int64 windows and phrases, as many as ``MAX_CELLS`` permits.
@@ -331,11 +301,7 @@ def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Itera
 
 
 def _nearest_costs(phones: np.ndarray) -> np.ndarray:
-    """What each phone costs at least in each window, (SILENCE, W) float64.
-
-    Args:
-        phones: (W, N) numbers of phones.
-    """
+    """What each phone costs at least in each of some windows, (W, N): (SILENCE, W) float64."""
     has = np.zeros((len(phones), SILENCE + 1), dtype=bool)
     has[np.arange(len(phones))[:, None], phones] = True
     nearest = np.repeat(GAPS[:, None], len(phones), axis=1)
@@ -346,15 +312,7 @@ def _nearest_costs(phones: np.ndarray) -> np.ndarray:
 
 
 def _match_pairs(pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound: int) -> Matched:
-    """Compare phrases of one length with windows.
-
-    Args:
-        pairs: (n, 2) windows and phrases.
-        phrases: (P, L) numbers of phones.
-
-    Returns:
-        Those whose nearest ends are within the bound.
-    """
+    """Compare pairs, (n, 2), of windows and phrases of one length; return those within the bound."""
     window, phrase = pairs.T
     gaps = np.minimum(GAP_OR_FAR[windows.phones].cumsum(axis=1), FAR).astype(np.int32)
     added = np.concatenate([np.zeros((len(gaps), 1), np.int32), gaps], axis=1)  # (W, N + 1)
@@ -504,9 +462,8 @@ class LetterToSound:
     def pronounce_each(self, words: Sequence[str]) -> list[Phones]:
         """Return the phones of each word, as ``pronounce`` does; many at once take much less time."""
         spelled = [spell(word) for word in words]
-        row = np.array(
-            [letter for letters in spelled for letter in (*letters, *BETWEEN_WORDS)], dtype=np.int64
-        )
+        spaced = ((*letters, *BETWEEN_WORDS) for letters in spelled)
+        row = np.array([*chain.from_iterable(spaced)], dtype=np.int64)
         contexts = _contexts(row[None])[0][row > 0]
         keys = np.zeros(len(contexts), dtype=np.int64)
         sounds = np.zeros(len(contexts), dtype=np.int64)
@@ -541,8 +498,7 @@ def _find_exceptions(
 ) -> tuple[Level, np.ndarray, np.ndarray]:
     """Find the most frequent sounds in each context, where these are not what is predicted already.
 
-    Args:
-        keys, sounds, predicted: (N,), of all letters; letters with the same context are predicted alike.
+    Letters with the same context are predicted alike. All arguments are (N,), of all letters.
 
     Returns:
         The exceptions; what is predicted with them, (N,); and which letters are in contexts that still have

@@ -1,7 +1,5 @@
 r"""Read ARPA files into arrays, within bounds of memory and time.
 
-Find the model in an ARPA file, and read its header, within bounds.
-
 Only a line that *is* ``\data\`` begins a model, and the line ``\end\`` ends it: whatever is before and after
 them is ignored, as SRILM's ngram-format(5) has it. The CMU toolkit writes a page about the format before its
 models, which mentions ``\data\``, ``\1-grams:`` and ``\end\``.
@@ -231,18 +229,6 @@ class ArpaOrder(NamedTuple):
     """(N, 2), log10 probability and log10 back-off weight; 0 for a line without that weight."""
 
 
-class TokenLines(NamedTuple):
-    """Lines of tokens."""
-
-    text: TokenBytes
-    starts: np.ndarray
-    """(T,) where each token starts."""
-    ends: np.ndarray
-    """(T,) where each token ends."""
-    last: np.ndarray
-    """(L,) the last token of each line."""
-
-
 def parse_ngrams(text: bytes, order: int, words: WordIds) -> ArpaOrder:
     """Parse lines of one order, with float64 values; the words of unigrams are added to ``words``.
 
@@ -284,15 +270,19 @@ def split_sections(text: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield b"\\" + heading.strip(), lines
 
 
-def split_lines(text: bytes) -> TokenLines:
-    """Split lines into tokens at white space; blank lines do not count."""
+def split_lines(text: bytes) -> tuple[TokenBytes, np.ndarray, np.ndarray, np.ndarray]:
+    """Split lines into tokens at white space; blank lines do not count.
+
+    Returns:
+        The text, where each token starts and ends, (T,), and the last token of each line, (L,).
+    """
     text = _tidy(text) if any(space in text for space in RARE_SPACES) else text.strip() + b"\n"
     data = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero((data == SPACE) | (data == TAB) | (data == NEWLINE))
     starts = np.concatenate([[0], ends[:-1] + 1])
     if (starts == ends).any():
         return split_lines(_tidy(text))
-    return TokenLines(TokenBytes(text), starts, ends, np.flatnonzero(data.take(ends) == NEWLINE))
+    return TokenBytes(text), starts, ends, np.flatnonzero(data.take(ends) == NEWLINE)
 
 
 def _tidy(text: bytes) -> bytes:
@@ -411,7 +401,10 @@ def read_header(stream: BinaryIO, blocks: Iterator[bytes]) -> tuple[ArpaHeader, 
             return_ends_lines = RETURN_ENDS_LINES.match(text, data.end()) is not None
             if counts := COUNT.findall(translate_returns(header) if return_ends_lines else header):
                 if OTHER_FORM.search(text[: data.start()]):
-                    _refuse_other_form(stream)
+                    raise BundleError(
+                        f"{stream.name}: is a model in IRSTLM's own form (iARPA or qARPA), whose numbers are "
+                        "not those of an ARPA file; write one with: compile-lm FILE --text=yes NEW.arpa"
+                    )
                 section = SECTION.fullmatch(b"\\" + heading[1].strip())
                 if section is None or int(section[1]) != 1:
                     raise BundleError(f"{stream.name}: no unigram section after the counts of its header")
@@ -433,9 +426,8 @@ def translate_returns(text: bytes) -> bytes:
 
 
 def _find_data_line(text: bytes, place: int = 0) -> re.Match[bytes] | None:
-    return (
-        DATA_LINE.search(text, place) if b"\\data\\" in text else None
-    )  # which is far faster than the pattern
+    # the test for the bytes is far faster than the pattern
+    return DATA_LINE.search(text, place) if b"\\data\\" in text else None
 
 
 def _check_counts(stream: BinaryIO, fields: list[tuple[bytes, bytes]]) -> list[int]:
@@ -457,13 +449,6 @@ def _check_counts(stream: BinaryIO, fields: list[tuple[bytes, bytes]]) -> list[i
             f"text; a file of this size has at most {largest:,}"
         )
     return counts
-
-
-def _refuse_other_form(stream: BinaryIO) -> NoReturn:
-    raise BundleError(
-        f"{stream.name}: is a model in IRSTLM's own form (iARPA or qARPA), whose numbers are not those of "
-        "an ARPA file; write one with: compile-lm FILE --text=yes NEW.arpa"
-    )
 
 
 def _refuse(stream: BinaryIO, text: bytes) -> NoReturn:
@@ -541,7 +526,10 @@ def read_arpa_ngrams(
         blocks = map(translate_returns, blocks)
     counts = header.counts
     try:
-        orders = [_empty(count, order, dtype) for order, count in enumerate(counts, 1)]
+        orders = [  # whose pages take no memory before they are written
+            ArpaOrder(np.empty((count, order), np.int32), np.empty((count, 2), dtype))
+            for order, count in enumerate(counts, 1)
+        ]
     except MemoryError:
         raise BundleError(
             f"{stream.name}: its header says {sum(counts):,} n-grams, more than fit into memory"
@@ -622,8 +610,7 @@ def _read_sections(
 def _parse_or_explain(stream: BinaryIO, section: _Section, words: WordIds, n_ngrams: int) -> ArpaOrder:
     """Parse lines; raise BundleError for the first one that is wrong, without quoting it.
 
-    Args:
-        n_ngrams: number of n-grams of this order before these.
+    ``n_ngrams`` is the number of n-grams of this order before these.
     """
     order, text = section.order, section.text
     try:
@@ -645,11 +632,6 @@ def _parse(text: bytes, order: int, words: WordIds) -> ArpaOrder:
     if not (np.abs(values) < np.finfo(np.float32).max).all() or (values[:, 0] > 0).any():
         raise ValueError("not the logarithm of a probability")
     return ArpaOrder(ids, values)
-
-
-def _empty(size: int, order: int, dtype: type[np.floating]) -> ArpaOrder:
-    """Allocate arrays, whose pages take no memory before they are written."""
-    return ArpaOrder(np.empty((size, order), np.int32), np.empty((size, 2), dtype))
 
 
 def _check_unigrams(stream: BinaryIO, unigrams: ArpaOrder) -> None:

@@ -1,7 +1,5 @@
 """Read, verify and publish model bundles; needs neither torch nor KenLM.
 
-Read, verify and publish model bundles; needs neither torch nor KenLM.
-
 A bundle is a folder:
 
 manifest.json          schema, name, version, sha256 of every other file, how the models were trained
@@ -12,7 +10,7 @@ weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprin
 reranker/NAME/         config.json, parameters.safetensors; optional
 phrases/NAME.txt       names and phrases that requests can ask for, one per line; optional
 
-``Bundle`` describes a bundle without its language models; ``model_loading`` loads the models.
+``Bundle`` describes a bundle without its language models, which ``rescorer.pipeline`` loads.
 """
 
 from __future__ import annotations
@@ -73,7 +71,6 @@ MAX_SLOTS = 10_000
 """Largest number of slots of an n-gram."""
 MAX_NAME_CHARACTERS = 100
 """Longest name of a bundle or of one of its models."""
-SEAL_HINT = "`rescorer seal {folder}` lists and hashes new files"
 
 
 def newest_version(folder: Path) -> Path:
@@ -104,7 +101,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if isinstance(manifest["version"], bool) or manifest["version"] < 0:
         raise BundleError(f"{place}: 'version' is {manifest['version']}; expected a number, at least 0")
     check_label(place, "the name of the bundle", manifest["name"])
-    _check_files(place, manifest["files"])
+    if len(manifest["files"]) > MAX_FILES:
+        found = len(manifest["files"])
+        raise BundleError(f"{place}: lists {found:,} files; expected at most {MAX_FILES}")
+    for name, digest in manifest["files"].items():
+        check_name(name, place)
+        if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise BundleError(f"{place}: files: {name}: the hash is not a SHA-256 in hexadecimal digits")
     _check_model_entries(place, manifest)
     if schema < required_schema(manifest):
         raise BundleError(f"{place}: schema is {schema}, but backward models need {BACKWARD_SCHEMA}")
@@ -119,11 +122,7 @@ def required_schema(manifest: Mapping[str, Any], text_rules: int = 1) -> int:
 
 
 def first_ngram(kinds: Mapping[str, ModelKind]) -> str:
-    """Name of the model whose vocabulary decides what counts as an unknown word.
-
-    Args:
-        kinds: kind of each model of a bundle, by its name.
-    """
+    """Name of the model, of some kinds by name, whose vocabulary decides what counts as an unknown word."""
     return next((name for name, kind in kinds.items() if kind == "ngram"), next(iter(kinds)))
 
 
@@ -164,20 +163,12 @@ def check_listing(folder: Path, manifest: Mapping[str, Any]) -> None:
     for name, status in SealedFolder(folder).list_files():
         if name.endswith(".json"):
             check_size(folder / name, status.st_size, MAX_JSON_BYTES)
-        if name == MANIFEST or name in manifest["files"]:
-            continue
-        check_regular(folder / name, status)
-        hint = SEAL_HINT.format(folder=folder)
-        raise BundleError(f"{folder / name}: not part of the bundle; the manifest does not list it ({hint})")
-
-
-def _check_files(place: str, files: Mapping[str, Any]) -> None:
-    if len(files) > MAX_FILES:
-        raise BundleError(f"{place}: lists {len(files):,} files; expected at most {MAX_FILES}")
-    for name, digest in files.items():
-        check_name(name, place)
-        if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise BundleError(f"{place}: files: {name}: the hash is not a SHA-256 in hexadecimal digits")
+        if name != MANIFEST and name not in manifest["files"]:
+            check_regular(folder / name, status)
+            raise BundleError(
+                f"{folder / name}: not part of the bundle; the manifest does not list it "
+                f"(`rescorer seal {folder}` lists and hashes new files)"
+            )
 
 
 def _check_model_entries(place: str, manifest: Mapping[str, Any]) -> None:
@@ -198,22 +189,19 @@ def _check_model_entries(place: str, manifest: Mapping[str, Any]) -> None:
             raise BundleError(f"{place}: {role}: 'words' is not a string; expected the name of a file")
         if not isinstance(entry.get("backward", False), bool):
             raise BundleError(f"{place}: {role}: 'backward' is not a boolean; expected true or false")
-        _check_slots(f"{place}: {role}", entry)
+        slots = entry.get("slots", [])
+        if not isinstance(slots, list) or not all(isinstance(slot, str) for slot in slots):
+            raise BundleError(
+                f"{place}: {role}: 'slots' is not a list of strings; expected words of the model"
+            )
+        if len(slots) > MAX_SLOTS:
+            raise BundleError(f"{place}: {role}: {len(slots):,} slots; expected at most {MAX_SLOTS:,}")
+        if slots and (entry["kind"] != "ngram" or entry.get("backward")):
+            raise BundleError(f"{place}: {role}: has slots; expected them only of forward n-grams")
         for file in list_model_files(entry):
             check_name(file, f"{place}: {role}")
             if file not in manifest["files"]:
                 raise BundleError(f"{place}: {role}: {file}: the manifest does not list it in 'files'")
-
-
-def _check_slots(place: str, entry: Mapping[str, Any]) -> None:
-    """Check the slots of a model, which only forward n-grams have."""
-    slots = entry.get("slots", [])
-    if not isinstance(slots, list) or not all(isinstance(slot, str) for slot in slots):
-        raise BundleError(f"{place}: 'slots' is not a list of strings; expected words of the model")
-    if len(slots) > MAX_SLOTS:
-        raise BundleError(f"{place}: {len(slots):,} slots; expected at most {MAX_SLOTS:,}")
-    if slots and (entry["kind"] != "ngram" or entry.get("backward")):
-        raise BundleError(f"{place}: has slots; expected them only of forward n-grams")
 
 
 def check_label(place: str, role: str, name: str) -> None:
@@ -305,7 +293,14 @@ def check_weights(
             f"weights.cache is {weights.cache:g}, but the mixture is one of backward models, which do not "
             "read what was said before; expected 0, or a mixture of forward models"
         )
-    _check_neural_cache(weights, remembers)
+    check_flatness(weights.flatness)
+    share = check_cache_share(weights.neural_cache, NEURAL_CACHE)
+    if share and weights.mixture and remembers is not None and not any(map(weights.mixture.get, remembers)):
+        able = ", ".join(sorted(remembers)) or "none"
+        raise ConfigError(
+            f"weights.neural_cache is {share:g}, but no model of the mixture has states to compare; expected "
+            f"0, or a mixture with a forward network without topics (the bundle has: {able})"
+        )
     for name, weight in weights.rerankers.items():
         if name not in rerankers:
             known = list(rerankers)
@@ -315,20 +310,6 @@ def check_weights(
             )
         if weight and weights.mixture:
             _check_shares(weights, rerankers[name])
-
-
-def _check_neural_cache(weights: Weights, remembers: Collection[str] | None) -> None:
-    """Raise ConfigError if a neural cache has a wrong λ or θ, or no model of the mixture can have one."""
-    check_flatness(weights.flatness)
-    share = check_cache_share(weights.neural_cache, NEURAL_CACHE)
-    if not share or not weights.mixture or remembers is None:
-        return
-    if not any(weights.mixture.get(name) for name in remembers):
-        able = ", ".join(sorted(remembers)) or "none"
-        raise ConfigError(
-            f"weights.neural_cache is {share:g}, but no model of the mixture has states to compare; expected "
-            f"0, or a mixture with a forward network without topics (the bundle has: {able})"
-        )
 
 
 def _check_shares(weights: Weights, reranker: Reranker) -> None:
@@ -394,9 +375,6 @@ def hash_used_models(reranker: Reranker, manifest: Mapping[str, Any]) -> dict[st
     """Hash the models of a bundle on whose scores or vocabularies a reranker depends, by name.
 
     ``Reranker.models`` is this of the bundle that the reranker was trained with.
-
-    Args:
-        manifest: manifest of the bundle.
     """
     models = manifest["models"]
     used = set(reranker.needs)
@@ -546,7 +524,7 @@ def read_bundle(folder: Path | str) -> Bundle:
     kinds = {name: entry["kind"] for name, entry in manifest["models"].items()}
     rerankers = read_rerankers(files, manifest)
     weights_files, backward = list_weights_files(manifest), find_backward(manifest)
-    normaliser = _read_normaliser(files, TEXT)
+    normaliser = read_normaliser(folder / TEXT, files)
     if manifest["schema"] < required_schema(manifest, normaliser.settings.rules):
         schema = manifest["schema"]
         raise BundleError(
@@ -595,27 +573,24 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
     return frozenset(readers), frozenset(remembers)
 
 
-def read_normaliser(path: Path) -> Normaliser:
-    """Create the normaliser that a settings file (``text.json``) describes.
+def read_normaliser(path: Path, folder: Folder | None = None) -> Normaliser:
+    """Create the normaliser that a settings file (``text.json``) describes, in a folder that verifies it.
 
     Raises:
         BundleError: the file is not a JSON object, or a setting is unknown or invalid.
     """
-    return _read_normaliser(Folder(path.parent), path.name)
-
-
-def _read_normaliser(folder: Folder, name: str) -> Normaliser:
+    values = (folder or Folder(path.parent)).read_json(path.name)
     try:
-        return Normaliser(NormaliserSettings.from_dict(folder.read_json(name)))
+        return Normaliser(NormaliserSettings.from_dict(values))
     except ConfigError as error:
-        raise BundleError(f"{folder.path / name}: {shorten_message(error)}") from None
+        raise BundleError(f"{path}: {shorten_message(error)}") from None
 
 
 def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
     """Write a bundle atomically: fill a temporary folder next to it, then rename that folder.
 
-    Several processes may write the same bundle at once: one of them publishes it, the others fail. What a
-    killed process leaves is hidden, has no version as its name, and is in nobody's way.
+    Several processes may write the same bundle at once: one of them publishes it, the others fail. The files
+    that a killed process leaves are hidden, have no version as their name, and are in the way of none.
 
     Args:
         fill: writes every file into the given folder and returns the manifest without the key ``files``.
@@ -633,22 +608,17 @@ def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
         rules = SealedFolder(partial).read_json(TEXT).get("rules", 1) if (partial / TEXT).exists() else 1
         schema = required_schema(manifest, rules)
         _write_manifest(partial, {"schema": schema, **manifest, "files": hash_files(partial)})
-        _rename_to_new(partial, folder)
+        try:
+            os.replace(partial, folder)  # never replaces a folder that has files
+        except OSError:
+            if not folder.exists():
+                raise
+            raise ConfigError(
+                f"{folder} was written by another process meanwhile, and bundles are immutable; choose "
+                "another version"
+            ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _rename_to_new(partial: Path, folder: Path) -> None:
-    """Rename a folder; raises ConfigError if another process has published a bundle there meanwhile."""
-    try:
-        os.replace(partial, folder)  # never replaces a folder that has files
-    except OSError:
-        if not folder.exists():
-            raise
-        raise ConfigError(
-            f"{folder} was written by another process meanwhile, and bundles are immutable; choose another "
-            "version"
-        ) from None
 
 
 def seal(folder: Path) -> list[str]:
@@ -681,9 +651,8 @@ def seal(folder: Path) -> list[str]:
 def hash_files(folder: Path) -> dict[str, str]:
     """Hash every file below a folder except the manifest; raises BundleError for other than regular files."""
     files = SealedFolder(folder)
-    names = (name for name, _ in files.list_files() if name != MANIFEST)
     hashes = {}
-    for name in names:
+    for name in (name for name, _ in files.list_files() if name != MANIFEST):
         with files.open(name) as stream:
             hashes[name] = sha256(stream)
     return dict(sorted(hashes.items()))

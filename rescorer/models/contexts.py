@@ -1,60 +1,22 @@
-"""What networks know of the words before an edge.
-
-Cached contexts, n-grams, past words, topics and parts of speech.
-
-What networks keep of the words before an edge, and read again.
-
-Contexts come in; cached states and vectors, distinct n-gram contexts and counts of what was recalled go out.
-
-Caches of sessions: language models of what was said before a list, with which a mixture is interpolated.
-
-Earlier words, or a network's vectors of them, come in; probabilities of each edge go out.
-
-Count the context words that recurrent networks needed, and those they recalled from their caches.
-
-Imports no torch, because the server reports these counts even when no network is loaded.
-
-Find the n-gram context (the preceding n - 1 words) of every node of a trie, and the set of distinct
-contexts.
-
-Cache what networks have computed of contexts.
+"""Read again what was said before: contexts, past words, topics and parts of speech, for networks.
 
 A context that is sent again is not read again; if a context has grown, only its new words are read. Of
 recurrent networks, the vectors and states after whole contexts are cached; of transformers, the keys and
 values of each word after the words before it. Networks with a fixed window need no cache, because they read
 only the last few words.
 
-Read again what was said before the roots of a trie: the vectors from which a network predicts each word.
-
-A network whose state is reset at the end of a sentence reads each sentence by itself, so that equal sentences
-are read once; one that carries its state reads the past as one path. Vectors are cached by the words before
-them: of a past that has grown, only the new words are read.
-
-What networks read beside words: topics of the text before, and parts of speech of the words so far.
-
-Contexts and prefixes of words come in; one vector of features for each goes out, which networks read.
-
-Induced parts of speech of the words so far: the filter of a hidden Markov model.
-
-A network reads, after each word, f = P(tag | words of the sentence so far) - 1/K as features beside the word.
-They depend on no later word, so that the network stays a left-to-right model. ``docs/decisions/
-feature-inputs.md`` says where they go.
-
-Infer what the words before a sentence are about: mixtures of topics (Blei, Ng & Jordan 2003).
-
-A network reads topics as features, f = θ - 1/K: zeros if nothing is known.
-``docs/decisions/feature-inputs.md`` says where they go.
-
-Neural cache of a session: a word is likely again where a network's state is like that before it was said.
-
-Grave, Joulin & Usunier (2016), "Improving Neural Language Models with a Continuous Cache". Of each word w_t
-that was said before a root, the network has the context vector h_t from which it predicts it. For an edge
+In the neural cache of a session, a word is likely again where a network's state is like that before it was
+said (Grave, Joulin & Usunier 2016, "Improving Neural Language Models with a Continuous Cache"). Of each word
+w_t that was said before a root, the network has the context vector h_t from which it predicts it. For an edge
 whose word is predicted from h,
 
     P_cache(w | h) = Σ_{t: w_t = w} c_t exp(θ h · h_t) / Σ_t c_t exp(θ h · h_t),
 
 where c_t is the confidence of the utterance. Words are compared as texts, so that Σ_w P_cache(w | h) = 1 over
 the words of the session and ``</s>``, those included that the network does not know.
+
+Topics of the text before, and parts of speech of the words so far, are features that a network reads with
+each word; ``docs/decisions/feature-inputs.md`` says where they go.
 """
 
 from __future__ import annotations
@@ -106,9 +68,6 @@ def count_context_words(needed: int, recalled: int) -> None:
         counts.recalled += recalled
 
 
-MAX_KEY = np.iinfo(np.int64).max
-
-
 def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray:
     """The last ``size`` words on the path to each node, oldest first, as indices into the trie's words.
 
@@ -142,7 +101,7 @@ def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarr
     """
     keys, bound = np.zeros(len(rows), dtype=np.int64), 1
     for values in rows.T:
-        if bound > MAX_KEY // n_values:
+        if bound > np.iinfo(np.int64).max // n_values:
             distinct, keys = np.unique(keys, return_inverse=True)
             bound = len(distinct)
         keys = keys * n_values + values
@@ -196,19 +155,16 @@ class RowCache:
         is.
         """
         with self._lock:
-            table = self._allocate_table(rows)
+            if self._table is None:
+                width = rows.shape[1]
+                n_slots = self.max_bytes // (width * rows.element_size() + BOOKKEEPING_BYTES)
+                self._table = rows.new_empty(n_slots, width)
+            table = self._table
             new = {key: position for position, key in enumerate(keys) if key not in self._slots}
             items = list(new.items())[max(0, len(new) - len(table)) :]
             if items and rows.isfinite().all():  # values that are not finite must not outlive their batch
                 values = rows[[position for _, position in items]]
                 table[[self._allocate(key) for key, _ in items]] = values
-
-    def _allocate_table(self, rows: Tensor) -> Tensor:
-        if self._table is None:
-            width = rows.shape[1]
-            n_slots = self.max_bytes // (width * rows.element_size() + BOOKKEEPING_BYTES)
-            self._table = rows.new_empty(n_slots, width)
-        return self._table
 
     def _allocate(self, key: Hashable) -> int:
         """Assign a slot to a new key, evicting the least recently used one if the table is full."""
@@ -318,6 +274,9 @@ def read_past(
 ) -> list[Tensor | None]:
     """Compute the vectors from which the words before the roots of a trie are predicted.
 
+    A network whose state is reset at the end of a sentence reads each sentence by itself, so that equal
+    sentences are read once; one that carries its state reads the past as one path.
+
     Args:
         trie: a trie with all that was said before.
         carried: whether the network carries its state across the ends of sentences.
@@ -389,11 +348,13 @@ def _find_vectors(
 
 
 class TagFilter(nn.Module):
-    """A hidden Markov model of K tags, and what it knows of the tag of the last word.
+    """A hidden Markov model of K induced tags, and what it knows of the tag of the last word.
 
-    The parameters are those of a trained model, and not trained with a network. A word without tags, whose
-    row in ``words`` is zero, has features of zero and begins a new sentence: ``<s>`` and ``</s>`` are such.
-    So does a word that the model holds impossible after the words before it.
+    A network reads, after each word, f = P(tag | words of the sentence so far) - 1/K as features. They depend
+    on no later word, so that the network stays a left-to-right model. The parameters are those of a trained
+    model, and not trained with a network. A word without tags, whose row in ``words`` is zero, has features
+    of zero and begins a new sentence: ``<s>`` and ``</s>`` are such. So does a word that the model holds
+    impossible after the words before it.
     """
 
     start: Tensor
@@ -442,10 +403,8 @@ class TagFilter(nn.Module):
     def read_trie(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, list[Tensor]]:
         """Features after the word of each node, (N, K), and after each word of the context of each root.
 
-        Those of a root are the features after its context; those after no words are zero.
-
-        Args:
-            ids: ids of the words of the trie.
+        Those of a root are the features after its context; those after no words are zero. ``ids`` are those
+        of the words of the trie.
         """
         device = self.start.device
         features = torch.zeros(trie.n_nodes, self.n_tags, device=device)
@@ -476,10 +435,10 @@ CACHE_BYTES = 1 << 24
 
 
 def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
-    """Infer the mixture of topics of each text by variational Bayes, with a Dirichlet prior of 1/K.
+    """Infer the mixture of topics of each text (Blei, Ng & Jordan 2003), with a Dirichlet prior of 1/K.
 
-    The update is γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp ψ(γ_k) is the posterior of the word's
-    topic. The mixture θ is γ / Σ_k γ_k.
+    Variational Bayes updates γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp ψ(γ_k) is the posterior of
+    the word's topic. The mixture θ is γ / Σ_k γ_k.
 
     Args:
         word_topics: (N, L, K) P(topic | word) under even topics, or zeros, for the words of each text.
@@ -502,7 +461,7 @@ def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
 
 
 class TopicReader:
-    """Compute the topic features of texts, and cache them by their last words.
+    """Compute the topic features of texts, θ - 1/K, and cache them by their last words.
 
     Args:
         word_topics: (V, K) P(topic | word) under even topics; zeros for words that are not topical.
@@ -605,14 +564,9 @@ def predict_from_past(
 def _sum_by_word(
     states: Tensor, before: Tensor, flatness: float, sure: np.ndarray, place: np.ndarray, n_words: int
 ) -> np.ndarray:
-    """P_cache of each distinct word of a past after some states, (U, W) float64.
+    """P_cache of each of W distinct words after some states, (U, D), by vectors of the past, (T, D): (U, W).
 
-    Args:
-        states: (U, D) vectors after which a word is predicted.
-        before: (T, D) vectors from which the words of the past are predicted.
-        flatness: θ.
-        sure: (T,) how much each word of the past counts.
-        place: (T,) index of each word of the past among the W distinct ones.
+    ``sure`` says how much each word of the past counts, (T,), ``place`` which of the W words it is, (T,).
     """
     device, parts = states.device, []
     with np.errstate(divide="ignore"):

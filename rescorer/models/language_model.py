@@ -1,10 +1,9 @@
 """Language models: a trie in, one log-probability per edge out, from one model or several mixed word by word.
 
-Mix language models word by word, P(w|h) = Σ_m λ_m · P_m(w|h); needs neither torch nor KenLM.
+Models are mixed word by word, P(w|h) = Σ_m λ_m · P_m(w|h), once ``neural.align_vocabularies`` has shared
+P(``<unk>``) among the words that some of them lack. Nothing here needs torch or KenLM.
 
-Models with different vocabularies are aligned first, see ``vocabulary_alignment``.
-
-Cache of a session: n-grams of the words that were said before a list, decayed by their age.
+The cache of a session has n-grams of the words that were said before a list, decayed by their age.
 
 The cache predicts a word from the words before the root of a hypothesis: its previous utterances, with their
 ends, and the context of its sentence. The counts of n-grams are interpolated with those of shorter ones,

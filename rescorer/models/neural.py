@@ -1,21 +1,7 @@
-"""Neural language models.
+"""Neural language models: networks with an output layer, their files, and their scores of tries.
 
-Networks with an output layer, their files, and their scores of tries, level by level.
-
-Save and load a neural model as ``config.json``, ``model.safetensors`` and ``vocabulary.txt``.
-
-No pickles: loading a model never runs code from it.
-
-Share the probability of ``<unk>`` among the words that one model lacks and another one knows.
-
-In the model that lacks such a word, ``<unk>`` stands for it. The word's share of the probability of ``<unk>``
-is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's unigram distribution over
-the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which stands for all words that
-no model knows, is one more symbol of q_m. Every model then spreads exactly probability 1 over the union of
-the vocabularies and ``<unk>``, and so does their mixture.
-
-A share that depends on the context, P_kn(w|h) / Σ_{v∉list} P_kn(v|h), would follow the n-gram more closely
-but needs a sum over all missing words for every context; q_m needs one sum at load time.
+A model is saved as ``config.json``, ``model.safetensors`` and ``vocabulary.txt``: no pickles, so that loading
+it never runs code from it.
 """
 
 from __future__ import annotations
@@ -89,7 +75,6 @@ def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | N
 
     Args:
         tied_weight: the input embedding, if the output layer shares it.
-
     """
     if config.output == "full":
         return FullSoftmax(size, config.n_words, tied_weight)
@@ -183,14 +168,10 @@ class NeuralModel(SequenceModel):
         *,
         bfloat16: bool = False,
     ) -> tuple[Tensor, State]:
-        """Vectors after each input in float32, (B, T) → (B, T, D), and the state after the last one.
+        """See ``SequenceModel``; all vectors, (B, T, D), and the state after the last one.
 
         The state of a model that reads tags has one tensor more than that of its network, the last one: what
         is expected of the next tag.
-
-        Args:
-            topics: (B, T, K) or (B, 1, K) topic features beside the inputs; None: zeros.
-            bfloat16: multiply the matrices of the network in bfloat16 precision.
         """
         expected: State = ()
         if self.tags is not None:
@@ -353,6 +334,14 @@ def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.nd
 def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = frozenset()) -> None:
     """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives.
 
+    In the model that lacks such a word, ``<unk>`` stands for it. The word's share of the probability of
+    ``<unk>`` is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's unigram
+    distribution over the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which
+    stands for all words that no model knows, is one more symbol of q_m. Every model then spreads exactly
+    probability 1 over the union of the vocabularies and ``<unk>``, and so does their mixture. A share that
+    depends on the context would follow the n-gram more closely, but needs a sum over all missing words for
+    every context; q_m needs one sum at load time.
+
     Args:
         words: further words over which probability is to be spread, such as those of models to compare with.
     """
@@ -396,7 +385,7 @@ PROJECTED_ROWS = 8192
 
 
 class NeuralLanguageModel:
-    """A trained network as a language model.
+    """A trained network as a ``VectorModel``.
 
     Args:
         dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network or transformer and
@@ -443,31 +432,25 @@ class NeuralLanguageModel:
 
     @property
     def backward(self) -> bool:
-        """See ``LanguageModel``."""
         return self.model.config.backward
 
     def vocabulary(self) -> frozenset[str]:
-        """See ``LanguageModel``."""
         return frozenset(self.words.words) - SPECIAL_TOKENS
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
-        """See ``LanguageModel``."""
         self._log_shares, self._default_log_share = log_shares, default
 
     def log_share(self, word: str) -> float:
-        """See ``LanguageModel``."""
         if self.words.is_known(word):
             return 0.0
         return self._log_shares.get(word, self._default_log_share)
 
     @property
     def vector_size(self) -> int:
-        """See ``VectorModel``."""
         return self.model.network.output_size
 
     @torch.inference_mode()
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
-        """See ``VectorModel``."""
         with phase(Phase.TEXT):
             trie = trie.in_direction(self.backward)
             whole, histories = trie, trie.contexts  # what topics are inferred from
@@ -556,11 +539,7 @@ class NeuralLanguageModel:
     def _vectors_of_words(
         self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor | None
     ) -> tuple[Tensor, np.ndarray]:
-        """Return what ``_context_vectors`` does, without what topics add to the vectors themselves.
-
-        Args:
-            added: (R, I) what the topics of each root add to the inputs of its nodes; None: nothing.
-        """
+        """``_context_vectors`` with ``added`` inputs, without what topics add to the vectors themselves."""
         network = self.model.network
         if not isinstance(network, WindowedNetwork):
             return self._recurrent_vectors(trie, ids, added), np.arange(trie.n_nodes)
@@ -584,7 +563,7 @@ class NeuralLanguageModel:
         """Context vectors of all nodes, (N, D); each level is one step of the recurrent state.
 
         Args:
-            added: (R, I) what is added to the inputs of the nodes of each root; None: nothing.
+            added: (R, I) what the topics of each root add to the inputs of its nodes; None: nothing.
             tags: features of each node and of each word of each context; None: the network reads none.
         """
         network: ContextNetwork = self.model.network
@@ -615,11 +594,7 @@ class NeuralLanguageModel:
         return vectors
 
     def _recall(self, contexts: Sequence[np.ndarray], added: Tensor | None) -> tuple[list[int], Rows]:
-        """What is known of each root: how many words of its context are, and vectors and states after these.
-
-        Args:
-            added: (R, I) what the topics of each root add to inputs; None: nothing.
-        """
+        """How many words of the context of each root are known, and the vectors and states after these."""
         if not any(map(len, contexts)):
             return [0] * len(contexts), self._read_start(len(contexts), added)
         assert isinstance(self.context_cache, ContextCache)
@@ -643,12 +618,7 @@ class NeuralLanguageModel:
         added: Tensor | None,
         in_contexts: list[Tensor] | None,
     ) -> AddInputs:
-        """Return what adds topics and tags to the inputs of the words of contexts that are not yet read.
-
-        Args:
-            added: (R, I) what the topics of each root add to inputs; None: nothing.
-            in_contexts: what the tags of each word of each context add to its input; None: nothing.
-        """
+        """Return what adds topics and tags to the inputs of the words of contexts that are not yet read."""
         blocks = None if added is None else self._block_inputs(contexts, added)
 
         def add_inputs(gates: Tensor, position: int, roots: list[int]) -> None:
@@ -665,9 +635,6 @@ class NeuralLanguageModel:
 
         A network with carried state reads each block with the topics of the words before it; any other
         network reads the beginning of its sentence with the topics of its root.
-
-        Args:
-            added: (R, I) what the topics of each root add to inputs.
         """
         if not self.model.config.carried:
             counts = [-(-len(context) // CONTEXT_BLOCK) for context in contexts]

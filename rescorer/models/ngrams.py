@@ -1,23 +1,5 @@
 """Back-off n-gram models as flat arrays, in which the n-grams of a whole trie are looked up at once.
 
-The array operations that NumPy and torch spell differently, so that one code looks up n-grams with both.
-
-Everything else that the code needs (arithmetic, comparison, assignment by index) is written alike.
-
-A static hash table in which every key is found by exactly one probe: compress, hash and displace.
-
-Belazzougui, Botelho & Dietzfelbinger (2009), "Hash, displace, and compress": a key's hash chooses one of many
-small buckets; each bucket has a number, its pilot, that was chosen so that all keys fall into distinct slots.
-
-    h       = mix(key)                          64 bits
-    bucket  = highest bits of h
-    x       = the 32 bits of h below those
-    slot    = ((x · (PILOT_FACTOR · pilot[bucket] + PILOT_OFFSET) mod 2^32) · number of slots) / 2^32
-
-A slot is smaller than the number of slots whatever the pilots are, so that a damaged table can give wrong
-answers but cannot lead outside of itself. Integers are int64, whose products wrap in NumPy and torch alike.
-
-A back-off n-gram model as flat arrays, in which the n-grams of a whole trie are looked up at once.
 
 An n-gram w_1 … w_k, k > 1, lies in the hash table of its order under the key (place of w_1 … w_{k-1}, w_k),
 where the place of a unigram is the id of its word and that of a longer n-gram its slot. So the n-gram that
@@ -28,15 +10,8 @@ order for all nodes, whatever their depth. Scores follow Katz (1987):
 
 Sums are in float32 and in KenLM's order, so that they equal KenLM's to the last bit.
 
-What the n-grams of a model are sequences of: words, or classes of words.
-
-The table knows only units, by number. A ``Units`` maps each word to its unit, and says how probable the word
-is within it, so that
-
-    P(w | h) = P(unit of w | units of h) · P(w | unit of w)
-
-Models of pieces of words would map a word to several units, whose log-probabilities are summed: there the
-forest of ``table`` gets an entry per piece, and this interface the pieces of a word.
+A table knows only units, by number: words, or classes of words. ``Units`` maps words to them, and says how
+probable a word is within its unit: P(w | h) = P(unit of w | units of h) · P(w | unit of w).
 """
 
 from __future__ import annotations
@@ -61,57 +36,42 @@ Array = Any
 """A NumPy array or a torch tensor."""
 
 
-class ArrayLibrary(Protocol):
-    """Operations on arrays of one library and device."""
+class ArrayLibrary:
+    """Array operations that NumPy and torch spell differently: NumPy's here, torch's in ``TorchArrays``.
+
+    Everything else that looks up n-grams (arithmetic, comparison, assignment by index) is written alike.
+    """
 
     def asarray(self, values: np.ndarray) -> Array:
         """Convert a NumPy array, to the library's device."""
+        return values
 
     def numpy(self, array: Array) -> np.ndarray:
         """Convert back to a NumPy array."""
+        return array
 
     def take(self, array: Array, rows: Array) -> Array:
         """Gather rows along the first axis."""
+        return array.take(rows, axis=0)
 
     def true_places(self, mask: Array) -> Array:
         """Return the indices at which a vector is true, int64."""
+        return np.flatnonzero(mask)
 
     def int64(self, array: Array) -> Array:
         """Convert integers to int64."""
+        return array.astype(np.int64)
 
     def float32_view(self, array: Array) -> Array:
         """Reinterpret a contiguous (N, M) int64 array as (N, 2 M) float32."""
+        return array.view(np.float32)
 
     def full(self, size: int, value: float, like: Array) -> Array:
         """Make a vector of one value with the type of another array."""
-
-
-class NumpyArrays:
-    """``ArrayLibrary`` of NumPy."""
-
-    def asarray(self, values: np.ndarray) -> np.ndarray:
-        return values
-
-    def numpy(self, array: np.ndarray) -> np.ndarray:
-        return array
-
-    def take(self, array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return array.take(rows, axis=0)
-
-    def true_places(self, mask: np.ndarray) -> np.ndarray:
-        return np.flatnonzero(mask)
-
-    def int64(self, array: np.ndarray) -> np.ndarray:
-        return array.astype(np.int64)
-
-    def float32_view(self, array: np.ndarray) -> np.ndarray:
-        return array.view(np.float32)
-
-    def full(self, size: int, value: float, like: np.ndarray) -> np.ndarray:
         return np.full(size, value, dtype=like.dtype)
 
 
-NUMPY = NumpyArrays()
+NUMPY = ArrayLibrary()
 
 
 FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64), 0xD6E8FEB86659FD93 - (1 << 64)
@@ -125,7 +85,20 @@ KEYS_PER_SLOT = 0.95
 
 
 class PerfectHash(NamedTuple):
-    """Places keys into slots; ``records`` of a table hold the keys themselves, for comparison."""
+    """A static hash table in which every key is found by exactly one probe: compress, hash and displace.
+
+    Belazzougui, Botelho & Dietzfelbinger (2009): a key's hash chooses one of many small buckets; each bucket
+    has a number, its pilot, that was chosen so that all keys fall into distinct slots.
+
+        h       = mix(key)                          64 bits
+        bucket  = highest bits of h
+        x       = the 32 bits of h below those
+        slot    = ((x · (PILOT_FACTOR · pilot[bucket] + PILOT_OFFSET) mod 2^32) · number of slots) / 2^32
+
+    A slot is smaller than the number of slots whatever the pilots are, so that a damaged table can give wrong
+    answers but cannot lead outside of itself. Integers are int64, whose products wrap in NumPy and torch
+    alike. The records of a table hold the keys themselves, for comparison.
+    """
 
     seed: int
     pilots: Array
@@ -172,7 +145,7 @@ def count_slots(n_keys: int) -> int:
 
 
 def build_perfect_hash(keys: np.ndarray) -> tuple[PerfectHash, np.ndarray]:
-    """Find pilots that give every key a slot of its own; the result depends on the set of keys alone.
+    """Find pilots that give every key a different slot; the result depends on the set of keys alone.
 
     Args:
         keys: (N,) int64.
@@ -252,14 +225,10 @@ LN_10 = math.log(10.0)
 
 
 class NgramModel(ABC):
-    """A back-off model; see ``LanguageModel``.
-
-    Attributes:
-        name: name of the model in its bundle.
-        backward: see ``LanguageModel``; the files of n-grams do not say it.
-    """
+    """A back-off model; see ``LanguageModel``."""
 
     backward = False
+    """Whether sentences are read backwards; the files of n-grams do not say it."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -273,7 +242,7 @@ class NgramModel(ABC):
 
     @abstractmethod
     def vocabulary(self) -> AbstractSet[str]:
-        """See ``LanguageModel``."""
+        """Words that the model knows."""
 
     @abstractmethod
     def unigram_log_probs(self, words: Sequence[str]) -> np.ndarray:
@@ -291,17 +260,14 @@ class NgramModel(ABC):
         """log10 P of every edge of a trie, (E,); unknown words get the probability of ``<unk>``."""
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
-        """See ``LanguageModel``."""
         self._log_shares, self._default_log_share = log_shares, default
 
     def log_share(self, word: str) -> float:
-        """See ``LanguageModel``."""
         if word in self.vocabulary():
             return 0.0
         return self._log_shares.get(word, self._default_log_share)
 
     def score(self, trie: HypothesisTrie) -> EdgeScores:
-        """See ``LanguageModel``."""
         with phase(Phase.NGRAM):
             trie = trie.in_direction(self.backward)
             vocabulary = self.vocabulary()
@@ -341,12 +307,7 @@ class OrderTable(NamedTuple):
     """(slots, 2) int64: key, and two float32 in one integer: log10 probability and back-off weight."""
 
     def match(self, contexts: Array, words: Array, n_words: int, xp: ArrayLibrary = NUMPY) -> Matches:
-        """Look up n-grams.
-
-        Args:
-            contexts: (N,) int64, place of w_1 … w_{k-1}.
-            words: (N,) int64, id of w_k.
-        """
+        """Look up n-grams by the places of w_1 … w_{k-1}, (N,) int64, and the ids of w_k, (N,) int64."""
         keys = contexts * n_words
         keys += words
         slots = self.hash.slots(keys, xp)
@@ -434,13 +395,7 @@ class NgramTable:
         return self.library.numpy(log10_probs)[forest.n_before :]
 
     def score_next(self, context: np.ndarray, words: np.ndarray, skip: int = 0) -> np.ndarray:
-        """log10 P of each of several words after ``<s>`` and a context, (n,) float32.
-
-        Args:
-            context: (m,) int64 word ids.
-            words: (n,) int64 word ids.
-            skip: as in ``score_trie``.
-        """
+        """log10 P of each of several words after ``<s>`` and a context, all int64 ids: (n,) float32."""
         seen = context[-self.order - skip :]  # no n-gram sees all of it
         before = np.concatenate([[UNKNOWN_ID], np.full(1 + skip, START_ID), seen])
         parents = np.maximum(np.arange(-1, len(before) - 1), 0)
@@ -527,11 +482,7 @@ class Units(Protocol):
 
 
 class WordUnits:
-    """Every word is a unit of its own.
-
-    Args:
-        words: the word of each unit, ``<unk>``, ``<s>`` and ``</s>`` first.
-    """
+    """Every word is one unit; ``<unk>``, ``<s>`` and ``</s>`` are the first ones."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._ids = dict(zip(words[N_SPECIAL:], range(N_SPECIAL, len(words)), strict=True))

@@ -1,15 +1,11 @@
 """Output layers: from a context vector to the log-probability of a word, by a full or class-factored softmax.
 
-Lay out within-class scores in tables, in which classes of similar size are padded to the same width.
+With target words sorted by class, within-class scores are laid out in tables, in which classes of similar
+size are padded to the same width: most of the work is a few operations per table instead of a few per class.
 
-With target words sorted by class, most of the work is a few operations per table instead of a few per class.
-
-Compute within-class scores in a few batched products, for GPUs.
-
-One product per class would keep a GPU busy with kernel launches. Instead, the vectors that are scored against
-a class are laid out in chunks of ``CHUNK_ROWS``, and every chunk is multiplied with a copy of its class's
-weights, (B, R, D) × (B, D, W): copying them costs less than launching hundreds of kernels. Classes of similar
-size share a product, in which the smaller ones are padded.
+One product per class would keep a GPU busy with kernel launches. There, the vectors that are scored against a
+class are laid out in chunks of ``CHUNK_ROWS``, and every chunk is multiplied with a copy of its class's
+weights, (B, R, D) × (B, D, W): copying them costs less than launching hundreds of kernels.
 """
 
 from __future__ import annotations
@@ -139,7 +135,6 @@ class FullSoftmax(nn.Module):
         return len(self.word_bias)
 
     def start_from_unigrams(self, counts: Tensor) -> None:
-        """See ``OutputLayer``."""
         counts = counts.to(self.word_bias).clamp(min=0.5)
         with torch.no_grad():
             self.word_bias.copy_(torch.log(counts / counts.sum()))
@@ -159,7 +154,6 @@ class FullSoftmax(nn.Module):
 
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         return functional.log_softmax(self._scores(hidden), dim=1)
 
     def _scores(self, hidden: Tensor) -> Tensor:
@@ -195,7 +189,11 @@ class _Loss(torch.autograd.Function):
                 bias_grad += delta.sum(dim=0)
                 delta = delta.to(h.dtype)
                 torch.mm(delta, w, out=hidden_grad[rows])
-                _add_product(weight_grad[:n_words], delta.t(), h)
+                words_grad = weight_grad[:n_words]
+                if delta.dtype == words_grad.dtype:
+                    words_grad.addmm_(delta.t(), h)
+                else:
+                    words_grad.add_(delta.t() @ h)
         ctx.save_for_backward(*grads)
         return loss.to(weight.dtype)
 
@@ -209,14 +207,6 @@ def _scores(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     if hidden.dtype == bias.dtype:
         return torch.addmm(bias, hidden, weight.t())
     return torch.mm(hidden, weight.t()).to(bias.dtype).add_(bias)
-
-
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add A·B, which may be of another dtype, to ``total``."""
-    if a.dtype == total.dtype:
-        total.addmm_(a, b)
-    else:
-        total.add_(a @ b)
 
 
 MAX_SIZE_RATIO = 1.5
@@ -418,7 +408,6 @@ class ClassFactoredSoftmax(nn.Module):
         return self.class_bounds[-1]
 
     def start_from_unigrams(self, counts: Tensor) -> None:
-        """See ``OutputLayer``."""
         counts = counts.to(torch.float32).clamp(min=0.5)
         mass = torch.zeros(len(self.class_bounds) - 1).index_add_(0, self.class_of, counts)
         with torch.no_grad():
@@ -426,7 +415,6 @@ class ClassFactoredSoftmax(nn.Module):
             self.class_layer.bias.copy_(torch.log(mass / mass.sum()))
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         return self.losses(hidden, words).sum(dtype=torch.float64).to(hidden.dtype)
 
     def losses(self, hidden: Tensor, words: Tensor) -> Tensor:
@@ -471,7 +459,6 @@ class ClassFactoredSoftmax(nn.Module):
 
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         return self.log_distribution(hidden)
 
     def log_distribution(self, hidden: Tensor) -> Tensor:
@@ -559,14 +546,12 @@ class MixtureOfSoftmaxes(ClassFactoredSoftmax):
         self.component_layer = nn.Linear(size, n_softmaxes * size, bias=False)
 
     def losses(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """See ``ClassFactoredSoftmax``."""
         log_shares, vectors = self._components(hidden)
         losses = super().losses(vectors, words.repeat_interleave(self.n_softmaxes))
         return -torch.logsumexp(log_shares - losses.view_as(log_shares), dim=1)
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         log_shares, vectors = self._components(hidden)
         n_softmaxes = self.n_softmaxes
         component_rows = (
@@ -576,7 +561,6 @@ class MixtureOfSoftmaxes(ClassFactoredSoftmax):
         return torch.logsumexp(log_shares[rows] + log_probs.view(-1, n_softmaxes), dim=1)
 
     def log_distribution(self, hidden: Tensor) -> Tensor:
-        """See ``ClassFactoredSoftmax``."""
         log_shares, vectors = self._components(hidden)
         by_component = super().log_distribution(vectors).view(*log_shares.shape, -1)  # (N, K, V)
         return torch.logsumexp(log_shares.unsqueeze(2) + by_component, dim=1)

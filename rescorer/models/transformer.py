@@ -1,21 +1,12 @@
 """Transformer decoders, over sequences and over the prefixes of a batch, each computed once.
 
-Put the prefixes of contexts and hypotheses into one tree, in preorder.
-
-The root is the start word. Below it come the distinct prefixes of the contexts, and below each context the
-trie of its hypotheses, so that contexts that begin alike are read once.
-
-Plan attention over a tree: blocks of nodes that are adjacent in preorder share their keys.
-
-The ancestors of a node are in its block, or on the path to the first node of the block. So each block attends
-to its own nodes and to that path, with a mask, and its products are dense. Blocks are computed chunk by
-chunk; between chunks only the keys and values of nodes on the paths of later blocks are kept, which bounds
-the memory whatever the size of the tree.
-
-Run a transformer over the prefixes of a batch, each computed once.
-
-Takes a trie with its contexts as word ids and a ``TransformerNetwork``; returns the context vector of each
-node.
+The prefixes of contexts and hypotheses are one tree, whose root is the start word: below it come the distinct
+prefixes of the contexts, and below each context the trie of its hypotheses, so that contexts that begin alike
+are read once. Blocks of nodes that are adjacent in preorder share their keys: the ancestors of a node are in
+its block, or on the path to the first node of the block. So each block attends to its own nodes and to that
+path, with a mask, and its products are dense. Blocks are computed chunk by chunk; between chunks only the
+keys and values of nodes on the paths of later blocks are kept, which bounds the memory whatever the size of
+the tree.
 """
 
 from __future__ import annotations
@@ -32,10 +23,8 @@ from torch.nn import functional
 from rescorer.models.contexts import RowCache, count_context_words
 from rescorer.models.kernels import linear, to_device
 from rescorer.models.network_files import NetworkConfig, feedforward_size
-from rescorer.models.networks import State, apply_dropout, drop_words
+from rescorer.models.networks import State, apply_dropout, drop_words, project
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
-
-ROTARY_BASE = 10_000.0
 
 
 def rotary_table(n_positions: int, head_size: int, like: Tensor) -> Tensor:
@@ -47,7 +36,7 @@ def rotary_table(n_positions: int, head_size: int, like: Tensor) -> Tensor:
     """
     exponents = torch.arange(0, head_size, 2, dtype=torch.float64, device=like.device) / head_size
     positions = torch.arange(n_positions, dtype=torch.float64, device=like.device)
-    angles = positions.unsqueeze(1) * ROTARY_BASE**-exponents
+    angles = positions.unsqueeze(1) * 10_000.0**-exponents
     dtype = torch.complex128 if like.dtype == torch.float64 else torch.complex64
     return torch.polar(torch.ones_like(angles), angles).to(dtype)
 
@@ -169,7 +158,7 @@ class TransformerNetwork(nn.Module):
         embedded = self.embedding(words) * self.output_size**0.5
         if self.training:
             embedded = drop_words(embedded, words, self.embedding.num_embeddings, self.embedding_dropout)
-        x, state = self._read(self._apply_dropout(_project(embedded, self.input_projection)), state)
+        x, state = self._read(self._apply_dropout(project(embedded, self.input_projection)), state)
         return self._apply_dropout(self.vectors(x)).transpose(0, 1), state  # (B, T, E)
 
     def _read(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
@@ -189,10 +178,9 @@ class TransformerNetwork(nn.Module):
         whole = state is None and n_words <= self.window
         mask = None if whole else window_mask(n_before, n_memory, n_words, self.window)
         after = [(n_before + n_words).clamp(max=self.window - 1)]
-        for layer, (before_keys, before_values) in zip(self.blocks, _pairs(memory), strict=True):
+        for layer, *before in zip(self.blocks, memory[::2], memory[1::2], strict=True):
             queries, keys, values = (part.transpose(0, 1) for part in layer.project(x))  # (B, T, heads, d)
-            keys = _append(before_keys, keys)
-            values = _append(before_values, values)
+            keys, values = map(_append, before, (keys, values))
             attended = attend(
                 rotate(queries, rotations[n_memory:]), rotate(keys, rotations), values, mask
             ).transpose(0, 1)
@@ -214,7 +202,7 @@ class TransformerNetwork(nn.Module):
 
     def vectors(self, x: Tensor) -> Tensor:
         """Context vectors from the output of the last layer, (..., H) → (..., D)."""
-        return _project(normalise(x, self.norm), self.projection)
+        return project(normalise(x, self.norm), self.projection)
 
     def _apply_dropout(self, values: Tensor) -> Tensor:
         return apply_dropout(values, self.dropout, self.locked) if self.training else values
@@ -236,7 +224,7 @@ class TransformerNetwork(nn.Module):
 
     def inputs(self, words: Tensor) -> Tensor:
         embedded = self.embedding(words).to(self.norm.dtype) * self.output_size**0.5
-        return _project(embedded, self.input_projection)  # (W, H)
+        return project(embedded, self.input_projection)  # (W, H)
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
         raise NotImplementedError("transformers have no topics")
@@ -255,17 +243,9 @@ def _random_matrix(rows: int, columns: int) -> Tensor:
     return torch.randn(rows, columns) * columns**-0.5
 
 
-def _project(values: Tensor, projection: nn.Module) -> Tensor:
-    return linear(values, projection.weight) if isinstance(projection, nn.Linear) else values
-
-
 def _append(before: Tensor, new: Tensor) -> Tensor:
     """Append the keys or values of new words to those in memory, (B, M, H), (B, T, heads, d)."""
     return torch.cat([before.to(new.dtype).unflatten(-1, new.shape[2:]), new], dim=1)
-
-
-def _pairs(memory: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(memory[::2], memory[1::2], strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,15 +379,7 @@ class Ranges:
     position: Tensor
 
     def mask(self, query_nodes: Tensor, key_nodes: Tensor, window: int) -> Tensor:
-        """Compute which keys the nodes of each block attend to.
-
-        Args:
-            query_nodes, key_nodes: as in ``Chunk``.
-            window: as in ``plan_chunks``.
-
-        Returns:
-            (blocks, 1, BLOCK_NODES, K) bool.
-        """
+        """Which keys the nodes of each block attend to, (blocks, 1, BLOCK_NODES, K) bool; see ``Chunk``."""
         queries, keys = query_nodes.unsqueeze(2), key_nodes.unsqueeze(1)
         order = self.first[queries]
         mask = (self.first[keys] <= order) & (order <= self.last[keys]) & (keys >= 0)
@@ -452,31 +424,23 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
 def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window: int) -> np.ndarray:
     """Numbers of the nodes above the first node of each block to which one of its nodes may attend.
 
-    Args:
-        nodes: in preorder.
-        number: (N,) number of each node of the tree among ``nodes``, -1 for the others.
-
-    Returns:
-        (blocks, P), -1 for none.
+    ``nodes`` are in preorder; ``number`` is that of each node of the tree among them, -1 for the others.
+    Returns (blocks, P), -1 for none.
     """
     first = np.arange(0, len(nodes), BLOCK_NODES)
     lowest = np.minimum.reduceat(tree.position[nodes], first) - window + 1
     node, columns = nodes[first], list[np.ndarray]()
-    while (goes_on := tree.position[node] > np.maximum(lowest, 0)).any():
-        node = np.where(goes_on, tree.parent[node], node)
-        columns.append(np.where(goes_on, number[node], -1))
+    while (has_more := tree.position[node] > np.maximum(lowest, 0)).any():
+        node = np.where(has_more, tree.parent[node], node)
+        columns.append(np.where(has_more, number[node], -1))
     return np.stack(columns, axis=1) if columns else np.zeros((len(first), 0), dtype=np.int64)
 
 
 def _lay_out_blocks(numbers: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lay out the blocks of a chunk: numbers of its queries, and of its keys, -1 for none.
+    """Lay out the blocks of a chunk: its queries, (blocks, BLOCK_NODES), and keys, (blocks, K), -1 for none.
 
-    Args:
-        numbers: those of the nodes of the chunk, in preorder.
-        paths: (blocks, P) those of the nodes above each block, -1 for none.
-
-    Returns:
-        (blocks, BLOCK_NODES) and (blocks, K).
+    ``numbers`` are those of the nodes of the chunk, in preorder; ``paths``, (blocks, P), those of the nodes
+    above each block, -1 for none.
     """
     paths = paths[:, (paths >= 0).any(axis=0)]
     filled = np.arange(numbers[0], numbers[0] + BLOCK_NODES * len(paths)).reshape(len(paths), BLOCK_NODES)

@@ -1,14 +1,11 @@
 """Tree softmax: a word is a path of binary decisions, its probability the product of theirs.
 
-Trees of binary decisions with words at their leaves: numbering, checks and paths.
-
 A tree with L leaves is the array of the two children of each of its L-1 decisions, (L-1, 2). A child is a
 decision 0 … L-2, with a higher number than its parent and 0 as the root, or L-1+l for the leaf l. Leaves are
 numbered by their word: those of word 0 come first, then those of word 1, and so on.
 
-Products of vectors and the nodes of tree paths, without a copy of a node's vector per path.
-
-A path is a run of nodes. Paths are flat arrays: that of vector i has the nodes starts[i] … starts[i+1]-1.
+Paths are flat arrays: that of vector i has the nodes starts[i] … starts[i+1]-1. Vectors are multiplied with
+the nodes of their paths without a copy of a node's vector per path.
 """
 
 from __future__ import annotations
@@ -155,11 +152,7 @@ def sum_by_node(vectors: Tensor, starts: Tensor, nodes: Tensor, weights: Tensor)
 
 
 def list_levels(children: np.ndarray) -> list[np.ndarray]:
-    """List the decisions of each depth, the deepest first, so that children come before their parents.
-
-    Args:
-        children: (L-1, 2), see ``tree_paths``.
-    """
+    """List the decisions of each depth, the deepest first, so that children come before their parents."""
     levels: list[np.ndarray] = []
     level = np.arange(min(1, len(children)))
     while len(level):
@@ -353,7 +346,6 @@ class TreeSoftmax(nn.Module):
         return weight
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         leaves, owners = self._leaves(words)
         if owners is not None:
             hidden = hidden.index_select(0, owners)
@@ -386,7 +378,6 @@ class TreeSoftmax(nn.Module):
 
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         scores = functional.linear(hidden, self.decision_weight(), self.word_bias)  # (N, L-1)
         log_p = hidden.new_zeros(len(hidden), 2 * self.n_leaves - 1)  # ln P of reaching each decision or leaf
         for node, (first, second) in enumerate(self.tree.tolist()):
@@ -397,11 +388,7 @@ class TreeSoftmax(nn.Module):
 
 
 def _decision_scores(hidden: Tensor, weight: Tensor, bias: Tensor, path: Decisions) -> Tensor:
-    """Return the logit q_i·h + b_i of every decision, (M,), where h is the row of the decision's path.
-
-    Args:
-        hidden: (N, D), one row per path.
-    """
+    """The logit q_i·h + b_i of every decision, (M,), where h is the row of the decision's path."""
     return score_nodes(hidden, weight, path.starts, path.nodes, bias[path.nodes])
 
 

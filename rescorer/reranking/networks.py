@@ -1,25 +1,13 @@
-"""Networks of rerankers.
+"""Ensembles of linear networks, multilayer perceptrons and small transformers, for rerankers, in NumPy.
 
-Ensembles of linear networks, multilayer perceptrons and small transformers, in NumPy and float64.
+The inputs of hypothesis i are its features, centred in the list and divided by their scales, and after them
+the encoding of its words, if there is one, centred too: the mean of the context vectors from which a language
+model predicts its words and its end of sentence, times a projection. Because the mean is linear, the vectors
+are projected where the networks run, and K numbers per hypothesis leave that process.
 
-Encode the words of a hypothesis as the mean of a language model's context vectors, times a projection.
-
-A context vector is what the network of the model predicts a word from. The mean is over the vectors from
-which the words of the hypothesis and its end of sentence are predicted. Because the mean is linear, the
-vectors are projected where the networks run, and K numbers per hypothesis leave that process.
-
-An ensemble of linear networks or multilayer perceptrons, which score hypotheses by their features.
-
-The score of hypothesis i is the mean over the members of u·x_i + v·tanh(W·x_i + b), where x_i are its
-features, centred in the list and divided by their scales, and after them the encoding of its words, if there
-is one, centred too. The linear part has one weight per input; the second part, with U hidden units, is
-missing in linear networks.
-
-An ensemble of small transformers over the hypotheses of a list, in NumPy and float64.
-
-Every hypothesis attends to all hypotheses of its list. Their positions play no part: if the hypotheses change
-places, so do their scores. A member computes, for the features x of each hypothesis and an encoding e of its
-words, both centred in the list,
+The score of a linear network or perceptron is u·x_i + v·tanh(W·x_i + b). In a transformer, every hypothesis
+attends to all hypotheses of its list, and their positions play no part. For the features x of each hypothesis
+and the encoding e of its words,
 
     z = [x, e] W_input + b_input
     z = z + attention(normalise(z))                                                       in each layer
@@ -27,7 +15,7 @@ words, both centred in the list,
     score = u · [x, e] + v · normalise(z)
 
 The layers have pre-layer normalisation (Xiong et al. 2020, arXiv 2002.04745) without gains and biases, which
-would only repeat the matrices that follow. Where v is 0, the score is that of the linear reranker u.
+would only repeat the matrices that follow. The score of an ensemble is the mean over its members.
 """
 
 from __future__ import annotations
@@ -63,16 +51,13 @@ class WordEncoder:
     """(D, K) float64, from context vectors of length D."""
 
     def __post_init__(self) -> None:
-        shape = self.projection.shape
+        shape, place = self.projection.shape, f"the projection of the context vectors of {quote(self.model)}"
         if len(shape) != 2 or not 0 < shape[0] <= MAX_VECTOR_SIZE or not shape[1]:
             raise ConfigError(
-                f"the projection of the context vectors of {quote(self.model)} has the shape {shape}; "
-                f"expected 1 to {MAX_VECTOR_SIZE:,} rows, and columns"
+                f"{place} has the shape {shape}; expected 1 to {MAX_VECTOR_SIZE:,} rows, and columns"
             )
         if not np.isfinite(self.projection).all():
-            raise ConfigError(
-                f"the projection of the context vectors of {quote(self.model)} has a value that is not finite"
-            )
+            raise ConfigError(f"{place} has a value that is not finite")
 
 
 MAX_MEMBERS, MAX_HIDDEN = 64, 1024
@@ -158,13 +143,6 @@ class Ensemble:
             for hidden, bias, output in zip(self.hidden, self.bias, self.output, strict=True):
                 score += np.tanh(inputs @ hidden + bias) @ output / len(self.output)
         return score
-
-
-def linear_ensemble(weights: np.ndarray) -> Ensemble:
-    """An ensemble of linear networks with weights of (M, F), without an encoding."""
-    members, inputs = weights.shape
-    none = np.zeros((members, 0))
-    return Ensemble(weights, np.zeros((members, inputs, 0)), none, none)
 
 
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_UNITS = 4, 128, 8, 512
@@ -289,19 +267,18 @@ class TransformerEnsemble:
         return False
 
     def score(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """Score the hypotheses of one list.
-
-        Args:
-            x: (H, F) float64, features, centred and scaled.
-            encoding: (H, K) float64, encodings of their words, centred; None if K is 0.
-
-        Returns:
-            (H,) float64.
+        """Score the hypotheses of one list; see ``Ensemble.score``.
 
         Raises:
             LimitExceeded: the list is too long, because the work grows with H².
         """
-        self._check_length(len(x))
+        n_weights = len(x) ** 2 * self.members * self.sizes.layers * self.sizes.heads
+        if n_weights > MAX_ATTENTION_WEIGHTS:
+            raise LimitExceeded(
+                f"a transformer over {len(x):,} hypotheses has {n_weights:,} attention weights; expected at "
+                f"most {MAX_ATTENTION_WEIGHTS:,}; send fewer hypotheses",
+                field="hypotheses",
+            )
         inputs = x if encoding is None else np.concatenate((x, encoding), axis=1)
         score: np.ndarray = inputs @ self.parameters["linear"].mean(axis=0)
         for member in range(self.members):
@@ -309,15 +286,6 @@ class TransformerEnsemble:
             z = encode_list(inputs, parameters, self.sizes.heads)
             score += z @ parameters["output"] / self.members
         return score
-
-    def _check_length(self, n: int) -> None:
-        n_weights = n * n * self.members * self.sizes.layers * self.sizes.heads
-        if n_weights > MAX_ATTENTION_WEIGHTS:
-            raise LimitExceeded(
-                f"a transformer over {n:,} hypotheses has {n_weights:,} attention weights; expected at most "
-                f"{MAX_ATTENTION_WEIGHTS:,}; send fewer hypotheses",
-                field="hypotheses",
-            )
 
 
 def encode_list(inputs: np.ndarray, parameters: Parameters, heads: int) -> np.ndarray:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Phrase, candidates, sounds
-from rescorer.candidates import GenerationSettings, Generator, components_of_generated
+from rescorer.candidates import GenerationSettings, Generator
+from rescorer.extensions import Generation
 from rescorer.sounds import Pronouncer, parse_dictionary
 from rescorer.text import Normaliser
 from rescorer.types import Generated
@@ -208,6 +210,14 @@ def test_what_is_made_is_new_near_and_explained(hypotheses, phrases, max_new):
             assert part.phones == len(WORDS[part.phrase])
             assert 100 * part.distance <= 60 * part.phones + 1e-9
         assert hypothesis.text.split() == [*expected, *source[end:]]
+
+
+def components_of_generated(hypotheses):
+    """The columns that ``Generation`` adds to a list."""
+    columns = {}
+    prepared = SimpleNamespace(nbest=NBestList("u", tuple(hypotheses)))
+    Generation.add_columns(None, columns, SimpleNamespace(prepared=prepared))
+    return columns
 
 
 def test_components_say_what_sound_says_for_a_phrase():

@@ -16,11 +16,11 @@ from rescorer.sounds import (
     SUBSTITUTIONS,
     UNIT,
     SoundMatch,
-    estimate_bytes,
     find_similar,
     longest_match,
     phone_numbers,
 )
+from tests.support.phrase_search import estimate_sound_bytes
 
 
 def slow_distance(first: bytes, second: bytes) -> int:
@@ -132,7 +132,7 @@ def test_memory_is_at_most_what_was_estimated(n_phones, n_phrases, length, n_sou
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= estimate_bytes(n_phones + 1, [length] * n_phrases, 0.4)
+    assert peak <= estimate_sound_bytes(n_phones + 1, [length] * n_phrases, 0.4)
 
 
 def test_costs_are_a_distance():

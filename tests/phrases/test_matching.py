@@ -17,10 +17,9 @@ from rescorer.phrases import (
     PhraseMatch,
     PhraseSearch,
     compile_phrases,
-    estimate_bytes,
     estimate_steps,
-    find_matches,
 )
+from tests.support.phrase_search import estimate_search_bytes, find_matches
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -139,7 +138,7 @@ def test_memory_is_at_most_what_was_estimated(n_words, letters):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak <= estimate_bytes(n_words, compiled)
+    assert peak <= estimate_search_bytes(n_words, compiled)
 
 
 def test_only_the_end_of_a_partial_hypothesis_is_credited():

@@ -19,11 +19,11 @@ from rescorer.phrases import (
     PhraseFinder,
     compile_phrases,
     fill_slots,
-    find_matches,
     phrase_log_probs,
     read_slots,
 )
 from rescorer.types import Hypothesis
+from tests.support.phrase_search import find_matches
 from tests.support.random_ngrams import katz_log10_probs, random_orders, write_random_arpa
 
 SLOTS = {"d", "e", "unseen"}

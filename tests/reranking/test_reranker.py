@@ -13,10 +13,11 @@ from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import ConfigError
 from rescorer.reranking.features import FEATURE_KINDS, check_feature
-from rescorer.reranking.networks import Ensemble, WordEncoder, linear_ensemble
+from rescorer.reranking.networks import Ensemble, WordEncoder
 from rescorer.reranking.reranker import Reranker
 from rescorer.scoring.ranking import best_first, posteriors
 from rescorer.types import Weights
+from tests.support.tiny_rerankers import linear_ensemble
 
 FEATURES = (
     "total", "score:acoustic", "score_per_word:lm", "words", "characters", "oov", "empty", "log_rank",
