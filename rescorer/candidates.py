@@ -61,10 +61,8 @@ def put(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, middl
 
 
 def fit_phrase(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, phrase: str) -> str:
-    """Return a phrase as it is written in place of words of a text; see ``replace_words``.
-
-    Args:
-        spans: where the words of the text begin and end; of those after ``end`` nothing is read.
+    """Return a phrase as it is written in place of words of a text, which begin and end at ``spans``; see
+    ``replace_words``.
     """
     first, last = (text[slice(*spans[place])] for place in (start, end - 1))
     before, after = first[: _before_word(first)], last[_after_word(last) :]
@@ -174,7 +172,7 @@ BARRIER = bytes([SILENCE])
 
 @dataclass(frozen=True, slots=True)
 class GenerationSettings:
-    """How many hypotheses are generated for a list, and how near they must sound."""
+    """Number of hypotheses that are generated for a list, and how near they must sound."""
 
     top: int = 5
     """Number of hypotheses, the recogniser's best, whose spans are compared with the phrases."""
@@ -198,7 +196,7 @@ class Sound(NamedTuple):
 
 
 class SpokenPhrases(NamedTuple):
-    """How phrases sound."""
+    """Phrases, and the ways to say them."""
 
     texts: tuple[str, ...]
     ways: tuple[tuple[Words, ...], ...]
@@ -208,12 +206,8 @@ class SpokenPhrases(NamedTuple):
 
 
 class SpokenText:
-    """A hypothesis, word by word.
-
-    Args:
-        text: what was written.
-        words: canonical words of each word of the text, separated by white space; none for fillers.
-        sounds: phones of each of these; ``BARRIER`` if they cannot be pronounced.
+    """A hypothesis, word by word: the canonical words of each word of its text, none for fillers, and the
+    phones of each of these, ``BARRIER`` if they cannot be pronounced.
     """
 
     def __init__(self, text: str, words: Sequence[Words], sounds: Sequence[Phones]) -> None:

@@ -278,12 +278,9 @@ class Ending(NamedTuple):
 
 
 class PhraseSearch:
-    """Finds the phrases of some sets in hypotheses.
+    """Finds the phrases of all sets that are expected in hypotheses.
 
     Places with the same words after them, as in hypotheses that differ in a few words, are looked up once.
-
-    Args:
-        phrase_sets: all sets that are expected.
     """
 
     def __init__(self, phrase_sets: Sequence[PhraseSet]) -> None:
@@ -298,11 +295,9 @@ class PhraseSearch:
     def find(self, words: Words, *, partial: bool = False) -> list[PhraseMatch]:
         """Return the phrases in a hypothesis that do not overlap and have the largest sum of credits.
 
-        Of equal sums, the phrases that begin first, then the longer ones, then those of later sets win.
-
-        Args:
-            partial: whether more words will follow. Then last words with which a phrase begins are credited
-                too.
+        Of equal sums, the phrases that begin first, then the longer ones, then those of later sets win. In a
+        ``partial`` hypothesis, which more words will follow, last words with which a phrase begins are
+        credited too.
         """
         n = len(words)
         best = [0.0] * (n + 1)  # largest sum of credits from each word on
@@ -317,21 +312,19 @@ class PhraseSearch:
         self.steps += n
         matches, position = [], 0
         while position < n:
-            if ending := taken.get(position):
-                phrase, length = ending.phrase, ending.n_words
-                matches.append(PhraseMatch(phrase, position, length, ending.credit, ending.origin))
-                position += length
-            else:
+            if (chosen := taken.get(position)) is None:
                 position += 1
+                continue
+            n_words, credit, phrase, origin = chosen
+            matches.append(PhraseMatch(phrase, position, n_words, credit, origin))
+            position += n_words
         return matches
 
     def _find_endings(self, words: Words, *, is_last: bool) -> list[Ending]:
-        """List what some words begin with: the shorter ones first, of equal length those of later sets last.
+        """List what some words, perhaps the last ones of a partial hypothesis, begin with: the shorter ones
+        first, of equal length those of later sets last.
 
         What can never be chosen, because a later one has as many words and as much credit, is left out.
-
-        Args:
-            is_last: whether the words are the last ones of a partial hypothesis.
         """
         key = words, is_last
         if (endings := self._endings.get(key)) is None:
@@ -618,12 +611,11 @@ class Reading(NamedTuple):
     """(n + 1,) index among ``words`` of each word of the hypothesis, or of its slot, and of ``</s>``."""
 
     def spread(self, log_probs: np.ndarray, unknown: np.ndarray, credits: np.ndarray) -> np.ndarray:
-        """ln P of each word of the hypothesis and of ``</s>``, (n + 1,).
+        """ln P of each word of the hypothesis and of ``</s>``, (n + 1,), from those of the words of this
+        reading.
 
-        Args:
-            log_probs: ln P of the words of this reading and of ``</s>``.
-            unknown: whether the model does not know each of them; unknown slots have the probability 0.
-            credits: (n + 1,) ln P of the words of the hypothesis under the phrase model.
+        Unknown words have at least the ln P of the phrase model, ``credits``; unknown slots have the
+        probability 0.
         """
         spread = log_probs[self.token]
         spread = np.where(unknown[self.token], np.maximum(spread, credits), spread)
@@ -646,10 +638,8 @@ class ReadHypothesis(NamedTuple):
     partial: bool
 
     def sum_readings(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
-        """ln P of each word, summed over the readings.
-
-        Args:
-            log_probs: for each reading, ln P of the n words and of ``</s>``.
+        """ln P of each word, summed over the readings, from ln P of the n words and of ``</s>`` in each
+        reading.
         """
         rows = np.stack(log_probs)
         # until the last slot of a reading begins, it is the same as another one
@@ -668,10 +658,8 @@ class SlotReadings(NamedTuple):
     """The readings of all hypotheses, one after the other."""
 
     def sum_scores(self, scores: Mapping[str, EdgeScores]) -> SlotScores:
-        """Sum the readings of each hypothesis.
-
-        Args:
-            scores: edge scores of the readings by the n-grams that have slots, all of them forward models.
+        """Sum the readings of each hypothesis by edge scores of the n-grams that have slots, all of them
+        forward models.
         """
         paths = self.trie.list_paths()
         first, sums = 0, dict[int, Mapping[str, np.ndarray]]()
@@ -700,13 +688,9 @@ def read_slots(
 ) -> Iterator[SlotReadings]:
     """List the readings of the hypotheses of a batch that have phrases with slots, in parts.
 
-    Args:
-        words: words of each hypothesis.
-        contexts: words before each of them, which are read as they are.
-        matches: phrases of each of them.
-        partial: whether the end of each of them is not scored.
-        max_words: largest number of words of all readings of a part; a hypothesis that has more is a part of
-            its own.
+    A part has at most ``max_words`` words of all readings; a hypothesis that has more is a part by itself.
+    The words before each hypothesis, ``contexts``, are read as they are; the end of a partial one is not
+    scored.
     """
     rows_of: dict[tuple[int, int, int, bool], list[int]] = {}
     for row, found in enumerate(matches):

@@ -1,7 +1,5 @@
 """The single path from lists to answers: normalise, build a trie, score it, combine, rank.
 
-The single path from lists to answers: normalise, build a trie, score it, combine, rank.
-
 ``Rescorer`` composes a ``ListRanker`` (text, weights, ranking) and a ``TrieScorer`` (language models) in one
 process; the gRPC service runs the two halves in different processes. The file command, evaluation, tuning and
 the benchmark all use ``Rescorer``.
@@ -65,7 +63,13 @@ def load_bundle_models(
         else:
             folder = bundle.files.subfolder(entry["path"].rstrip("/"))
             models[name] = load_network(folder, name, device, dtype, context_cache_bytes)
-            check_direction(bundle, models[name])
+            network = models[name]
+            if network.backward != (name in bundle.backward):  # weights are checked against the manifest
+                found = "backward" if network.backward else "forward"
+                raise BundleError(
+                    f"{bundle.folder / MANIFEST}: model {name!r} is a {found} network by its {CONFIG_FILE}, "
+                    "but not by 'backward' in the manifest"
+                )
     align_vocabularies(list(models.values()))
     return models
 
@@ -79,16 +83,6 @@ def load_ngram(folder: Folder, name: str, entry: Mapping[str, Any]) -> NgramMode
         place = f"{folder.path / MANIFEST}: model {name!r}"
         raise BundleError(f"{place}: the slot {quote(unknown[0])} is not a word of the model")
     return ngram
-
-
-def check_direction(bundle: Bundle, network: LanguageModel) -> None:
-    """Raise BundleError if the manifest, which weights are checked against, errs about a network."""
-    if network.backward != (network.name in bundle.backward):
-        found = "backward" if network.backward else "forward"
-        raise BundleError(
-            f"{bundle.folder / MANIFEST}: model {network.name!r} is a {found} network by its {CONFIG_FILE}, "
-            "but not by 'backward' in the manifest"
-        )
 
 
 def load_network(
@@ -357,23 +351,17 @@ class Rescorer:
         lists = as_lists(lists)
         for mixture in mixtures:
             check_mixture(mixture, list(self.bundle.model_kinds), self.bundle.backward)
+        caches = cache or [0.0] * len(mixtures)
+        neural_caches = neural_cache or [(0.0, Weights().flatness)] * len(mixtures)
         choices = [
             Weights(mixture=mixture, cache=share, neural_cache=neural, flatness=flatness)
-            for mixture, share, (neural, flatness) in zip(
-                mixtures,
-                cache or [0.0] * len(mixtures),
-                neural_cache or [(0.0, Weights().flatness)] * len(mixtures),
-                strict=True,
-            )
+            for mixture, share, (neural, flatness) in zip(mixtures, caches, neural_caches, strict=True)
         ]
         log_probs = np.zeros((len(choices), sum(len(nbest.hypotheses) for nbest in lists)))
         # scores of models depend on θ, and on nothing else of the choices
-        for flatness in dict.fromkeys(one.flatness if one.neural_cache else None for one in choices):
-            rows = [
-                row
-                for row, one in enumerate(choices)
-                if (one.flatness if one.neural_cache else None) == flatness
-            ]
+        flatness_of = [one.flatness if one.neural_cache else None for one in choices]
+        for flatness in dict.fromkeys(flatness_of):
+            rows = [row for row, of in enumerate(flatness_of) if of == flatness]
             self._mix([choices[row] for row in rows], lists, rows, log_probs)
         return log_probs
 

@@ -1,20 +1,12 @@
-"""What a process knows of itself: its CPU cores, the time that each phase has taken, and its signals.
-
-Measure the time spent in each phase of rescoring.
+"""Cores, phases, signals, threads and memory of this process.
 
 Code marks its phases with ``phase(...)``; the marks cost next to nothing unless a ``Stopwatch`` is running.
 Phases can be nested. Time spent in an inner phase does not count towards the outer one, so the times of all
 phases add up to the total time.
 
-Signals to the programs: SIGTERM ends them, also as the first process of a container; SIGHUP does not.
-
-The kernel drops a signal to process 1 that has no handler, so a program calls ``handle_signals`` before it
-imports anything that takes long. This module imports little itself.
-
-What a process knows of itself: its CPU cores, the time that each phase has taken, and its signals.
-
-Quotas of the machine, readings of clocks and signals come in; counts of cores, seconds by phase and an
-orderly end go out.
+SIGTERM ends a program, also as the first process of a container; SIGHUP does not. The kernel drops a signal
+to process 1 that has no handler, so a program calls ``handle_signals`` before it imports anything that takes
+long. This module imports little itself.
 """
 
 from __future__ import annotations
@@ -144,7 +136,6 @@ CLEANUP_S = 8.0
 GROUP_SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 """Signals that reach all processes of a group, for example when a terminal closes."""
 
-
 _was_terminated = False
 
 
@@ -161,7 +152,7 @@ def handle_signals() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if _was_terminated:  # some libraries turn SystemExit into an error of their own
+        if _was_terminated:  # some libraries turn SystemExit into another error
             sys.exit(TERMINATED_STATUS)
         raise
 

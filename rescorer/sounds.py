@@ -1,4 +1,4 @@
-"""How words sound, by a dictionary or by their letters, and how alike phrases and places in texts sound.
+"""Pronounce words, by a dictionary or by their letters, and find places in texts that sound like phrases.
 
 The distance of two sequences of phones is the least sum of costs of replacing, leaving out and adding phones.
 Costs are integers, hundredths of the cost of replacing a phone by an unlike one, so that sums are exact. It
@@ -301,7 +301,7 @@ def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Itera
 
 
 def _nearest_costs(phones: np.ndarray) -> np.ndarray:
-    """What each phone costs at least in each of some windows, (W, N): (SILENCE, W) float64."""
+    """The least cost of each phone in each of some windows, (W, N): (SILENCE, W) float64."""
     has = np.zeros((len(phones), SILENCE + 1), dtype=bool)
     has[np.arange(len(phones))[:, None], phones] = True
     nearest = np.repeat(GAPS[:, None], len(phones), axis=1)
@@ -426,7 +426,7 @@ N_SOUNDS = PAIRS + N_PHONES * N_PHONES
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What letters sound like in contexts of one length, where shorter contexts are wrong."""
+    """Sounds of letters in contexts of one length, where shorter contexts are wrong."""
 
     keys: np.ndarray
     """(N,) int64, ascending; letters of the contexts as digits of base ``BASE``."""

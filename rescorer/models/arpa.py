@@ -147,13 +147,8 @@ MAX_STEPS = 4
 
 
 class WordIds:
-    """Numbers words as they are added.
-
-    Attributes:
-        ids: the id of each word.
-
-    Args:
-        words: words with the first ids, each under one or several names.
+    """Numbers words as they are added; ``ids`` has the id of each. ``words`` have the first ids, each under
+    one or several names.
     """
 
     def __init__(self, words: Iterable[Sequence[bytes]] = ()) -> None:
@@ -291,11 +286,8 @@ def _tidy(text: bytes) -> bytes:
 
 
 def find_wrong_line(text: bytes, parse: Callable[[bytes], object]) -> int:
-    """Return the 0-based number of the first line that ``parse`` refuses.
-
-    Args:
-        text: lines, as for ``parse_ngrams``.
-        parse: raises ValueError for lines of which one is wrong, as it does for ``text``.
+    """Return the 0-based number of the first line that ``parse`` refuses, by raising ValueError for some
+    lines of which one is wrong, as it does for ``text``.
     """
     lines = [line + b"\n" for line in text.split(b"\n")]
 
@@ -322,11 +314,11 @@ SECTION = re.compile(rb"\\(\d{1,3})-grams?[ \t]*:?")
 """The heading of a section, ``\\N-grams:``, and what other toolkits write in its place."""
 COUNT = re.compile(rb"^[ \t]*ngram[ \t]+(\d+)[ \t]*=[ \t]*(\d+)", re.MULTILINE)
 RETURN_ENDS_LINES = re.compile(rb"[ \t\v\f]*\r(?![ \t\v\f\r]*\n)")
-"""What follows ``\\data\\`` in a file whose lines end with a carriage return alone."""
+"""The text after ``\\data\\`` in a file whose lines end with a carriage return alone."""
 LAST_LINE_END = (b"\n",)
-"""What is read after a file, whose last line may have no end."""
+"""Read after a file, whose last line may have no end."""
 OTHER_FORM = re.compile(rb"^[ \t]*(iARPA|qARPA)\b", re.MULTILINE)
-"""How IRSTLM begins files that look like ARPA files but have other numbers."""
+"""The first word of IRSTLM's files that look like ARPA files but have other numbers."""
 
 
 class ArpaHeader(NamedTuple):

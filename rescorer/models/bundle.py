@@ -236,12 +236,11 @@ def read_weights(
     backward: Collection[str] = (),
     remembers: Collection[str] | None = None,
 ) -> dict[str, Weights]:
-    """Read all weights sets of a bundle, by name, and check them against the bundle's models.
+    """Read all weights sets of a bundle, by the names and files of the sets, and check them against its
+    models.
 
-    Args:
-        names: the file of each set in the folder, by the name of the set.
-        backward: names of the backward models.
-        remembers: names of the models that can have a neural cache; None: all can.
+    ``backward`` are the names of the backward models, ``remembers`` those of the models that can have a
+    neural cache; None: all can.
 
     Raises:
         BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
@@ -269,11 +268,7 @@ def check_weights(
     backward: Collection[str] = (),
     remembers: Collection[str] | None = None,
 ) -> None:
-    """Check that weights fit the models and rerankers of a bundle.
-
-    Args:
-        backward: names of the backward models.
-        remembers: names of the models that can have a neural cache; None: all can.
+    """Check that weights fit the models and rerankers of a bundle; arguments are those of ``read_weights``.
 
     Raises:
         ConfigError: the weights name unknown models or rerankers, the λ of the mixture do not sum to 1 or

@@ -30,7 +30,7 @@ XZ_MEMORY_BYTES = 1 << 27
 GZIP_MAGIC = b"\x1f\x8b"
 BZIP2_MAGIC = b"BZh"
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
-"""What follows bzip2's magic and a digit: a block, or the end of empty data."""
+"""The bytes after bzip2's magic and a digit: a block, or the end of empty data."""
 XZ_MAGIC = b"\xfd7zXZ\0"
 MAGIC_BYTES = 10
 
@@ -104,7 +104,7 @@ def max_text_bytes(stream: BinaryIO) -> int:
 
 
 def _find_compression(stream: BinaryIO) -> Callable[[], _Member] | None:
-    """What decompresses a file, by its first bytes; None if it is not compressed in a way that is read."""
+    """Return a decompressor of a file, by its first bytes; None if it is not compressed in a way that is read."""
     head = os.pread(stream.fileno(), MAGIC_BYTES, 0)
     if head.startswith(GZIP_MAGIC):
         return _GzipMember
@@ -188,7 +188,7 @@ _INSIDE = {
     "pocketsphinx_lm_convert -i FILE -o NEW.arpa -ofmt arpa",
     b"ustar": "is a tar archive; unpack the ARPA file in it",
 }
-"""What stands somewhere in the first ``INSIDE_BYTES``."""
+"""Marks somewhere in the first ``INSIDE_BYTES``."""
 INSIDE_BYTES = 512
 FIRST_LINES = 20
 """Lines of a text that are looked at."""
@@ -213,11 +213,8 @@ _COUNT = re.compile(rb"\S+([ \t]+\S+)*[ \t]+\d+")
 
 
 def explain_content(head: bytes, what: str = "an ARPA file") -> str:
-    """Say what the first bytes of a file show it to be, and what to do; empty if they show nothing.
-
-    Args:
-        head: the first bytes of a file, decompressed if its compression is one that is read.
-        what: the name of what was expected.
+    """Say what the first bytes of a file, decompressed if need be, show it to be, and what to do; empty if
+    they show nothing. ``what`` names what was expected.
     """
     if not head.strip():
         return f"is empty; expected {what}"

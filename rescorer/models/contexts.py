@@ -69,13 +69,8 @@ def count_context_words(needed: int, recalled: int) -> None:
 
 
 def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray:
-    """The last ``size`` words on the path to each node, oldest first, as indices into the trie's words.
-
-    Args:
-        start_word: index that fills the positions before the start of a sentence.
-
-    Returns:
-        (N, size) int64.
+    """The last ``size`` words on the path to each node, oldest first, as indices into the trie's words, (N,
+    size) int64. The index ``start_word`` fills the positions before the start of a sentence.
     """
     windows = np.full((trie.n_nodes, size), start_word, dtype=np.int64)
     for window, context in zip(windows, trie.contexts, strict=False):
@@ -88,16 +83,11 @@ def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray
 
 
 def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the distinct rows of a matrix.
+    """Find the distinct rows, (U, size), of a matrix of values from 0 to ``n_values`` - 1, (N, size), and for
+    each of its rows the index among them, (N,).
 
     Each row is packed into one integer, because integers sort many times faster than rows. Whenever the next
     column would overflow the integers, they are replaced by their ranks.
-
-    Args:
-        rows: (N, size) values from 0 to ``n_values`` - 1.
-
-    Returns:
-        (U, size) distinct rows, and for each row of the input its index among them, (N,).
     """
     keys, bound = np.zeros(len(rows), dtype=np.int64), 1
     for values in rows.T:
@@ -134,11 +124,7 @@ class RowCache:
         return len(self._slots)
 
     def recall_rows(self, keys: Sequence[Hashable]) -> tuple[np.ndarray, Tensor]:
-        """Look up rows.
-
-        Returns:
-            (n,) bool, True for each key that is cached, and the rows of these, (cached, width).
-        """
+        """Return which keys are cached, (n,) bool, and the rows of these, (cached, width)."""
         with self._lock:
             is_cached = np.array([key in self._slots for key in keys], dtype=bool)
             found = [key for key, cached in zip(keys, is_cached, strict=True) if cached]
@@ -196,15 +182,10 @@ class ContextCache(RowCache):
         self._widths: tuple[int, ...] = ()  # of the vectors and states in a row
 
     def recall(self, contexts: Sequence[np.ndarray], start: Callable[[], Rows]) -> tuple[list[int], Rows]:
-        """Look up the longest cached prefix of each context.
+        """Look up the longest cached prefix of each context, an array of the model's word ids.
 
-        Args:
-            contexts: (R,) arrays of the model's word ids.
-            start: returns the rows after the start word, which contexts without a cached prefix get; called
-                if there are any.
-
-        Returns:
-            For each context, the length of its longest cached prefix in words, and the rows after it.
+        Return its length in words, and the rows after it. Contexts without one get the rows after the start
+        word, which ``start`` computes if there are any.
         """
         n_known, found = [0] * len(contexts), dict[int, int]()
         with self._lock:
@@ -372,18 +353,14 @@ class TagFilter(nn.Module):
         self.register_buffer("words", torch.zeros(vocabulary_size, n_tags))
 
     def initial(self, n: int) -> Tensor:
-        """What is expected of the first tag of n sentences, (n, K)."""
+        """The distribution of the first tag of n sentences, (n, K)."""
         return self.start.expand(n, -1)
 
     def read(self, expected: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Read one word of each of N texts.
+        """Read one word, (N,) ids, of each of N texts whose next tag has the ``expected`` distribution, (N,
+        K).
 
-        Args:
-            expected: (N, K) distribution of its tag before it is read.
-            words: (N,) ids.
-
-        Returns:
-            (N, K) features, and what is expected of the next tag, (N, K).
+        Return (N, K) features, and what is expected of the next tag, (N, K).
         """
         joint = expected * self.words[words]
         total = joint.sum(dim=1, keepdim=True)
@@ -435,17 +412,15 @@ CACHE_BYTES = 1 << 24
 
 
 def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
-    """Infer the mixture of topics of each text (Blei, Ng & Jordan 2003), with a Dirichlet prior of 1/K.
+    """Infer the mixture of topics of each text (Blei, Ng & Jordan 2003), with a Dirichlet prior of 1/K: (N,
+    K) θ.
 
     Variational Bayes updates γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp ψ(γ_k) is the posterior of
-    the word's topic. The mixture θ is γ / Σ_k γ_k.
+    the word's topic. The mixture θ is γ / Σ_k γ_k; a text without topical words has even topics.
 
     Args:
         word_topics: (N, L, K) P(topic | word) under even topics, or zeros, for the words of each text.
         counts: (N, L) how often each word counts; need not be integers.
-
-    Returns:
-        (N, K) θ; a text without topical words has even topics.
     """
     n_topics = word_topics.shape[2]
     gamma = torch.ones_like(word_topics[:, 0])
@@ -503,11 +478,8 @@ class TopicReader:
         return features
 
     def read_last(self, words: np.ndarray, lengths: np.ndarray) -> Tensor:
-        """Features of texts of topical words, (N, K) float32.
-
-        Args:
-            words: (N, n_read) ids of the last words of each text, the last one first.
-            lengths: (N,) number of words of each text that exist.
+        """Features of texts, (N, K) float32, by the last topical words of each, (N, n_read) ids, the last one
+        first, of which as many exist as ``lengths`` says.
         """
         exists = torch.arange(self.n_read) < torch.from_numpy(lengths)[:, None]
         counts = torch.where(exists, self._weights, torch.zeros_like(self._weights))

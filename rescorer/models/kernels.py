@@ -118,7 +118,7 @@ def multiply_in_int8(weights: Iterable[Tensor]) -> None:
     """Make ``linear`` multiply these matrices in int8; later changes to them have no effect.
 
     Raises:
-        ConfigError: If the processor or the installed torch does not support int8 products.
+        ConfigError: the processor or the installed torch does not support int8 products.
     """
     if not is_int8_exact():
         raise ConfigError(
@@ -254,7 +254,7 @@ def torch_device(name: str) -> torch.device:
     """Look up an available device by name, such as ``cpu`` or ``cuda:1``.
 
     Raises:
-        ConfigError: If the device is not available; the message lists those that are.
+        ConfigError: the device is not available; the message lists those that are.
     """
     n_cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
     with suppress(RuntimeError):  # torch does not know the name

@@ -99,11 +99,8 @@ class Vocabulary:
     def parse(cls, data: bytes, place: str) -> Vocabulary:
         """Parse the content of a file written by ``save``.
 
-        Args:
-            place: path of the file, for messages.
-
         Raises:
-            BundleError: the content is not a valid vocabulary.
+            BundleError: the content is not a valid vocabulary; ``place`` names the file.
         """
         try:
             return cls(tuple(data.decode("utf-8").removesuffix("\n").split("\n")))
@@ -211,11 +208,11 @@ class NetworkConfig:
     the end of the sentence, and ``</s>`` before its first word."""
 
     topics: int = 0
-    """Number K of topics of the text before a sentence, which are read beside the words; 0 for none."""
+    """Number K of topics of the text before a sentence, which are read with the words; 0 for none."""
     topic_decay: float = 0.0
     """The n-th topical word before a sentence counts ``topic_decay`` ** n; 0 without topics."""
     pos_tags: int = 0
-    """Number K of induced parts of speech, whose probabilities after the words so far are read beside the
+    """Number K of induced parts of speech, whose probabilities after the words so far are read with the
     words; 0 for none."""
 
     def __post_init__(self) -> None:
@@ -322,7 +319,7 @@ class NetworkConfig:
         """Build a config from plain data.
 
         Raises:
-            BundleError: If a setting is unknown, missing or out of range.
+            BundleError: a setting is unknown, missing or out of range.
         """
         if "labels" in values:
             raise BundleError(

@@ -58,7 +58,7 @@ class ContextNetwork(Protocol):
         """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
-        """What such features add to the inputs of ``step``, or to the sum over a window: (R, K) → (R, I)."""
+        """Project such features, to add to the inputs of ``step``, or to the sum over a window: (R, K) → (R, I)."""
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Advance N nodes by one word: (N, I) and their states → (N, D) vectors and new states."""
@@ -69,10 +69,8 @@ MASK_LEVELS = 1 << 16
 
 
 def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
-    """Set a share of the values to zero and scale up the others, (T, B, D).
-
-    Args:
-        locked: use one mask for all positions of a sequence (Gal & Ghahramani 2016).
+    """Set a share of the values, (T, B, D), to zero and scale up the others; ``locked`` uses one mask for all
+    positions of a sequence (Gal & Ghahramani 2016).
     """
     if not share:
         return values
@@ -84,14 +82,8 @@ def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
 
 
 def drop_words(embedded: Tensor, words: Tensor, n_words: int, share: float) -> Tensor:
-    """Set the vectors of a share of the vocabulary to zero and scale up the others (Gal & Ghahramani 2016).
-
-    A word is dropped wherever it occurs in the batch.
-
-    Args:
-        embedded: (T, B, E) vectors of the words.
-        words: (T, B) int64.
-        n_words: size of the vocabulary.
+    """Set the vectors, (T, B, E), of a share of the vocabulary to zero and scale up the others (Gal &
+    Ghahramani 2016). A word, of (T, B) int64, is dropped wherever it occurs in the batch.
     """
     if not share:
         return embedded
@@ -191,15 +183,12 @@ class WindowedNetwork(nn.Module):
         return self.context_vectors(distinct, indices), (seen,)
 
     def context_vectors(self, words: Tensor, windows: Tensor, added: Tensor | None = None) -> Tensor:
-        """Compute the vectors of many contexts, multiplying each word only once per position.
+        """Compute the vectors of many contexts, (U, D), multiplying each word only once per position.
 
         Args:
             words: (W,) distinct words.
             windows: (U, window) words of each context, oldest first, as indices into ``words``.
             added: (U, H) what is added to each sum, from ``topic_inputs``; None: nothing.
-
-        Returns:
-            (U, D).
         """
         embedded = self.embedding(words).to(self.positions.dtype)
         products = embedded @ self.positions.transpose(1, 2)  # (window, W, H)

@@ -71,10 +71,8 @@ NETWORKS: dict[str, Callable[[NetworkConfig], ContextNetwork]] = {
 
 
 def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | None) -> OutputLayer:
-    """Build the configured output layer for context vectors of ``size``.
-
-    Args:
-        tied_weight: the input embedding, if the output layer shares it.
+    """Build the configured output layer for context vectors of ``size``; ``tied_weight`` is the input
+    embedding, if the layer shares it.
     """
     if config.output == "full":
         return FullSoftmax(size, config.n_words, tied_weight)
@@ -133,7 +131,7 @@ class SequenceModel(nn.Module):
         """Vectors in float32 from which ``output`` predicts, (B, T) → (B, P, D), and the state after them.
 
         Args:
-            topics: (B, T, K) or (B, 1, K) topic features beside the inputs, if the model reads them.
+            topics: (B, T, K) or (B, 1, K) topic features besides the inputs, if the model reads them.
             bfloat16: multiply the matrices of the network in bfloat16 precision.
         """
         raise NotImplementedError
@@ -211,10 +209,8 @@ def deduplicated_state(model: SequenceModel) -> dict[str, torch.Tensor]:
 def save_model(
     model: SequenceModel, vocabulary: Vocabulary, folder: Path, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Write the three files into ``folder``.
-
-    Args:
-        dtype: type of the stored weights; int8 matrices are stored with one scale per row.
+    """Write the three files into ``folder``, with weights of a type; int8 matrices are stored with one scale
+    per row.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().contiguous() for name, value in deduplicated_state(model).items()}
@@ -238,7 +234,7 @@ def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
     The sizes of all three files are compared before anything is built.
 
     Raises:
-        BundleError: If a file is missing or damaged, or weights, config and vocabulary do not fit together.
+        BundleError: a file is missing or damaged, or weights, config and vocabulary do not fit together.
     """
     files = folder if isinstance(folder, Folder) else Folder(folder)
     config = read_config(files)
@@ -287,13 +283,10 @@ def read_sequences(
     before: Rows,
     add_inputs: AddInputs,
 ) -> Rows:
-    """Return the vectors and states after some sequences; those of an empty one are those before it.
+    """Return the vectors and states after some sequences; those of an empty one are those ``before`` it.
 
-    Args:
-        inputs: (W, I) inputs of distinct words.
-        sequences: indices of the words of each sequence among these.
-        before: vectors and states before the sequences.
-        add_inputs: called for each position.
+    The sequences are indices of words, of whose distinct ones ``inputs`` are (W, I). ``add_inputs`` is called
+    for each position.
     """
     lengths = np.array(list(map(len, sequences)))
     order, n_reaching = sort_by_length(lengths)  # sequences that have ended are the last rows
@@ -317,11 +310,8 @@ def read_sequences(
 def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Find the words of a trie that a network has to read, which few of those of long contexts are.
 
-    Args:
-        unread: words of the context of each root that are not in the cache.
-
-    Returns:
-        Their indices, and for each word of the trie, and ``</s>``, its place among them.
+    Return their indices, and for each word of the trie, and ``</s>``, its place among them. Of the context of
+    each root, only the words ``unread`` are not in the cache.
     """
     is_read = np.zeros(len(trie.words) + 1, dtype=bool)
     is_read[-1] = True
@@ -397,7 +387,7 @@ class NeuralLanguageModel:
             caches keep vectors of at most the same size.
 
     Raises:
-        ConfigError: If the dtype is unknown, or not supported on this device.
+        ConfigError: the dtype is unknown, or not supported on this device.
     """
 
     def __init__(
@@ -525,7 +515,7 @@ class NeuralLanguageModel:
         return vectors + self.model.topic_output(topics)[self._to_device(root)], row_of_node
 
     def _tagged_vectors(self, trie: HypothesisTrie, ids: np.ndarray, tags: TagFilter) -> Tensor:
-        """Context vectors of a network that reads tags, (N, D); each node has a filter of its own."""
+        """Context vectors of a network that reads tags, (N, D); each node has another filter."""
         network = self.model.network
         features, in_contexts = tags.read_trie(trie, ids)  # (N, K)
         if isinstance(network, WindowedNetwork):
@@ -594,7 +584,7 @@ class NeuralLanguageModel:
         return vectors
 
     def _recall(self, contexts: Sequence[np.ndarray], added: Tensor | None) -> tuple[list[int], Rows]:
-        """How many words of the context of each root are known, and the vectors and states after these."""
+        """Number of known words of the context of each root, and the vectors and states after these."""
         if not any(map(len, contexts)):
             return [0] * len(contexts), self._read_start(len(contexts), added)
         assert isinstance(self.context_cache, ContextCache)
@@ -631,7 +621,7 @@ class NeuralLanguageModel:
         return add_inputs
 
     def _block_inputs(self, contexts: list[np.ndarray], added: Tensor) -> list[Tensor]:
-        """What topics add to the inputs of each block of words of each context, (blocks, I).
+        """Inputs by topics, to add to those of each block of words of each context, (blocks, I).
 
         A network with carried state reads each block with the topics of the words before it; any other
         network reads the beginning of its sentence with the topics of its root.

@@ -90,17 +90,14 @@ def read_words(folder: Folder, name: str) -> list[str]:
 
 
 def build_table(orders: Sequence[ArpaOrder], place: str) -> NgramTable:
-    """Build a table; the result does not depend on the order of n-grams above 1.
+    """Build a table from unigrams by id, then higher orders; the result does not depend on the order of
+    n-grams above 1.
 
     Some tools prune an n-gram w_1 … w_k whose context w_1 … w_{k-1} they have pruned. The context is then
     added with the probability that the model gives it anyway, by backing off, and a back-off weight of 1.
 
-    Args:
-        orders: unigrams by id, then higher orders.
-        place: the file's name, for messages.
-
     Raises:
-        BundleError: an n-gram occurs twice.
+        BundleError: an n-gram of the file ``place`` occurs twice.
     """
     pending = [order.ids.astype(np.int64) for order in orders]
     values = [order.values for order in orders]
@@ -202,7 +199,7 @@ MAX_SKIP = 10
 
 
 class OrderSizes(NamedTuple):
-    """What the header says of one order above 1."""
+    """Part of the header about one order above 1."""
 
     n_ngrams: int
     n_slots: int
@@ -211,7 +208,7 @@ class OrderSizes(NamedTuple):
 
 
 class UnitSizes(NamedTuple):
-    """What the header says of units other than contiguous words."""
+    """Part of the header about units other than contiguous words."""
 
     skip: int = 0
     has_classes: int = 0
@@ -411,12 +408,7 @@ def _check_values(stream: BinaryIO, values: np.ndarray, order: int) -> None:
 
 
 class KenlmNgram(NgramModel):
-    """A model that KenLM has loaded.
-
-    Args:
-        model: a ``kenlm.Model``.
-        words: its vocabulary, which a KenLM binary does not contain.
-    """
+    """A ``kenlm.Model``, with its vocabulary, which a KenLM binary does not contain."""
 
     def __init__(self, model: Any, words: frozenset[str], name: str = "ngram") -> None:
         from kenlm import State

@@ -145,13 +145,10 @@ def count_slots(n_keys: int) -> int:
 
 
 def build_perfect_hash(keys: np.ndarray) -> tuple[PerfectHash, np.ndarray]:
-    """Find pilots that give every key a different slot; the result depends on the set of keys alone.
+    """Find pilots that give every key, (N,) int64, a different slot; the result depends on the set of keys
+    alone.
 
-    Args:
-        keys: (N,) int64.
-
-    Returns:
-        The hash function, and the slot of each key, (N,) int64.
+    Return the hash function, and the slot of each key, (N,) int64.
 
     Raises:
         ValueError: a key occurs twice.
@@ -204,13 +201,8 @@ def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
 def _find_fitting(
     keys_low: np.ndarray, pilot: np.int64, is_taken: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the buckets all of whose keys a pilot gives free and distinct slots.
-
-    Args:
-        keys_low: (K, B) the low bits of the keys of each bucket.
-
-    Returns:
-        (F,) the fitting buckets, and (K, F) the slots of their keys.
+    """Find the (F,) buckets all of whose keys a pilot gives free and distinct slots, and the (K, F) slots of
+    these; ``keys_low`` has the low bits of the keys of each of B buckets, (K, B).
     """
     fitting, found = np.arange(keys_low.shape[1]), np.empty((0, keys_low.shape[1]), dtype=np.int64)
     for low in keys_low:  # most buckets fail with their first key
@@ -430,10 +422,8 @@ class NgramTable:
 def plant_forest(trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 0) -> WordForest:
     """Lay out the words of a trie, with as much of its contexts as an n-gram of this order sees.
 
-    Args:
-        ids: (n,) int64 id of each of the trie's words.
-        skip: number of words between a context and the word that it predicts. So many more ``<s>`` precede
-            each sentence, that its first words have contexts too.
+    If ``skip`` words lie between a context and the word that it predicts, so many more ``<s>`` precede each
+    sentence, that its first words have contexts too. ``ids`` are those of the trie's words, (n,) int64.
     """
     words, parents = [UNKNOWN_ID], [0]
     last_words, last_parents = [], []  # of each context: these are the roots
@@ -508,7 +498,7 @@ class ClassMembers(NamedTuple):
 
 
 class ClassUnits:
-    """Units are classes of words (Brown et al. 1992); ``<unk>`` and ``</s>`` have classes of their own."""
+    """Units are classes of words (Brown et al. 1992); ``<unk>`` and ``</s>`` have separate classes."""
 
     def __init__(self, members: ClassMembers) -> None:
         self.members = members

@@ -62,10 +62,8 @@ class OutputLayer(Protocol):
 
 
 def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Tensor | slice, Tensor]]:
-    """Split ``n_rows`` rows into blocks of ``size`` and find the edges of each block.
-
-    Args:
-        rows: (E,) int64, the row of each edge.
+    """Split ``n_rows`` rows into blocks of ``size``, and find the edges of each block by the row of each
+    edge, (E,).
 
     Yields:
         A block as a slice of the rows, an index of its edges, and the position of each edge's row within the
@@ -93,11 +91,8 @@ def equal_runs(values: Tensor) -> Iterator[tuple[int, int, int]]:
 
 
 def cross_entropies_and_gradients(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """−ln softmax(scores)[target] of each row, (N,), and its gradient with respect to the scores, (N, K).
-
-    Args:
-        scores: (N, K); −∞ is padding.
-        target: (N,) int64.
+    """−ln softmax(scores)[target] of each row, (N,), and its gradient with respect to the scores, (N, K), of
+    which −∞ is padding; target: (N,) int64.
     """
     log_p = torch.log_softmax(scores, dim=1)
     column = target.unsqueeze(1)
@@ -230,14 +225,12 @@ class Table:
 
 
 class TableLayout:
-    """Assignment of classes to tables; a class of one word needs no scores and belongs to no table.
-
-    Args:
-        class_sizes: number of words in each class; a class is a range of word ids.
+    """Assignment of classes, of some numbers of words, to tables; a class of one word needs no scores and has
+    none.
 
     Attributes:
         by_size: classes ordered by size, which is the layout order.
-        words: word ids of each class, in layout order.
+        words: word ids of each class, a range, in layout order.
         groups: for each table, the range of positions in layout order, and the words in its largest class.
     """
 
@@ -254,11 +247,7 @@ class TableLayout:
                 begin = end
 
     def tables(self, counts: Sequence[int]) -> list[Table]:
-        """The tables of a batch.
-
-        Args:
-            counts: number of rows of each class in the batch, in layout order.
-        """
+        """The tables of a batch, by its number of rows of each class in layout order."""
         tables = []
         begin = sum(counts[: self.groups[0][0].start]) if self.groups else 0
         for positions, width in self.groups:
@@ -319,11 +308,8 @@ def build_chunks(hidden: Tensor, rows: Tensor, positions: Tensor, n_classes: int
 
 
 def split_products(layout: TableLayout, bounds: list[int], size: int) -> Iterator[tuple[int, int, int]]:
-    """Split the chunks into products of at most ``MAX_COPIED_WEIGHTS``.
-
-    Args:
-        bounds: as in ``Chunks``.
-        size: D, the length of a vector.
+    """Split chunks, of vectors of ``size``, into products of at most ``MAX_COPIED_WEIGHTS``; see
+    ``Chunks.bounds``.
 
     Yields:
         First chunk, end of the chunks, and number of words in the largest class.
@@ -528,13 +514,10 @@ class _Losses(torch.autograd.Function):
 
 
 class MixtureOfSoftmaxes(ClassFactoredSoftmax):
-    """P(w|h) = Σ_k π_k(h) P(w | tanh(W_k h))  (Yang et al. 2018).
+    """P(w|h) = Σ_k π_k(h) P(w | tanh(W_k h)) with K = ``n_softmaxes`` components (Yang et al. 2018).
 
     A softmax of context vectors of D values cannot represent every table of probabilities; a mixture is not
-    bound to their rank. All components share the words' weights, and π is a softmax of its own.
-
-    Args:
-        n_softmaxes: K, number of components; other arguments are those of ``ClassFactoredSoftmax``.
+    bound to their rank. All components share the words' weights, and π is another softmax.
     """
 
     def __init__(

@@ -51,9 +51,8 @@ def rotate(values: Tensor, rotations: Tensor) -> Tensor:
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017), (B, Q, heads, d), (B, K, heads, d) → (B, Q, H).
 
-    Args:
-        mask: (B or 1, 1, Q, K) bool, True where a query sees a key; None: each query sees the keys up to its
-            own position.
+    The mask, (B or 1, 1, Q, K) bool, is True where a query sees a key; None: each query sees the keys up to
+    its own position.
     """
     attended = functional.scaled_dot_product_attention(
         queries.transpose(1, 2),
@@ -66,14 +65,11 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
 
 
 def window_mask(n_before: Tensor, n_memory: int, n_words: int, window: int) -> Tensor:
-    """Which of the keys, those in memory and then those of the words, each word of a sequence sees.
+    """Which of the keys, those in memory and then those of the words, each word of a sequence sees: (B, 1, T,
+    M + T) bool.
 
-    Args:
-        n_before: (B,) number of keys in memory that are valid, which are the last ones.
-        window: number of words that a word sees, including itself.
-
-    Returns:
-        (B, 1, T, M + T) bool.
+    Of the keys in memory, the last ``n_before`` ones, (B,), are valid. A word sees ``window`` words,
+    including itself.
     """
     words = torch.arange(n_memory, n_memory + n_words, device=n_before.device).unsqueeze(1)  # (T, 1)
     keys = torch.arange(n_memory + n_words, device=n_before.device)
@@ -112,11 +108,11 @@ class TransformerLayer(nn.Module):
         return queries, keys, values
 
     def merge_heads(self, attended: Tensor) -> Tensor:
-        """What attention adds to its input, (..., H) → (..., H)."""
+        """Output of attention, to add to its input, (..., H) → (..., H)."""
         return linear(attended, self.attention_output)
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """What the feed-forward network adds to its input, (..., H) → (..., H)."""
+        """Output of the feed-forward network, to add to its input, (..., H) → (..., H)."""
         gate, inner = linear(normalise(x, self.feedforward_norm), self.gate_and_input).chunk(2, dim=-1)
         activated = functional.silu(gate)
         activated = activated * inner if torch.is_grad_enabled() else activated.mul_(inner)
@@ -276,11 +272,8 @@ class PrefixTree:
 def build_prefix_tree(
     trie: HypothesisTrie, ids: np.ndarray, encode: Callable[[Words], np.ndarray], start_word: int
 ) -> PrefixTree:
-    """Build the tree of a batch.
-
-    Args:
-        ids: the model's ids of the trie's words.
-        encode: returns the model's ids of words, and that of ``</s>`` for ``SENTENCE_END``.
+    """Build the tree of a batch. ``encode`` returns the model's ids of words, and that of ``</s>`` for
+    ``SENTENCE_END``; ``ids`` are those of the trie's words.
     """
     words = (*trie.words, SENTENCE_END)
     contexts = build_trie([tuple(words[i] for i in context) for context in trie.contexts])
@@ -304,10 +297,8 @@ def build_prefix_tree(
 
 
 def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.ndarray, np.ndarray]:
-    """Number of each node in preorder, and of the last node of its subtree, (N,) each.
-
-    Args:
-        levels: ranges of nodes; the children of a node are in later ranges.
+    """Number of each node in preorder, and of the last node of its subtree, (N,) each. The children of a node
+    are in later levels.
     """
     sizes = np.ones(len(parent), dtype=np.int64)
     for level in reversed(levels):
@@ -328,15 +319,10 @@ def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.
 
 
 def needed_context_nodes(tree: PrefixTree, window: int, cached: np.ndarray) -> np.ndarray:
-    """Which nodes of contexts are needed to compute the vectors of the trie.
+    """Which nodes of contexts, (n_contexts,) bool, are needed to compute the vectors of the trie.
 
-    These are the roots of the trie, and the ``window`` - 1 nodes above each node that is computed.
-
-    Args:
-        cached: (n_contexts,) bool, nodes that need not be computed.
-
-    Returns:
-        (n_contexts,) bool.
+    These are the roots of the trie, and the ``window`` - 1 nodes above each node that is computed, which
+    ``cached`` ones, (n_contexts,) bool, need not be.
     """
     reach = np.zeros(tree.n_contexts, dtype=np.int64)  # number of nodes that are needed from here upwards
     roots = tree.trie_nodes[tree.trie_nodes < tree.n_contexts]
@@ -387,12 +373,8 @@ class Ranges:
 
 
 def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: int) -> Iterator[Chunk]:
-    """Divide the nodes of a tree into chunks.
-
-    Args:
-        kept: (N,) bool; the other nodes do not take part.
-        window: number of nodes that a node attends to: itself and its nearest ancestors.
-        chunk_nodes: maximum number of nodes per chunk, a multiple of ``BLOCK_NODES``.
+    """Divide the ``kept`` nodes of a tree, (N,) bool, into chunks of at most ``chunk_nodes``, a multiple of
+    ``BLOCK_NODES``. A node attends to ``window`` nodes: itself and its nearest ancestors.
     """
     nodes = np.flatnonzero(kept)
     nodes = nodes[np.argsort(tree.first[nodes])]
@@ -454,12 +436,9 @@ CHUNK_NODES = {"cpu": 1024, "cuda": 32_768}
 
 
 def tree_vectors(network: TransformerNetwork, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
-    """Compute the vectors of a trie.
+    """Compute the context vectors of a trie, (U, D), and for each of its nodes the row of its vector.
 
     Nodes of contexts whose vector, keys and values are cached are not computed again.
-
-    Returns:
-        Context vectors, (U, D), and for each node of the trie the row of its vector.
     """
     return _TreeRun(network, tree, cache).run()
 

@@ -44,18 +44,14 @@ def check_places(places: np.ndarray, n_words: int, n_leaves: int) -> None:
 
 
 def leaf_paths(children: np.ndarray, n_leaves: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find the path from the root to every leaf.
-
-    Args:
-        children: (L-1, 2).
+    """Find the path from the root to every leaf of a tree, (L-1, 2).
 
     Returns:
         (L + 1,) start of each leaf's path; and two flat arrays: the decisions on the paths, root first, and
         the child (0 or 1) taken at each decision.
 
     Raises:
-        BundleError: If ``children`` is not a tree over all leaves, or a path is longer than
-            ``MAX_PATH_DECISIONS``.
+        BundleError: ``children`` is not a tree over all leaves, or a path is too long.
     """
     parent, side = _parents(children, n_leaves)
     leaves, at = np.arange(n_leaves), np.arange(n_leaves - 1, len(parent))
@@ -119,12 +115,8 @@ def concatenate_runs(starts: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def score_nodes(vectors: Tensor, node_vectors: Tensor, starts: Tensor, nodes: Tensor, bias: Tensor) -> Tensor:
-    """Return the product of each vector and the vector of each node on its path, plus ``bias``, (M,).
-
-    Args:
-        vectors: (N, D), one row per path.
-        nodes: (M,) nodes of the paths; a path has each node once at most.
-        bias: (M,).
+    """The product of each vector, (N, D), and the vector of each of the (M,) nodes on its path, plus
+    ``bias``, (M,); a path has each node once at most.
     """
     pattern = torch.sparse_csr_tensor(
         starts, nodes, bias, (len(vectors), len(node_vectors)), check_invariants=False
@@ -133,11 +125,8 @@ def score_nodes(vectors: Tensor, node_vectors: Tensor, starts: Tensor, nodes: Te
 
 
 def sum_rows(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Σ weights[m]·table[rows[m]] over each run of m, (N, D).
-
-    Args:
-        starts: (N + 1,).
-        weights: (M,); 1 if None.
+    """Σ weights[m]·table[rows[m]] over each run of m, (N, D), which begin at (N + 1,) starts; weights are 1
+    if None.
     """
     return functional.embedding_bag(rows, table, starts[:-1], mode="sum", per_sample_weights=weights)
 
@@ -172,14 +161,8 @@ class SideDifferences(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, word_vectors, bias, tree, leaf_words, levels):  # type: ignore[no-untyped-def]
-        """Compute the differences, (L-1, D).
-
-        Args:
-            word_vectors: (≥ V, D).
-            bias: (L-1,) biases of the decisions.
-            tree: (L-1, 2) children of each decision.
-            leaf_words: (L,) word of each leaf.
-            levels: decisions of each depth, the deepest first.
+        """Compute the differences, (L-1, D), from (≥ V, D) word vectors and the biases, (L-1,), and children,
+        (L-1, 2), of decisions. Leaves have (L,) words; levels are decisions of each depth, the deepest first.
         """
         n_decisions, size = len(bias), word_vectors.shape[1]
         second_share = torch.sigmoid(bias).unsqueeze(1)
@@ -275,14 +258,11 @@ class TreeSoftmax(nn.Module):
         return len(self.tree) + 1
 
     def set_tree(self, children: np.ndarray, places: np.ndarray | None = None) -> None:
-        """Replace the tree, see ``tree_paths``.
-
-        Args:
-            children: (L-1, 2), the two children of each decision.
-            places: (V,) number of leaves of each word; None for one each.
+        """Replace the tree, (L-1, 2) children of each decision, and the number of leaves of each word, (V,);
+        None: one.
 
         Raises:
-            BundleError: If ``children`` is not such a tree, a path is too long, or ``places`` does not fit.
+            BundleError: ``children`` is not such a tree, a path is too long, or ``places`` does not fit.
         """
         places = np.ones(self.n_words, dtype=np.int32) if places is None else np.asarray(places)
         check_places(places, self.n_words, self.n_leaves)

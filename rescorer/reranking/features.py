@@ -193,7 +193,7 @@ def find_slots(view: ListView) -> np.ndarray:
 
 
 def index_slots(view: ListView) -> np.ndarray:
-    """Number the pairs of a slot and a word in it, (N,) int64 for every word of a list; see ``find_slots``."""
+    """Number the pairs of a slot and a word in it: (N,) int64 for every word of a list, as ``find_slots``."""
     index = number_values(find_slots(view)) * len(view.vocabulary) + view.codes
     return index if index.max(initial=0) < MAX_SLOT_CELLS else number_values(index)
 
@@ -233,7 +233,7 @@ class FeatureKind:
     compute: Compute
     """Computes the features for some arguments, (H, number of arguments)."""
     argument: Argument
-    """What follows the colon; nothing if empty."""
+    """Kind of the text after the colon; empty: there is none."""
     unit: str
     description: str
     cost: Cost
@@ -241,10 +241,8 @@ class FeatureKind:
 
 
 def feature_matrix(names: Sequence[str], view: ListView) -> np.ndarray:
-    """Compute features of all hypotheses of a list, (H, F) float64, neither centred nor scaled.
-
-    Args:
-        names: F features, valid as for ``check_feature``.
+    """Compute features of all hypotheses of a list, (H, F) float64, neither centred nor scaled; the F names
+    are valid as for ``check_feature``.
 
     Raises:
         LimitExceeded: the list is too long for distances or confusion networks.

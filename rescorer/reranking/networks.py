@@ -34,7 +34,7 @@ MAX_ENCODING_SIZE = 32
 MAX_VECTOR_SIZE = 16_384
 """Longest context vector, as in the configuration of networks."""
 ENCODING = "encoding:"
-"""What the name of an encoding begins with in explanations; that of the language model follows."""
+"""Prefix of the name of an encoding in explanations; that of the language model follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +128,8 @@ class Ensemble:
         return not self.hidden_units
 
     def score(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """Score hypotheses by their features and the encodings of their words.
-
-        Args:
-            x: (H, F) float64, centred and scaled.
-            encoding: (H, K) float64, centred; None if K is 0.
-
-        Returns:
-            (H,) float64.
+        """Score hypotheses, (H,) float64, by their features, (H, F) float64, centred and scaled, and the
+        encodings of their words, (H, K) float64, centred; None if K is 0.
         """
         inputs = x if encoding is None else np.concatenate((x, encoding), axis=1)
         score: np.ndarray = inputs @ self.linear.mean(axis=0)
@@ -289,11 +283,8 @@ class TransformerEnsemble:
 
 
 def encode_list(inputs: np.ndarray, parameters: Parameters, heads: int) -> np.ndarray:
-    """Compute what a member's output is linear in: the normalised vectors after its last layer, (H, W).
-
-    Args:
-        inputs: (H, F + K), features and encodings.
-        parameters: those of one member, without the first axis.
+    """Compute what a member's output is linear in: the normalised vectors after its last layer, (H, W). The
+    inputs, (H, F + K), are features and encodings; the parameters have no axis of members.
     """
     z = inputs @ parameters["input"] + parameters["input_bias"]
     for layer in range(len(parameters["attention"])):
@@ -313,10 +304,8 @@ LAYER_PARAMETERS = frozenset(
 
 
 def attend(projected: np.ndarray, heads: int) -> np.ndarray:
-    """Scaled dot-product attention of all hypotheses to all (Vaswani et al. 2017), (H, W).
-
-    Args:
-        projected: (H, 3·W), queries, keys and values; each of them has ``heads`` parts.
+    """Scaled dot-product attention of all hypotheses to all (Vaswani et al. 2017), (H, W), from queries, keys
+    and values, (H, 3·W), each of which has ``heads`` parts.
     """
     n, width = len(projected), projected.shape[1] // 3
     parts = projected.reshape(n, 3, heads, width // heads).transpose(1, 2, 0, 3)  # (3, heads, H, W / heads)

@@ -197,16 +197,10 @@ class Reranker:
         return (*self.features, *encodings)
 
     def contributions(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """What each feature adds to each score: the score minus that without the feature.
+        """Compute each score minus that without each feature, and without the encoding.
 
-        In a linear reranker the contributions add up to the score.
-
-        Args:
-            x: result of ``inputs``.
-            encoding: result of ``centre_encoding``.
-
-        Returns:
-            (H, F) float64, or (H, F + 1) where the last one is that of the encoding.
+        In a linear reranker the contributions, (H, F) float64, or (H, F + 1) with that of the encoding as the
+        last one, add up to the score. The arguments are results of ``inputs`` and ``centre_encoding``.
         """
         score = self.ensemble.score(x, encoding)
         parts = []
@@ -441,10 +435,8 @@ Tensors = Mapping[str, np.ndarray]
 
 
 def write_reranker(reranker: Reranker, folder: Path) -> None:
-    """Write the two files of a reranker into a folder, which is made if need be.
-
-    Args:
-        folder: ``reranker/NAME`` of a bundle; the name of the reranker is that of its folder.
+    """Write the two files of a reranker into a folder, ``reranker/NAME`` of a bundle, which is made if need
+    be.
 
     Raises:
         ConfigError: the configuration would be too large to be read.

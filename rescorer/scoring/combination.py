@@ -31,7 +31,7 @@ EMPTY = "empty"
 """Component name of the indicator of hypotheses without words. It follows from ``words`` and is not
 stored."""
 RERANKER = "reranker:"
-"""What the component name of a reranker's score begins with; its name follows."""
+"""Prefix of the component name of a reranker's score; its name follows."""
 CACHE = "cache"
 """Component name of what the cache of a session changed in the mixture, which includes it; only lists with
 something said before have it, under weights with a cache."""
@@ -77,10 +77,8 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
 
 
 def weights_by_component(weights: Weights, components: Collection[str] = ()) -> dict[str, float]:
-    """The weight of each component of a total, by the name of the component.
-
-    Args:
-        components: those that the list has, because only some lists have phrases or generated hypotheses.
+    """The weight of each component of a total, by name, where only some lists have phrases or generated
+    hypotheses.
     """
     empty = {EMPTY: weights.empty} if weights.empty else {}
     empty |= {PHRASES: phrase_weight(weights)} if PHRASES in components else {}
@@ -107,12 +105,8 @@ def generation_weights(weights: Weights) -> dict[str, float]:
 def state_defaults(weights: Weights) -> Weights:
     """The same weights with numbers for phrases and generated hypotheses, which no longer follow Σ lm."""
     made = generation_weights(weights)
-    return replace(
-        weights,
-        phrases=phrase_weight(weights),
-        generated=made[GENERATED],
-        sound_match=made[SOUND_MATCH],
-    )
+    phrases, generated, sound_match = phrase_weight(weights), made[GENERATED], made[SOUND_MATCH]
+    return replace(weights, phrases=phrases, generated=generated, sound_match=sound_match)
 
 
 def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -141,7 +135,9 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
         elif name == "calibration":
             checked[name] = parse_calibration(value)
         elif name in OPTIONAL_NUMBERS:
-            checked[name] = None if value is None else _parse_optional_number(value, name)
+            checked[name] = None if value is None else _parse_finite(value, name)
+            if name != "generated" and value is not None and checked[name] < 0:
+                raise ConfigError(f"weights.{name} is {checked[name]}; expected a number of at least 0")
         elif name in (CACHE, NEURAL_CACHE):
             checked[name] = check_cache_share(value, name)
         elif name == "flatness":
@@ -155,9 +151,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
         elif name == "tuned_with":
             checked[name] = {str(key): bool(flag) for key, flag in value.items()}
         else:
-            checked[name] = {
-                str(key): _parse_finite(number, f'{name}["{key}"]') for key, number in value.items()
-            }
+            numbers_of = value.items()
+            checked[name] = {str(key): _parse_finite(one, f'{name}["{key}"]') for key, one in numbers_of}
     return Weights(**checked)
 
 
@@ -187,9 +182,8 @@ def parse_calibration(value: Any) -> Calibration | None:
     if value is None or isinstance(value, Calibration):
         return value
     _check_keys(value, Calibration, "settings of weights.calibration")
-    return Calibration(
-        **{name: _parse_map(part, f"weights.calibration.{name}") for name, part in value.items()}
-    )
+    maps = {name: _parse_map(part, f"weights.calibration.{name}") for name, part in value.items()}
+    return Calibration(**maps)
 
 
 def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
@@ -204,12 +198,9 @@ def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
             raise ConfigError(f"{name}.{field.name} is {quote(str(numbers))}; expected a list of numbers")
         for number in numbers[: MAX_KNOTS + 1]:  # more are refused below
             _parse_finite(number, f"{name.removeprefix('weights.')}.{field.name}")
+    knots = (tuple(map(float, value[name])) for name in ("posteriors", "confidences"))
     try:
-        return ConfidenceMap(
-            float(value["temperature"]),
-            tuple(map(float, value["posteriors"])),
-            tuple(map(float, value["confidences"])),
-        )
+        return ConfidenceMap(float(value["temperature"]), *knots)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
 
@@ -232,13 +223,6 @@ def _parse_finite(value: Any, name: str) -> float:
             "expected a finite number"
         )
     return float(value)
-
-
-def _parse_optional_number(value: Any, name: str) -> float:
-    weight = _parse_finite(value, name)
-    if name != "generated" and weight < 0:
-        raise ConfigError(f"weights.{name} is {weight}; expected a number of at least 0")
-    return weight
 
 
 def check_cache_share(value: Any, name: str = CACHE) -> float:

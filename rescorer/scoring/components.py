@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
@@ -31,11 +31,10 @@ Columns = dict[str, np.ndarray]
 EdgeScoresByModel = Mapping[str, EdgeScores]
 Asked = Generator["ScoreRequest", EdgeScoresByModel, None]
 """Yields what is to be scored, and is sent the scores of each."""
-Value = TypeVar("Value")
 
 
 class Interpolation(Protocol):
-    """What a mixture is interpolated with, word by word."""
+    """Scores with which a mixture is interpolated word by word."""
 
     def add_to(self, mixture: EdgeScores) -> EdgeScores:
         """Interpolate the scores of all edges."""
@@ -82,11 +81,8 @@ class BoundOptions:
         """The components that a list has."""
         if not self.optional:
             return self.components
-        return tuple(
-            component
-            for component in self.components
-            if component.name not in self.optional or component.is_asked_by_list(nbest)
-        )
+        of_list = (c for c in self.components if c.name not in self.optional or c.is_asked_by_list(nbest))
+        return tuple(of_list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,18 +102,18 @@ class PreparedList:
     history: Words = ()
     """All words that models read before the hypotheses; see ``previous.join_history``."""
     confidences: tuple[float, ...] = ()
-    """How sure each previous utterance of the history is; empty: all are certain."""
+    """Confidence of each previous utterance of the history; empty: all are certain."""
     flatness: float = 0.0
     """θ of the neural cache; 0: there is none."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What components keep of the list, by the name of the component."""
+    """Kept by components of the list, by the name of the component."""
     compared: tuple[Words, ...] = ()
     """Words of each hypothesis as texts are compared, where the options compare any; see
     ``ListRanker.text_normaliser``."""
 
 
 class Outline(NamedTuple):
-    """What is known of a list before anything is made of it, for upper bounds: objects, or the messages of
+    """A list before anything is made of it, for upper bounds: objects, or the messages of
     these, whose fields have the same names."""
 
     nbest: Any
@@ -150,11 +146,7 @@ class ScoredList(NamedTuple):
         return self.options.weights
 
     def gather(self, sums: Callable[[Batch], Mapping[str, np.ndarray]]) -> Columns:
-        """Collect the rows of this list from arrays over all hypotheses of its batches.
-
-        Args:
-            sums: returns (H, …) arrays by name for a batch.
-        """
+        """Collect the rows of this list from arrays over all hypotheses of its batches, (H, …) by name."""
         n, columns = len(self.prepared.words), Columns()
         for part in self.parts:
             for name, values in sums(part.batch).items():
@@ -179,7 +171,7 @@ class Component:
     name: ClassVar[str]
     """Under which lists keep its notes."""
     asked_by: ClassVar[AskedBy | None] = None
-    """What asks for it; None: a weight of one of its columns in ``Weights.components`` does."""
+    """Fields that ask for it; None: a weight of one of its columns in ``Weights.components`` does."""
     columns: tuple[str, ...] = ()
     """Names that its columns can have, which no stream may have."""
     always: bool = False
@@ -263,11 +255,11 @@ class Component:
         yield from ()
 
     def interpolations(self, batch: Batch, weights: Weights) -> Mapping[str, Interpolation]:
-        """What the mixture is interpolated with, by the column that says what this changed."""
+        """Interpolations of the mixture, by the column that says what each changed."""
         return {}
 
     def mixture_key(self, weights: Weights) -> Hashable:
-        """What of the weights ``interpolations`` depends on besides the λ of the mixture."""
+        """The weights on which ``interpolations`` depends besides the λ of the mixture."""
         return None
 
     # For a scored list
@@ -353,7 +345,7 @@ class Mixture(Component):
 
 
 def interpolate_mixture(batch: Batch, options: BoundOptions) -> Mapping[str, Interpolation]:
-    """What the mixture of a batch is interpolated with under some options, by column, in this order."""
+    """Interpolations of the mixture of a batch under some options, by column, in this order."""
 
     def compute() -> Mapping[str, Interpolation]:
         return {
@@ -384,7 +376,7 @@ def sum_mixture(batch: Batch, options: BoundOptions) -> Columns:
 
 
 def _mixture_key(options: BoundOptions) -> Hashable:
-    """What the mixture of a batch depends on besides the scores of the batch."""
+    """The options on which the mixture of a batch depends besides its scores."""
     shares = tuple(options.weights.mixture.items())
     return shares, tuple(component.mixture_key(options.weights) for component in options.components)
 

@@ -1,4 +1,4 @@
-"""How lists are to be rescored: one object, from clients and commands to the core."""
+"""Options of rescoring: one object, from clients and commands to the core."""
 
 from __future__ import annotations
 
@@ -95,12 +95,10 @@ def _read_decision(name: str, value: Any) -> DecisionRule | None:
     if value is None or isinstance(value, DecisionRule):
         return value
     if isinstance(value, str):
-        if value not in get_args(DecisionKind):
-            known = get_args(DecisionKind)
-            raise ConfigError(
-                f"{name} is {quote(value)}; expected a DecisionRule, or one of "
-                f"{', '.join(known)}{did_you_mean(value, known)}"
-            )
+        known = get_args(DecisionKind)
+        if value not in known:
+            expected = f"a DecisionRule, or one of {', '.join(known)}{did_you_mean(value, known)}"
+            raise ConfigError(f"{name} is {quote(value)}; expected {expected}")
         return DecisionRule(value)  # type: ignore[arg-type]
     _refuse(name, value, "a DecisionRule, the name of its kind, or None")
 
@@ -213,7 +211,10 @@ def read_items(lists: Any, kinds: type[Any] | tuple[type[Any], ...]) -> Iterator
     if isinstance(lists, kinds):
         lists = (lists,)
     if isinstance(lists, (str, bytes, Mapping)) or not hasattr(lists, "__iter__"):
-        raise TypeError(f"lists are of type {type(lists).__name__}; expected {_EXPECTED_LISTS}")
+        expected = (
+            "an NBestList, or a sequence of them; rescorer.formats.registry chooses a reader for a file"
+        )
+        raise TypeError(f"lists are of type {type(lists).__name__}; expected {expected}")
     return (_check_item(index, item, kinds) for index, item in enumerate(lists))
 
 
@@ -224,9 +225,6 @@ def _check_item(index: int, item: Any, kinds: type[Any] | tuple[type[Any], ...])
     if isinstance(item, (str, Hypothesis)):
         hint = '; hypotheses belong into a list: NBestList("id", (Hypothesis("text"), …), streams)'
     raise TypeError(f"lists[{index}] is of type {type(item).__name__}; expected an NBestList{hint}")
-
-
-_EXPECTED_LISTS = "an NBestList, or a sequence of them; rescorer.formats.registry chooses a reader for a file"
 
 
 def as_texts(texts: str | Sequence[str], name: str = "texts") -> Sequence[str]:
