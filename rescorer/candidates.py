@@ -152,22 +152,16 @@ MAX_SOUNDS = 2_000
 search takes one core half a second for so many."""
 MAX_PHRASE_CHARS = 100
 """Phrases with longer texts are not generated, and longer spellings are not searched for."""
-MAX_SEARCHED_WORDS = 1_000
-"""Hypotheses are searched as long as they have no more words together."""
-MAX_SEARCHED_CHARS = 20_000
-"""Nor are they searched if they have more characters together."""
-MAX_REPLACED_CHARS = 400
-"""Longer spans, which are mostly fillers or punctuation, are not replaced."""
-MAX_REPLACED = 3
-"""Largest number of spans that are replaced in a hypothesis."""
-MAX_COMBINED_SPANS = 12
-"""Number of proposals for a hypothesis of which two or three are combined."""
+MAX_SEARCHED_WORDS = 1_000  # hypotheses are searched as long as they have no more words together
+MAX_SEARCHED_CHARS = 20_000  # nor are they searched if they have more characters together
+MAX_REPLACED_CHARS = 400  # longer spans, which are mostly fillers or punctuation, are not replaced
+MAX_REPLACED = 3  # largest number of spans that are replaced in a hypothesis
+MAX_COMBINED_SPANS = 12  # number of proposals for a hypothesis of which two or three are combined
 MAX_COMBINATIONS = sum(comb(MAX_COMBINED_SPANS, size) for size in range(2, MAX_REPLACED + 1))
 """Number of ways to combine them, 286 at most."""
 KEPT_SETS = 16
 """Number of sets of phrases whose sounds are kept: the lists of a conversation have the same phrases."""
-BARRIER = bytes([SILENCE])
-"""Stands for words that cannot be pronounced."""
+BARRIER = bytes([SILENCE])  # stands for words that cannot be pronounced
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +184,7 @@ DEFAULT = GenerationSettings()
 class Sound(NamedTuple):
     """A way to say a phrase."""
 
-    phrase: int
-    """Index of the phrase."""
+    phrase: int  # index of the phrase
     phones: Phones
 
 

@@ -288,8 +288,7 @@ class Generation(Component):
     name = "generation"
     asked_by = AskedBy(options=("generate",), hypotheses=("generated",))
     columns = (GENERATED, SOUND_MATCH)
-    dictionary: Path | None = None
-    """File of pronunciations; None: the installed dictionary."""
+    dictionary: Path | None = None  # file of pronunciations; None: the installed dictionary
 
     @cached_property
     def generator(self) -> Generator:

@@ -46,21 +46,15 @@ from rescorer.safe_input import Folder
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import NBestList, Phrase
 
-MAX_PHRASES = 5_000
-"""Largest number of phrases of a list, with their other spellings."""
-MAX_PHRASE_WORDS = 16
-"""Largest number of canonical words of a phrase."""
-MAX_PHRASE_CHARS = 1_000
-"""Largest number of characters of a phrase."""
+MAX_PHRASES = 5_000  # largest number of phrases of a list, with their other spellings
+MAX_PHRASE_WORDS = 16  # largest number of canonical words of a phrase
+MAX_PHRASE_CHARS = 1_000  # largest number of characters of a phrase
 MAX_WEIGHT = 100.0
-MAX_PHRASE_SLOTS = 7
-"""Largest number of slots of phrases with equal words, which are all read."""
-MAX_NAMED_SLOTS = 20
-"""Number of the bundle's slots that the error about an unknown one names."""
+MAX_PHRASE_SLOTS = 7  # largest number of slots of phrases with equal words, which are all read
+MAX_NAMED_SLOTS = 20  # number of the bundle's slots that the error about an unknown one names
 MAX_COMPARED_SLOTS = 1_000
 """Number of the bundle's slots among which this error looks for a similar one, in 10 ms."""
-ENTRY_PROBABILITY = 0.01
-"""Probability of the phrase model that a phrase begins at a word."""
+ENTRY_PROBABILITY = 0.01  # probability of the phrase model that a phrase begins at a word
 
 
 @dataclass(slots=True)
@@ -246,26 +240,19 @@ MAX_KEPT_ENDINGS = 65_536
 class SlotShare(NamedTuple):
     """A slot in which a phrase is read."""
 
-    slot: str
-    """Its word in canonical form."""
-    log_probs: tuple[float, ...]
-    """Log-probability of each word of the phrase in the slot."""
+    slot: str  # its word in canonical form
+    log_probs: tuple[float, ...]  # log-probability of each word of the phrase in the slot
 
 
 class PhraseMatch(NamedTuple):
     """A phrase in a hypothesis."""
 
-    phrase: Phrase | None
-    """None for the beginning of phrases, at the end of a partial hypothesis."""
-    start: int
-    """Index of its first word in the hypothesis."""
+    phrase: Phrase | None  # None for the beginning of phrases, at the end of a partial hypothesis
+    start: int  # index of its first word in the hypothesis
     n_words: int
-    credit: float
-    """Its weight times its number of words."""
-    origin: PhraseSet
-    """The set that has the phrase."""
-    slots: tuple[SlotShare, ...] = ()
-    """The slots in which it is read besides its words."""
+    credit: float  # its weight times its number of words
+    origin: PhraseSet  # the set that has the phrase
+    slots: tuple[SlotShare, ...] = ()  # the slots in which it is read besides its words
 
 
 class Ending(NamedTuple):
@@ -418,8 +405,7 @@ def phrase_log_probs(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray
     return log_probs
 
 
-MAX_PHRASE_FILE_BYTES = 4 << 20
-"""Largest file of phrases."""
+MAX_PHRASE_FILE_BYTES = 4 << 20  # largest file of phrases
 
 
 def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
@@ -466,12 +452,10 @@ def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
     return tuple(phrases)
 
 
-MAX_SETS = 16
-"""Largest number of named sets that a call can ask for."""
+MAX_SETS = 16  # largest number of named sets that a call can ask for
 MAX_KEPT = 16
 """Number of compiled sets that are kept, because the lists of a conversation have the same phrases."""
-MAX_KEPT_NODES = 100_000
-"""Number of nodes of all sets that are kept, which take 35 MB."""
+MAX_KEPT_NODES = 100_000  # number of nodes of all sets that are kept, which take 35 MB
 
 
 def check_set_names(names: Sized) -> None:
@@ -594,8 +578,7 @@ def _hashable(phrases: Sequence[Phrase]) -> tuple[Phrase, ...]:
     return phrases
 
 
-MAX_PART_WORDS = 262_144
-"""Number of words of readings that are held and scored at a time, in 40 MB."""
+MAX_PART_WORDS = 262_144  # number of words of readings that are held and scored at a time, in 40 MB
 
 SlotScores = Mapping[int, Mapping[str, np.ndarray]]
 """For each hypothesis with a slot, by its index in the trie: ln P of each word, and of ``</s>`` unless the
@@ -654,8 +637,7 @@ class SlotReadings(NamedTuple):
     """The readings of hypotheses of a batch that have phrases with slots."""
 
     hypotheses: tuple[ReadHypothesis, ...]
-    trie: HypothesisTrie
-    """The readings of all hypotheses, one after the other."""
+    trie: HypothesisTrie  # the readings of all hypotheses, one after the other
 
     def sum_scores(self, scores: Mapping[str, EdgeScores]) -> SlotScores:
         """Sum the readings of each hypothesis by edge scores of the n-grams that have slots, all of them

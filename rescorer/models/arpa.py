@@ -30,8 +30,7 @@ from rescorer.safe_input import open_regular
 SPACE, TAB, NEWLINE = b" \t\n"
 FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
 """(9,) masks of the first n of 8 bytes, which are the lowest ones of an integer."""
-LAST_BYTES = ~FIRST_BYTES[::-1]
-"""(9,) masks of the last n of 8 bytes."""
+LAST_BYTES = ~FIRST_BYTES[::-1]  # (9,) masks of the last n of 8 bytes
 FACTORS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xC2B2AE3D27D4EB4F)
 """Odd multipliers whose bits look random, one for each of several hash functions."""
 
@@ -142,8 +141,7 @@ def _parse_last_digits(eights: np.ndarray, n_digits: np.ndarray) -> tuple[np.nda
 
 
 NO_ID = -1
-MAX_STEPS = 4
-"""Steps from the first hash of a bucket before the search goes over to halving."""
+MAX_STEPS = 4  # steps from the first hash of a bucket before the search goes over to halving
 
 
 class WordIds:
@@ -302,21 +300,18 @@ def find_wrong_line(text: bytes, parse: Callable[[bytes], object]) -> int:
     return bisect_left(range(1, len(lines)), True, key=is_wrong)
 
 
-MAX_BEFORE_BYTES = 1 << 20
-"""Largest text before a model."""
+MAX_BEFORE_BYTES = 1 << 20  # largest text before a model
 MAX_ORDER = 10
 MAX_COUNT_DIGITS = 12
 
 DATA_LINE = re.compile(rb"(?:\A|(?<=[\r\n]))(?:\xef\xbb\xbf)?[ \t]*\\data\\[ \t\v\f]*(?=[\r\n])")
-HEADING = re.compile(rb"[\r\n][ \t]*\\([^\r\n]*)[\r\n]")
-"""A line that starts with a backslash."""
+HEADING = re.compile(rb"[\r\n][ \t]*\\([^\r\n]*)[\r\n]")  # a line that starts with a backslash
 SECTION = re.compile(rb"\\(\d{1,3})-grams?[ \t]*:?")
 """The heading of a section, ``\\N-grams:``, and what other toolkits write in its place."""
 COUNT = re.compile(rb"^[ \t]*ngram[ \t]+(\d+)[ \t]*=[ \t]*(\d+)", re.MULTILINE)
 RETURN_ENDS_LINES = re.compile(rb"[ \t\v\f]*\r(?![ \t\v\f\r]*\n)")
 """The text after ``\\data\\`` in a file whose lines end with a carriage return alone."""
-LAST_LINE_END = (b"\n",)
-"""Read after a file, whose last line may have no end."""
+LAST_LINE_END = (b"\n",)  # read after a file, whose last line may have no end
 OTHER_FORM = re.compile(rb"^[ \t]*(iARPA|qARPA)\b", re.MULTILINE)
 """The first word of IRSTLM's files that look like ARPA files but have other numbers."""
 
@@ -463,21 +458,16 @@ def _refuse(stream: BinaryIO, text: bytes) -> NoReturn:
     raise BundleError(f"{stream.name}: no line that is \\data\\{where}{hint}; expected an ARPA file")
 
 
-FIRST_WORDS = (UNKNOWN, START, END)
-"""Words with the first ids, whatever their places in the file."""
-BLOCKS_PER_PART = 8
-"""Blocks of text that are parsed at once."""
-LOG10_ZERO = -99.0
-"""log10 of probability 0 in ARPA files, where ``-inf`` stands for the same."""
-LOG10_MISSING_UNKNOWN = -100.0
-"""log10 P(``<unk>``) of a model that lacks it, as in KenLM."""
+FIRST_WORDS = (UNKNOWN, START, END)  # words with the first ids, whatever their places in the file
+BLOCKS_PER_PART = 8  # blocks of text that are parsed at once
+LOG10_ZERO = -99.0  # log10 of probability 0 in ARPA files, where ``-inf`` stands for the same
+LOG10_MISSING_UNKNOWN = -100.0  # log10 P(``<unk>``) of a model that lacks it, as in KenLM
 
 
 class ArpaModel(NamedTuple):
     """Everything in an ARPA file."""
 
-    words: tuple[str, ...]
-    """The word of each id."""
+    words: tuple[str, ...]  # the word of each id
     orders: list[ArpaOrder]
 
 
@@ -565,8 +555,7 @@ class _Section(NamedTuple):
     """Lines of n-grams of one order."""
 
     order: int
-    n_before: int
-    """Number of lines of the file before these."""
+    n_before: int  # number of lines of the file before these
     text: bytes
 
     def count_ngrams(self) -> int:

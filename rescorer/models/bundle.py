@@ -67,10 +67,8 @@ MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phr
 ModelKind = Literal["ngram", "neural"]
 
 MAX_MODELS = 16
-MAX_SLOTS = 10_000
-"""Largest number of slots of an n-gram."""
-MAX_NAME_CHARACTERS = 100
-"""Longest name of a bundle or of one of its models."""
+MAX_SLOTS = 10_000  # largest number of slots of an n-gram
+MAX_NAME_CHARACTERS = 100  # longest name of a bundle or of one of its models
 
 
 def newest_version(folder: Path) -> Path:
@@ -224,8 +222,7 @@ def _explain_missing(folder: Path) -> str:
     return f"not a bundle: it does not contain {MANIFEST}{hint}"
 
 
-MAX_MESSAGE_CHARACTERS = 1000
-"""Longest message about the content of a bundle's JSON files."""
+MAX_MESSAGE_CHARACTERS = 1000  # longest message about the content of a bundle's JSON files
 
 
 def read_weights(
@@ -339,8 +336,7 @@ def shorten_message(error: Exception) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:MAX_MESSAGE_CHARACTERS]}…"
 
 
-RERANKERS = "reranker"
-"""The folder of a bundle whose subfolders are its rerankers."""
+RERANKERS = "reranker"  # the folder of a bundle whose subfolders are its rerankers
 
 
 def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str, Reranker]:

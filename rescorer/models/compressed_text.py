@@ -18,15 +18,12 @@ from typing import BinaryIO, Protocol
 
 from rescorer.errors import BundleError
 
-BLOCK_BYTES = 1 << 16
-"""Bytes of text that are read at once; also half of the longest line."""
+BLOCK_BYTES = 1 << 16  # bytes of text that are read at once; also half of the longest line
 MAX_COMPRESSION = 50
 """Largest ratio of text to compressed bytes; the n-grams of a language compress to between a third and a
 tenth."""
-FREE_TEXT_BYTES = 1 << 20
-"""Text that a compressed file may always have, whatever its ratio."""
-XZ_MEMORY_BYTES = 1 << 27
-"""Most memory for xz's dictionary; ``xz -9`` needs half of it."""
+FREE_TEXT_BYTES = 1 << 20  # text that a compressed file may always have, whatever its ratio
+XZ_MEMORY_BYTES = 1 << 27  # most memory for xz's dictionary; ``xz -9`` needs half of it
 GZIP_MAGIC = b"\x1f\x8b"
 BZIP2_MAGIC = b"BZh"
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
@@ -104,7 +101,7 @@ def max_text_bytes(stream: BinaryIO) -> int:
 
 
 def _find_compression(stream: BinaryIO) -> Callable[[], _Member] | None:
-    """Return a decompressor of a file, by its first bytes; None if it is not compressed in a way that is read."""
+    """Return the decompressor of a file, by its first bytes; None if it is not compressed as is read."""
     head = os.pread(stream.fileno(), MAGIC_BYTES, 0)
     if head.startswith(GZIP_MAGIC):
         return _GzipMember
@@ -190,10 +187,8 @@ _INSIDE = {
 }
 """Marks somewhere in the first ``INSIDE_BYTES``."""
 INSIDE_BYTES = 512
-FIRST_LINES = 20
-"""Lines of a text that are looked at."""
-MAX_CONTROL_SHARE = 0.02
-"""Share of control characters above which bytes are not those of a text."""
+FIRST_LINES = 20  # lines of a text that are looked at
+MAX_CONTROL_SHARE = 0.02  # share of control characters above which bytes are not those of a text
 
 
 _TEXTS = {

@@ -24,10 +24,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -37,35 +34,6 @@ from torch import Tensor, nn
 
 from rescorer.models.language_model import spread_confidences
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
-
-
-@dataclass(slots=True)
-class ContextWords:
-    """Words of the distinct contexts of a batch, counted once per network."""
-
-    needed: int = 0
-    recalled: int = 0
-    """Needed words that the network did not read, because their state was cached."""
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Add the counts of networks that the current thread runs inside the ``with`` block."""
-        token = _counts.set(self)
-        try:
-            yield
-        finally:
-            _counts.reset(token)
-
-
-_counts: ContextVar[ContextWords | None] = ContextVar("context_words", default=None)
-
-
-def count_context_words(needed: int, recalled: int) -> None:
-    """Report what a network needed and recalled to the active ``ContextWords``, if any."""
-    counts = _counts.get()
-    if counts is not None:
-        counts.needed += needed
-        counts.recalled += recalled
 
 
 def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray:
@@ -100,8 +68,7 @@ def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarr
     return rows[first], position
 
 
-Rows = tuple[Tensor, ...]
-"""Vectors and states after contexts, one context per row: (R, D), (R, H), …"""
+Rows = tuple[Tensor, ...]  # vectors and states after contexts, one context per row: (R, D), (R, H), …
 
 BOOKKEEPING_BYTES = 1024
 """Worst-case size of the Python objects that index one context, besides its row in the table."""
@@ -243,8 +210,7 @@ class _Path(NamedTuple):
     """Words that a network reads from its first state on."""
 
     words: Words
-    names: tuple[bytes, ...]
-    """A digest of the words before each word, so that the cache keeps no texts."""
+    names: tuple[bytes, ...]  # a digest of the words before each word, so that the cache keeps no texts
 
 
 def read_past(
@@ -338,12 +304,9 @@ class TagFilter(nn.Module):
     impossible after the words before it.
     """
 
-    start: Tensor
-    """(K,) P(tag of the first word)."""
-    transitions: Tensor
-    """(K, K) P(next tag | tag), one row per tag."""
-    words: Tensor
-    """(V, K) P(tag | word) under even tags, which is proportional to P(word | tag)."""
+    start: Tensor  # (K,) P(tag of the first word)
+    transitions: Tensor  # (K, K) P(next tag | tag), one row per tag
+    words: Tensor  # (V, K) P(tag | word) under even tags, which is proportional to P(word | tag)
 
     def __init__(self, n_tags: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -401,14 +364,12 @@ class TagFilter(nn.Module):
 
 UPDATES = 20
 """Number of updates of a mixture; a fixed number, so that a mixture does not depend on others."""
-MIN_WEIGHT = 0.05
-"""Words whose decayed weight is smaller are not read."""
+MIN_WEIGHT = 0.05  # words whose decayed weight is smaller are not read
 CONTEXT_BLOCK = 32
 """Number of words of a context that are read with the same topics, those of the words before the block."""
 MAX_VALUES = 1 << 19
 """Number of P(topic | word) that are read together (2 MB), so that they stay in a processor's cache."""
-CACHE_BYTES = 1 << 24
-"""Size of the cache of mixtures."""
+CACHE_BYTES = 1 << 24  # size of the cache of mixtures
 
 
 def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
@@ -499,8 +460,7 @@ class TopicReader:
         return list(self.features(before).split([len(row) for row in starts]))
 
 
-CHUNK_VALUES = 1 << 20
-"""Largest number of products of vectors that are held at once, 8 MB."""
+CHUNK_VALUES = 1 << 20  # largest number of products of vectors that are held at once, 8 MB
 
 
 def predict_from_past(

@@ -61,8 +61,7 @@ def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return restored
 
 
-MIN_ROWS = 32
-"""Smallest number of rows after padding."""
+MIN_ROWS = 32  # smallest number of rows after padding
 FINE_STEPS, COARSE_STEPS = 8, 2
 """Number of distinct row counts between successive powers of two: for the few matrices of a network, and for
 the many classes of an output layer."""
@@ -86,10 +85,8 @@ def padded_row_count(rows: int, steps_per_octave: int) -> int:
     return max(MIN_ROWS, -(-rows // step) * step)
 
 
-STEPS = 127
-"""Levels of int8 values on either side of zero."""
-ZERO_POINT = 128
-"""Zero point of the input, which oneDNN takes as unsigned integers."""
+STEPS = 127  # levels of int8 values on either side of zero
+ZERO_POINT = 128  # zero point of the input, which oneDNN takes as unsigned integers
 MIN_ROW_MAXIMUM = 1e-20
 """Lower limit of a row's largest magnitude, so that rows of zeros can be divided by it."""
 EXPECTED_ROWS = 64
@@ -105,10 +102,8 @@ class Int8Matrix:
     """A weight matrix in the form that oneDNN multiplies."""
 
     packed: Tensor
-    scale: Tensor
-    """(M,) float32 scale of each row."""
-    zero_point: Tensor
-    """(M,) int32 zeros."""
+    scale: Tensor  # (M,) float32 scale of each row
+    zero_point: Tensor  # (M,) int32 zeros
 
 
 _matrices: MutableMapping[Tensor, Int8Matrix] = WeakIdKeyDictionary()

@@ -1,6 +1,6 @@
 """Language models: a trie in, one log-probability per edge out, from one model or several mixed word by word.
 
-Models are mixed word by word, P(w|h) = Σ_m λ_m · P_m(w|h), once ``neural.align_vocabularies`` has shared
+Models are mixed word by word, P(w|h) = Σ_m λ_m · P_m(w|h), once ``ngrams.align_vocabularies`` has shared
 P(``<unk>``) among the words that some of them lack. Nothing here needs torch or KenLM.
 
 The cache of a session has n-grams of the words that were said before a list, decayed by their age.

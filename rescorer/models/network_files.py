@@ -115,8 +115,7 @@ class Vocabulary:
 KINDS = ("lstm", "gru", "elman", "feedforward", "lbl", "transformer")
 """Long short-term memory, gated recurrent unit, simple recurrent, Bengio's feed-forward, log-bilinear,
 transformer decoder."""
-WINDOWED_KINDS = ("feedforward", "lbl")
-"""Kinds that see a fixed number of preceding words."""
+WINDOWED_KINDS = ("feedforward", "lbl")  # kinds that see a fixed number of preceding words
 OUTPUTS = ("classes", "full", "tree")
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "linear")
 
@@ -132,13 +131,11 @@ MAXIMA = {
     "pos_tags": 1024,
 }
 """Largest dimensions. The largest recurrent language models that were ever published stay within a half."""
-MAX_ATTENTION_WINDOW = 4096
-"""Largest window of a transformer."""
+MAX_ATTENTION_WINDOW = 4096  # largest window of a transformer
 MAX_TOPIC_DECAY = 0.999
 """Largest decay of the words from which topics are inferred, which bounds their number."""
 SMALLEST_VOCABULARY = 3
-MAX_PLACES = 64
-"""Largest number of leaves of one word in a tree."""
+MAX_PLACES = 64  # largest number of leaves of one word in a tree
 _TYPES = {
     "class_sizes": "a list of integers",
     **dict.fromkeys(("kind", "output", "activation"), "a string"),
@@ -341,8 +338,7 @@ class NetworkConfig:
 Shapes = dict[str, tuple[int, ...]]
 GATES = {"lstm": 4, "gru": 3, "elman": 1}
 """Rows of a recurrent layer's matrices, in units of the hidden size."""
-FEEDFORWARD_STEP = 16
-"""The units of a transformer's feed-forward networks are a multiple of this."""
+FEEDFORWARD_STEP = 16  # the units of a transformer's feed-forward networks are a multiple of this
 
 
 def parameter_shapes(config: NetworkConfig) -> Shapes:
@@ -446,13 +442,10 @@ def _output_shapes(config: NetworkConfig) -> Shapes:
 
 CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocabulary.txt"
 NETWORK_FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
-SCALE_SUFFIX = ".int8_scale"
-"""Suffix of the name of an int8 matrix's scales, (rows,) float32."""
+SCALE_SUFFIX = ".int8_scale"  # suffix of the name of an int8 matrix's scales, (rows,) float32
 
-MAX_WORD_BYTES = 1024
-"""Largest average length of the words of a vocabulary."""
-TREES = ("output.tree", "output.places")
-"""The only tensors of integers that are not quantised weights."""
+MAX_WORD_BYTES = 1024  # largest average length of the words of a vocabulary
+TREES = ("output.tree", "output.places")  # the only tensors of integers that are not quantised weights
 
 
 def read_config(folder: Folder) -> NetworkConfig:

@@ -58,14 +58,13 @@ class ContextNetwork(Protocol):
         """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
-        """Project such features, to add to the inputs of ``step``, or to the sum over a window: (R, K) → (R, I)."""
+        """Project such features, to be added to inputs of ``step``, or window sums: (R, K) → (R, I)."""
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Advance N nodes by one word: (N, I) and their states → (N, D) vectors and new states."""
 
 
-MASK_LEVELS = 1 << 16
-"""On CPUs the dropout probability is rounded to a multiple of 1 / ``MASK_LEVELS``."""
+MASK_LEVELS = 1 << 16  # on CPUs the dropout probability is rounded to a multiple of 1 / ``MASK_LEVELS``
 
 
 def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
@@ -103,8 +102,7 @@ def _dropout_mask(shape: torch.Size, share: float) -> Tensor:
     return kept.to(torch.float32).mul_(MASK_LEVELS / (MASK_LEVELS - threshold))
 
 
-NO_WORD = -1
-"""Marks positions of a state before the first word."""
+NO_WORD = -1  # marks positions of a state before the first word
 ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu, "linear": lambda x: x}
 
 

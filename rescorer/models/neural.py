@@ -7,7 +7,6 @@ it never runs code from it.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -27,7 +26,6 @@ from rescorer.models.contexts import (
     Rows,
     TagFilter,
     TopicReader,
-    count_context_words,
     distinct_rows,
     node_windows,
     predict_from_past,
@@ -40,12 +38,11 @@ from rescorer.models.kernels import (
     quantise_tensors,
     to_device,
 )
-from rescorer.models.language_model import EdgeScores, LanguageModel
+from rescorer.models.language_model import EdgeScores
 from rescorer.models.network_files import (
     CONFIG_FILE,
     KINDS,
     SPECIAL_TOKENS,
-    UNKNOWN,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
     WINDOWED_KINDS,
@@ -55,11 +52,10 @@ from rescorer.models.network_files import (
     read_vocabulary,
 )
 from rescorer.models.networks import ContextNetwork, RecurrentNetwork, State, WindowedNetwork
-from rescorer.models.ngrams import NgramModel
 from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax, MixtureOfSoftmaxes, OutputLayer
 from rescorer.models.transformer import TransformerNetwork, build_prefix_tree, tree_vectors
 from rescorer.models.tree_softmax import TreeSoftmax
-from rescorer.runtime import Phase, phase
+from rescorer.runtime import Phase, count_context_words, phase
 from rescorer.safe_input import Folder, descriptor_path
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, sort_by_length
 
@@ -194,8 +190,7 @@ class NeuralModel(SequenceModel):
 
 
 PROBABILITIES = ("topic_words", "tags.start", "tags.transitions", "tags.words")
-MAX_PROBABILITY = 1.001
-"""Largest stored probability: rounding to fewer bits may exceed 1."""
+MAX_PROBABILITY = 1.001  # largest stored probability: rounding to fewer bits may exceed 1
 
 
 def deduplicated_state(model: SequenceModel) -> dict[str, torch.Tensor]:
@@ -321,34 +316,6 @@ def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.nd
     return np.flatnonzero(is_read), np.cumsum(is_read) - 1
 
 
-def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = frozenset()) -> None:
-    """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives.
-
-    In the model that lacks such a word, ``<unk>`` stands for it. The word's share of the probability of
-    ``<unk>`` is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's unigram
-    distribution over the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which
-    stands for all words that no model knows, is one more symbol of q_m. Every model then spreads exactly
-    probability 1 over the union of the vocabularies and ``<unk>``, and so does their mixture. A share that
-    depends on the context would follow the n-gram more closely, but needs a sum over all missing words for
-    every context; q_m needs one sum at load time.
-
-    Args:
-        words: further words over which probability is to be spread, such as those of models to compare with.
-    """
-    union = words.union(*(model.vocabulary() for model in models))
-    ngram = next((model for model in models if isinstance(model, NgramModel)), None)
-    for model in models:
-        missing = sorted(union.difference(model.vocabulary()))
-        if not missing:
-            continue
-        if ngram is None or model is ngram:
-            model.share_unknown({}, -math.log(len(missing) + 1))
-            continue
-        log_probs = ngram.unigram_log_probs([UNKNOWN, *missing])
-        log_probs -= np.logaddexp.reduce(log_probs)
-        model.share_unknown(dict(zip(missing, log_probs[1:].tolist(), strict=True)), float(log_probs[0]))
-
-
 def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
     """Convert the matrices of a model in place; see ``NeuralLanguageModel`` for the names of precisions.
 
@@ -370,8 +337,7 @@ def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
         cast_matrices_to_bfloat16(output.parameters())
 
 
-PROJECTED_ROWS = 8192
-"""Number of context vectors that are converted to float64 at a time."""
+PROJECTED_ROWS = 8192  # number of context vectors that are converted to float64 at a time
 
 
 class NeuralLanguageModel:

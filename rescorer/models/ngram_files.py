@@ -44,8 +44,7 @@ from rescorer.models.ngrams import (
 from rescorer.safe_input import Folder, descriptor_path, open_regular
 from rescorer.trie import HypothesisTrie, Words
 
-FIXED_OFFSET = 88
-"""Where the numbers of the header begin, after constants that KenLM compares itself."""
+FIXED_OFFSET = 88  # where the numbers of the header begin, after constants that KenLM compares itself
 FIXED = struct.Struct("<B3xfIB3xI")
 """Order, multiplier of the probing hash tables, kind of model, whether the words follow, version."""
 MAX_PROBING_MULTIPLIER = 100.0
@@ -75,8 +74,7 @@ def read_kenlm_header(stream: BinaryIO) -> list[int]:
     return counts
 
 
-MAX_BYTES = 1 << 28
-"""Largest word list: 20 million words of 12 bytes."""
+MAX_BYTES = 1 << 28  # largest word list: 20 million words of 12 bytes
 
 
 def read_words(folder: Folder, name: str) -> list[str]:
@@ -185,8 +183,7 @@ SUFFIX = ".ngram"
 MAGIC = b"rescorer n-gram\n"
 WORDS_VERSION, UNITS_VERSION = 1, 2
 """Version of models of contiguous words, and of all others, whose header says more."""
-START = struct.Struct("<16sIIQQ")
-"""Magic, version, order, number of words, bytes of all words."""
+START = struct.Struct("<16sIIQQ")  # magic, version, order, number of words, bytes of all words
 ORDER = struct.Struct("<QQII")
 """Number of n-grams, number of slots, logarithm of the number of pilots to base 2, seed."""
 UNITS = struct.Struct("<IIQQ")
@@ -219,8 +216,7 @@ class UnitSizes(NamedTuple):
 class TableHeader(NamedTuple):
     """The header of a file."""
 
-    n_units: int
-    """Words or classes, including ``<unk>``, ``<s>`` and ``</s>``."""
+    n_units: int  # words or classes, including ``<unk>``, ``<s>`` and ``</s>``
     name_bytes: int
     orders: tuple[OrderSizes, ...]
     units: UnitSizes = UnitSizes()

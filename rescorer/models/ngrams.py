@@ -27,13 +27,12 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rescorer.models.arpa import FIRST_WORDS
-from rescorer.models.language_model import EdgeScores
-from rescorer.models.network_files import END
+from rescorer.models.language_model import EdgeScores, LanguageModel
+from rescorer.models.network_files import END, UNKNOWN
 from rescorer.runtime import Phase, phase
 from rescorer.trie import HypothesisTrie, Words
 
-Array = Any
-"""A NumPy array or a torch tensor."""
+Array = Any  # a NumPy array or a torch tensor
 
 
 class ArrayLibrary:
@@ -101,8 +100,7 @@ class PerfectHash(NamedTuple):
     """
 
     seed: int
-    pilots: Array
-    """(2^b,) uint16."""
+    pilots: Array  # (2^b,) uint16
     n_slots: int
 
     def slots(self, keys: Array, xp: ArrayLibrary = NUMPY) -> Array:
@@ -219,8 +217,7 @@ LN_10 = math.log(10.0)
 class NgramModel(ABC):
     """A back-off model; see ``LanguageModel``."""
 
-    backward = False
-    """Whether sentences are read backwards; the files of n-grams do not say it."""
+    backward = False  # whether sentences are read backwards; the files of n-grams do not say it
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -273,8 +270,7 @@ class NgramModel(ABC):
             return EdgeScores(log_probs, edge_unknown, backward=self.backward)
 
 
-UNKNOWN_ID, START_ID, END_ID = range(3)
-"""Ids of ``<unk>``, ``<s>`` and ``</s>``; those of words follow."""
+UNKNOWN_ID, START_ID, END_ID = range(3)  # ids of ``<unk>``, ``<s>`` and ``</s>``; those of words follow
 NO_PLACE = -1
 NO_KEY = -1 << 63
 """Key of an empty slot; those of n-grams are at least 0, and those of n-grams without a place above it."""
@@ -283,12 +279,9 @@ NO_KEY = -1 << 63
 class Matches(NamedTuple):
     """The n-grams of one order that some pairs of context and word have."""
 
-    pairs: Array
-    """(M,) indices of the pairs whose n-gram is in the model."""
-    places: Array
-    """(M,) their slots."""
-    values: Array
-    """(M, 2) float32: log10 probability and log10 back-off weight."""
+    pairs: Array  # (M,) indices of the pairs whose n-gram is in the model
+    places: Array  # (M,) their slots
+    values: Array  # (M, 2) float32: log10 probability and log10 back-off weight
 
 
 class OrderTable(NamedTuple):
@@ -316,12 +309,9 @@ class WordForest(NamedTuple):
     the nodes are only contexts, and all edges follow them.
     """
 
-    words: np.ndarray
-    """(W,) int64 word ids."""
-    parents: np.ndarray
-    """(W,) int64 entry of the word before each, or of the last word before the gap."""
-    n_before: int
-    """Number of entries before the first edge of the trie."""
+    words: np.ndarray  # (W,) int64 word ids
+    parents: np.ndarray  # (W,) int64 entry of the word before each, or of the last word before the gap
+    n_before: int  # number of entries before the first edge of the trie
 
 
 @dataclass(frozen=True)
@@ -491,10 +481,8 @@ class ClassMembers(NamedTuple):
     """The words of classes."""
 
     words: tuple[str, ...]
-    classes: np.ndarray
-    """(n,) int32 unit of each word; none is ``<unk>``, ``<s>`` or ``</s>``."""
-    log10_probs: np.ndarray
-    """(n,) float32 log10 P(word | class)."""
+    classes: np.ndarray  # (n,) int32 unit of each word; none is ``<unk>``, ``<s>`` or ``</s>``
+    log10_probs: np.ndarray  # (n,) float32 log10 P(word | class)
 
 
 class ClassUnits:
@@ -590,3 +578,31 @@ class TableNgram(NgramModel):
         """ln P of words from log10 P of their units, (n,) float64."""
         within = self.units.log10_within(words)
         return (log10_probs.astype(np.float64) + (0.0 if within is None else within)) * LN_10
+
+
+def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = frozenset()) -> None:
+    """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives.
+
+    In the model that lacks such a word, ``<unk>`` stands for it. The word's share of the probability of
+    ``<unk>`` is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's unigram
+    distribution over the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which
+    stands for all words that no model knows, is one more symbol of q_m. Every model then spreads exactly
+    probability 1 over the union of the vocabularies and ``<unk>``, and so does their mixture. A share that
+    depends on the context would follow the n-gram more closely, but needs a sum over all missing words for
+    every context; q_m needs one sum at load time.
+
+    Args:
+        words: further words over which probability is to be spread, such as those of models to compare with.
+    """
+    union = words.union(*(model.vocabulary() for model in models))
+    ngram = next((model for model in models if isinstance(model, NgramModel)), None)
+    for model in models:
+        missing = sorted(union.difference(model.vocabulary()))
+        if not missing:
+            continue
+        if ngram is None or model is ngram:
+            model.share_unknown({}, -math.log(len(missing) + 1))
+            continue
+        log_probs = ngram.unigram_log_probs([UNKNOWN, *missing])
+        log_probs -= np.logaddexp.reduce(log_probs)
+        model.share_unknown(dict(zip(missing, log_probs[1:].tolist(), strict=True)), float(log_probs[0]))

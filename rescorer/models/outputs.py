@@ -214,14 +214,10 @@ smallest, plus ``FREE_PADDING``."""
 class Table:
     """The classes of one table that have rows in a batch."""
 
-    rows: slice
-    """Rows of the batch, sorted by class, that belong to this table."""
-    width: int
-    """Number of words in the largest class."""
-    words: list[slice]
-    """Word ids of each class."""
-    counts: list[int]
-    """Number of rows of each class."""
+    rows: slice  # rows of the batch, sorted by class, that belong to this table
+    width: int  # number of words in the largest class
+    words: list[slice]  # word ids of each class
+    counts: list[int]  # number of rows of each class
 
 
 class TableLayout:
@@ -273,22 +269,17 @@ def uncovered_ranges(ranges: Sequence[slice], n: int) -> Iterator[slice]:
 
 CHUNK_ROWS = 64
 """Number of vectors that share one copy of a class's weights; the last chunk of a class is padded."""
-MAX_COPIED_WEIGHTS = 1 << 27
-"""Largest number of copied weights held at once: 256 MB in bfloat16."""
+MAX_COPIED_WEIGHTS = 1 << 27  # largest number of copied weights held at once: 256 MB in bfloat16
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
     """Distinct pairs of a vector and a class, in chunks that belong to one class each, in layout order."""
 
-    vectors: Tensor
-    """(B·R, D), padded with zeros where a chunk is not full."""
-    positions: Tensor
-    """(B,) position of each chunk's class in the layout."""
-    bounds: list[int]
-    """Number of chunks before each class in layout order, followed by the total."""
-    slots: Tensor
-    """(E,) index of each edge's vector in ``vectors``."""
+    vectors: Tensor  # (B·R, D), padded with zeros where a chunk is not full
+    positions: Tensor  # (B,) position of each chunk's class in the layout
+    bounds: list[int]  # number of chunks before each class in layout order, followed by the total
+    slots: Tensor  # (E,) index of each edge's vector in ``vectors``
 
 
 def build_chunks(hidden: Tensor, rows: Tensor, positions: Tensor, n_classes: int) -> Chunks:

@@ -20,10 +20,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rescorer.models.contexts import RowCache, count_context_words
+from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import linear, to_device
 from rescorer.models.network_files import NetworkConfig, feedforward_size
 from rescorer.models.networks import State, apply_dropout, drop_words, project
+from rescorer.runtime import count_context_words
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
 
 
@@ -248,20 +249,13 @@ def _append(before: Tensor, new: Tensor) -> Tensor:
 class PrefixTree:
     """Nodes of a tree, parents before children, first those of contexts."""
 
-    parent: np.ndarray
-    """(N,) parent of each node; the root, node 0, is its own parent."""
-    word: np.ndarray
-    """(N,) the model's id of the word on the edge into each node."""
-    position: np.ndarray
-    """(N,) number of words before that word."""
-    first: np.ndarray
-    """(N,) number of the node in preorder."""
-    last: np.ndarray
-    """(N,) number of the last node of its subtree in preorder."""
-    context_levels: Sequence[slice]
-    """Nodes of contexts, by their number of words, without the root."""
-    trie_nodes: np.ndarray
-    """Node of each node of the trie."""
+    parent: np.ndarray  # (N,) parent of each node; the root, node 0, is its own parent
+    word: np.ndarray  # (N,) the model's id of the word on the edge into each node
+    position: np.ndarray  # (N,) number of words before that word
+    first: np.ndarray  # (N,) number of the node in preorder
+    last: np.ndarray  # (N,) number of the last node of its subtree in preorder
+    context_levels: Sequence[slice]  # nodes of contexts, by their number of words, without the root
+    trie_nodes: np.ndarray  # node of each node of the trie
 
     @property
     def n_contexts(self) -> int:

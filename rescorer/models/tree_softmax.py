@@ -97,12 +97,9 @@ with warnings.catch_warnings():  # torch warns once per process that sparse CSR 
 class NodeSums(NamedTuple):
     """Sums over the paths through each node."""
 
-    nodes: Tensor
-    """(U,) distinct nodes, ascending."""
-    counts: Tensor
-    """(U,) number of paths through each."""
-    sums: Tensor
-    """(U, D)."""
+    nodes: Tensor  # (U,) distinct nodes, ascending
+    counts: Tensor  # (U,) number of paths through each
+    sums: Tensor  # (U, D)
 
 
 def concatenate_runs(starts: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
@@ -194,8 +191,7 @@ class SideDifferences(torch.autograd.Function):
         return word_grad, None, None, None, None
 
 
-BLOCK_EDGES = 16_384
-"""Number of edges whose decisions are held at once."""
+BLOCK_EDGES = 16_384  # number of edges whose decisions are held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,12 +199,9 @@ class Decisions:
     """The decisions on the paths to some leaves, as flat arrays: leaf i has the range starts[i] …
     starts[i+1]-1."""
 
-    starts: Tensor
-    """(N + 1,) int64."""
-    nodes: Tensor
-    """(M,) int64 decisions, from the root down."""
-    signs: Tensor
-    """(M,) +1 for the second child, -1 for the first."""
+    starts: Tensor  # (N + 1,) int64
+    nodes: Tensor  # (M,) int64 decisions, from the root down
+    signs: Tensor  # (M,) +1 for the second child, -1 for the first
 
 
 class TreeSoftmax(nn.Module):

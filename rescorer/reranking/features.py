@@ -24,8 +24,7 @@ from rescorer.scoring.decision import MAX_STEPS, code_texts, expected_distances
 from rescorer.scoring.ranking import best_first, posteriors
 from rescorer.trie import Words
 
-MAX_VIEW_CELLS = 1 << 24
-"""Largest table of hypotheses and words, in bytes; beyond, pairs are sorted."""
+MAX_VIEW_CELLS = 1 << 24  # largest table of hypotheses and words, in bytes; beyond, pairs are sorted
 
 
 @dataclass(frozen=True)
@@ -149,8 +148,7 @@ class ListView:
 
 MOVES = {"delete": 1, "insert": -1, "replace": 0}
 """By how many places an edit of the best hypothesis moves the words after it."""
-MAX_SLOT_CELLS = 1 << 20
-"""Largest table by which numbers are counted; beyond, they are sorted."""
+MAX_SLOT_CELLS = 1 << 20  # largest table by which numbers are counted; beyond, they are sorted
 
 
 def find_slots(view: ListView) -> np.ndarray:
@@ -216,8 +214,7 @@ def count_slot_steps(lengths: np.ndarray) -> int:
 MAX_FEATURES = 256
 MAX_TEMPERATURE = 1e6
 MAX_OVERLAP_ORDER = 5
-MAX_CODE = 1 << 62
-"""Largest code of an n-gram."""
+MAX_CODE = 1 << 62  # largest code of an n-gram
 
 
 Argument = Literal["", "component", "temperature", "order"]

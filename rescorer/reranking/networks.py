@@ -29,10 +29,8 @@ import numpy as np
 from rescorer.errors import ConfigError, LimitExceeded, quote
 from rescorer.reranking.features import MAX_FEATURES
 
-MAX_ENCODING_SIZE = 32
-"""Largest K of a reranker."""
-MAX_VECTOR_SIZE = 16_384
-"""Longest context vector, as in the configuration of networks."""
+MAX_ENCODING_SIZE = 32  # largest K of a reranker
+MAX_VECTOR_SIZE = 16_384  # longest context vector, as in the configuration of networks
 ENCODING = "encoding:"
 """Prefix of the name of an encoding in explanations; that of the language model follows."""
 
@@ -45,10 +43,8 @@ class WordEncoder:
         ConfigError: the projection has another shape, or a value that is not finite.
     """
 
-    model: str
-    """Name of the model, which must be a network."""
-    projection: np.ndarray
-    """(D, K) float64, from context vectors of length D."""
+    model: str  # name of the model, which must be a network
+    projection: np.ndarray  # (D, K) float64, from context vectors of length D
 
     def __post_init__(self) -> None:
         shape, place = self.projection.shape, f"the projection of the context vectors of {quote(self.model)}"
@@ -61,8 +57,7 @@ class WordEncoder:
 
 
 MAX_MEMBERS, MAX_HIDDEN = 64, 1024
-MAX_PARAMETERS = 1 << 20
-"""Largest number of parameters of all members: 8 MB."""
+MAX_PARAMETERS = 1 << 20  # largest number of parameters of all members: 8 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,16 +70,11 @@ class Ensemble:
         ConfigError: shapes do not match, or a parameter is not finite.
     """
 
-    linear: np.ndarray
-    """(M, I) float64, u."""
-    hidden: np.ndarray
-    """(M, I, U) float64, W."""
-    bias: np.ndarray
-    """(M, U) float64, b."""
-    output: np.ndarray
-    """(M, U) float64, v."""
-    encoding: int = 0
-    """K, length of the encoding of the words; 0 without one."""
+    linear: np.ndarray  # (M, I) float64, u
+    hidden: np.ndarray  # (M, I, U) float64, W
+    bias: np.ndarray  # (M, U) float64, b
+    output: np.ndarray  # (M, U) float64, v
+    encoding: int = 0  # K, length of the encoding of the words; 0 without one
 
     def __post_init__(self) -> None:
         members, inputs = self.linear.shape
@@ -142,10 +132,8 @@ class Ensemble:
 MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_UNITS = 4, 128, 8, 512
 MAX_ATTENTION_WEIGHTS = 1 << 28
 """Largest number of attention weights of all members, layers and heads: some seconds of work."""
-MAX_CELLS = 1 << 20
-"""Largest number of attention weights in memory at a time: 8 MB."""
-VARIANCE_FLOOR = 1e-5
-"""Added to the variance in layer normalisation."""
+MAX_CELLS = 1 << 20  # largest number of attention weights in memory at a time: 8 MB
+VARIANCE_FLOOR = 1e-5  # added to the variance in layer normalisation
 
 Parameters = Mapping[str, np.ndarray]
 
@@ -158,18 +146,12 @@ class TransformerSizes:
         ConfigError: a size is not within its limits, or the heads do not divide the width.
     """
 
-    features: int
-    """F, number of features of a hypothesis."""
-    encoding: int
-    """K, length of the encoding of its words; 0 without one."""
-    layers: int
-    """L."""
-    width: int
-    """W, length of the vector z of a hypothesis."""
-    heads: int
-    """Number of parts of that vector in which hypotheses attend to each other independently."""
-    units: int
-    """U, hidden units of the feed-forward part of a layer."""
+    features: int  # F, number of features of a hypothesis
+    encoding: int  # K, length of the encoding of its words; 0 without one
+    layers: int  # L
+    width: int  # W, length of the vector z of a hypothesis
+    heads: int  # number of parts of that vector in which hypotheses attend to each other independently
+    units: int  # U, hidden units of the feed-forward part of a layer
 
     def __post_init__(self) -> None:
         limits = {

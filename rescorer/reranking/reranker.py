@@ -243,24 +243,17 @@ def _add_parts(
     return total
 
 
-STEPS_PER_LIST = 10_000
-"""Time that any reranker takes for any list."""
-STEPS_PER_NETWORK = 1500
-"""Time that any network with hidden units takes for any list."""
+STEPS_PER_LIST = 10_000  # time that any reranker takes for any list
+STEPS_PER_NETWORK = 1500  # time that any network with hidden units takes for any list
 STEPS_PER_WORD = 25
 """Time that a word takes in features whose cost is H · N, such as looking up its code."""
-STEPS_PER_ALIGNMENT = 1500
-"""Least time of aligning one hypothesis with another."""
-STEPS_PER_FEATURE = 2000
-"""Time that a feature takes for any list."""
+STEPS_PER_ALIGNMENT = 1500  # least time of aligning one hypothesis with another
+STEPS_PER_FEATURE = 2000  # time that a feature takes for any list
 STEPS_PER_VALUE = 5
 """Time of computing a feature of a hypothesis from numbers that are known, at each temperature."""
-PRODUCTS_PER_STEP = 2
-"""Products of a network that take as long as a step."""
-PRODUCTS_PER_UNIT = 20
-"""Products that take as long as the hyperbolic tangent of a hidden unit."""
-STEPS_PER_LAYER = 40_000
-"""Time that any layer of a transformer takes for any list."""
+PRODUCTS_PER_STEP = 2  # products of a network that take as long as a step
+PRODUCTS_PER_UNIT = 20  # products that take as long as the hyperbolic tangent of a hidden unit
+STEPS_PER_LAYER = 40_000  # time that any layer of a transformer takes for any list
 STEPS_PER_WEIGHT, STEPS_PER_UNIT = 2, 8
 """Times of an attention weight, mostly its exponential function, and of a hidden unit of a layer."""
 PRODUCTS_OF_MATRICES_PER_STEP = 8

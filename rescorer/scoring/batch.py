@@ -32,8 +32,7 @@ from rescorer.types import TextScore
 if TYPE_CHECKING:
     from rescorer.reranking.networks import WordEncoder
 
-WORD_UNITS = "words"
-"""The units of models that read whole words."""
+WORD_UNITS = "words"  # the units of models that read whole words
 Value = TypeVar("Value")
 
 
@@ -54,10 +53,8 @@ class Part(NamedTuple):
     """Hypotheses of one list that are scored together: all of them, or as many as fit into a batch."""
 
     prepared: PreparedList
-    indices: Sequence[int]
-    """Their indices in the list."""
-    cost: int
-    """Upper bound of the number of tokens to score; see ``BatchPlan.cost``."""
+    indices: Sequence[int]  # their indices in the list
+    cost: int  # upper bound of the number of tokens to score; see ``BatchPlan.cost``
 
 
 class Batch:
@@ -166,10 +163,8 @@ class ScoredPart(NamedTuple):
     """Hypotheses of one list that have been scored."""
 
     batch: Batch
-    rows: slice
-    """Rows of the batch that are theirs."""
-    indices: Sequence[int]
-    """For each of them, its index in the list."""
+    rows: slice  # rows of the batch that are theirs
+    indices: Sequence[int]  # for each of them, its index in the list
 
 
 def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[int, TextScore]:

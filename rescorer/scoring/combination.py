@@ -30,13 +30,11 @@ WORDS, OOV = "words", "oov"
 EMPTY = "empty"
 """Component name of the indicator of hypotheses without words. It follows from ``words`` and is not
 stored."""
-RERANKER = "reranker:"
-"""Prefix of the component name of a reranker's score; its name follows."""
+RERANKER = "reranker:"  # prefix of the component name of a reranker's score; its name follows
 CACHE = "cache"
 """Component name of what the cache of a session changed in the mixture, which includes it; only lists with
 something said before have it, under weights with a cache."""
-NEURAL_CACHE = "neural_cache"
-"""Component name of what the neural cache then changed, likewise."""
+NEURAL_CACHE = "neural_cache"  # component name of what the neural cache then changed, likewise
 PHRASES = "phrases"
 """Component name of the credits of phrases; only lists in which a phrase was found have it."""
 GENERATED, SOUND_MATCH = "generated", "sound_match"
@@ -46,10 +44,8 @@ DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.5, 2.0
 """Their weights, as multiples of Σ lm, where weights do not say."""
 COUNTED = (WORDS, OOV, EMPTY, CACHE, NEURAL_CACHE, PHRASES, GENERATED, SOUND_MATCH)
 """Components that are neither streams of a list nor scores of models."""
-MIXTURE = "mixture"
-"""Component name of the word-level mixture of the language models."""
-NUMBERS: tuple[type[Any], ...] = (int, float, numbers.Real)
-"""Types of numbers in weights."""
+MIXTURE = "mixture"  # component name of the word-level mixture of the language models
+NUMBERS: tuple[type[Any], ...] = (int, float, numbers.Real)  # types of numbers in weights
 
 
 def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:

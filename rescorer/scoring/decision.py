@@ -42,8 +42,7 @@ similar, and up to 30 ns if they are long and have nothing in common.
 
 A list within this limit has fewer distinct words than there are characters (1.1 million): n hypotheses of w
 words have at most nw distinct words and at least (nw)² / 128 steps."""
-ROWS = 64
-"""Hypotheses that are compared with all others in one call, which bounds the memory."""
+ROWS = 64  # hypotheses that are compared with all others in one call, which bounds the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +146,7 @@ def distance_matrix(words: Sequence[Words], unit: ErrorUnit = "word") -> np.ndar
     return matrix[coded.index[:, None], coded.index]
 
 
-Span = tuple[float, float]
-"""Start and end of a word in seconds."""
+Span = tuple[float, float]  # start and end of a word in seconds
 WORDS_FIELD, TIMES = "words", ("start_s", "duration_s")
 """Field of a hypothesis with one object per word: ``word``, ``start_s``, ``duration_s``."""
 
@@ -255,8 +253,7 @@ def apply_map(confidence_map: ConfidenceMap, shares: np.ndarray) -> np.ndarray:
     return np.interp(shares, confidence_map.posteriors, confidence_map.confidences)
 
 
-EMPTY = ""
-"""Stands in a slot for the sequences that have no word there."""
+EMPTY = ""  # stands in a slot for the sequences that have no word there
 COST_SCALE = 1 << 32
 """Factor of the costs, which are integers so that equal costs are recognised as equal."""
 MAX_TABLE_CELLS = 5_000_000
@@ -537,20 +534,16 @@ class VotedWord:
     """A word that won the vote of its slot."""
 
     word: str
-    posterior: float
-    """Share of the votes, before the vote for no word is weighted; not calibrated."""
-    surface: str
-    """The word as the first system that voted for it writes it."""
+    posterior: float  # share of the votes, before the vote for no word is weighted; not calibrated
+    surface: str  # the word as the first system that voted for it writes it
 
 
 @dataclass(frozen=True, slots=True)
 class VotingSlot:
     """The words that compete for one place."""
 
-    votes: dict[str, float]
-    """Votes for each word, and for ``EMPTY``; they sum to 1."""
-    surfaces: dict[str, str]
-    """Spelling of each word by the first system that has it."""
+    votes: dict[str, float]  # votes for each word, and for ``EMPTY``; they sum to 1
+    surfaces: dict[str, str]  # spelling of each word by the first system that has it
 
 
 def build_voting_network(lists: Sequence[SystemList], settings: RoverSettings) -> list[VotingSlot]:

@@ -35,10 +35,8 @@ then stays the same for several requests, so that caches have the states of netw
 class SpokenWords(NamedTuple):
     """An utterance that models read."""
 
-    words: Words
-    """Canonical words, at least one."""
-    confidence: float
-    """Confidence of the utterance."""
+    words: Words  # canonical words, at least one
+    confidence: float  # confidence of the utterance
 
 
 def normalise_previous(
@@ -91,8 +89,7 @@ def last_sentence(history: Words) -> Words:
     return history[ends[-1] + 1 :] if ends else history
 
 
-MAX_NAMED = 4
-"""Number of fields that a message names."""
+MAX_NAMED = 4  # number of fields that a message names
 MAX_NAME_CHARS = 40
 """Longest name of a field that is considered: a message has to show it, and somebody has to type it."""
 MIN_LISTS_TO_TRUST = 5
@@ -243,8 +240,7 @@ PART_NAME = re.compile(r"word|token|piece|symbol|char|phone|sentence|paragraph",
 """Matches the names of arrays that hold the parts of one text."""
 MIN_SHARED = 0.5
 """Share of words that a text has in common with the best hypothesis, at least, if it is one of the list."""
-MAX_ITEMS = 100
-"""Number of elements of an array that are looked at."""
+MAX_ITEMS = 100  # number of elements of an array that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -326,8 +322,7 @@ MAX_NATS_PER_WORD = 3.0
 DSTC10 2.3, but PocketSphinx 100, Switchboard's recogniser 277; a language model alone has 4 to 9."""
 MIN_RATIO = 0.5
 """Smallest weight of the language models, relative to that of the scores, that is worth a warning."""
-MIN_LISTS = 5
-"""Number of lists from which scores are judged."""
+MIN_LISTS = 5  # number of lists from which scores are judged
 
 
 @dataclass(frozen=True, slots=True)
@@ -377,8 +372,7 @@ def find_untuned_weights(lists: Sequence[NBestList], weights: Weights) -> Untune
     return UntunedWeights(weights.name, tuple(streams), per_word) if -per_word <= MAX_NATS_PER_WORD else None
 
 
-MAX_WORDS = 100_000
-"""Maximum number of words in a hypothesis or context; no real sentence is longer."""
+MAX_WORDS = 100_000  # maximum number of words in a hypothesis or context; no real sentence is longer
 NUMBERS = (float, int, numbers.Real)
 """Types of numbers; the first two are recognised fastest, the last one includes those of arrays."""
 TEXT, NUMBER = (str, "a string"), (NUMBERS, "a number")

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from rescorer.errors import BundleError, ScoringError, Unavailable
-from rescorer.models.contexts import ContextWords
 from rescorer.models.language_model import EdgeScores
+from rescorer.runtime import ContextWords
 from rescorer.service.workers.frames import Arrays, Child, Frame, Peer, WorkerLost, pack_trie, unpack_scores
 from rescorer.trie import HypothesisTrie
 
