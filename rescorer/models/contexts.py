@@ -362,8 +362,7 @@ class TagFilter(nn.Module):
         return features, in_contexts
 
 
-UPDATES = 20
-"""Number of updates of a mixture; a fixed number, so that a mixture does not depend on others."""
+UPDATES = 20  # number of updates of a mixture; a fixed number, so that a mixture does not depend on others
 MIN_WEIGHT = 0.05  # words whose decayed weight is smaller are not read
 CONTEXT_BLOCK = 32
 """Number of words of a context that are read with the same topics, those of the words before the block."""

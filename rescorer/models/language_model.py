@@ -106,8 +106,7 @@ class LanguageModel(Protocol):
 class VectorModel(LanguageModel, Protocol):
     """A language model that predicts words from context vectors, by which it can encode hypotheses."""
 
-    vector_size: int
-    """D, length of a context vector."""
+    vector_size: int  # D, length of a context vector
 
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         """Score every edge, and encode the words of every hypothesis.
@@ -164,24 +163,18 @@ def mix_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -
 
 
 # The lowest perplexities on held-out conversations; twice or half of each changes them by less than 1 %.
-ORDER = 3
-"""Length of the longest n-grams."""
-HALF_LIFE_WORDS = 150.0
-"""A word counts half as much as one that was said so many words later."""
-PRIOR = 1.0
-"""Count of the shorter history, compared with that of a longer one."""
-HALF_COUNT = 50.0
-"""Count c of a session at which λ is half of what it would be for an endless one."""
+ORDER = 3  # length of the longest n-grams
+HALF_LIFE_WORDS = 150.0  # a word counts half as much as one that was said so many words later
+PRIOR = 1.0  # count of the shorter history, compared with that of a longer one
+HALF_COUNT = 50.0  # count c of a session at which λ is half of what it would be for an endless one
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCache:
     """Predictions of the sessions of a trie's roots for its edges."""
 
-    probs: np.ndarray
-    """(E,) float64 P_cache; 0 for a word that its session does not have."""
-    shares: np.ndarray
-    """(E,) float64 λ of the edge's session; 0: nothing was said before."""
+    probs: np.ndarray  # (E,) float64 P_cache; 0 for a word that its session does not have
+    shares: np.ndarray  # (E,) float64 λ of the edge's session; 0: nothing was said before
 
     def add_to(self, mixture: EdgeScores) -> EdgeScores:
         """Interpolate a mixture of forward models with the cache."""

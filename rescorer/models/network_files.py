@@ -31,11 +31,9 @@ class Vocabulary:
         BundleError: the words contain duplicates, lack a special token, or do not end with ``<s>``.
     """
 
-    words: tuple[str, ...]
-    """Words in the order of their ids."""
+    words: tuple[str, ...]  # words in the order of their ids
     ids: Mapping[str, int] = field(init=False, repr=False, compare=False)
-    _word_ids: Mapping[str, int] = field(init=False, repr=False, compare=False)
-    """Without special tokens."""
+    _word_ids: Mapping[str, int] = field(init=False, repr=False, compare=False)  # without special tokens
 
     def __post_init__(self) -> None:
         ids = {word: i for i, word in enumerate(self.words)}
@@ -336,8 +334,7 @@ class NetworkConfig:
 
 
 Shapes = dict[str, tuple[int, ...]]
-GATES = {"lstm": 4, "gru": 3, "elman": 1}
-"""Rows of a recurrent layer's matrices, in units of the hidden size."""
+GATES = {"lstm": 4, "gru": 3, "elman": 1}  # rows of a recurrent layer's matrices, in units of the hidden size
 FEEDFORWARD_STEP = 16  # the units of a transformer's feed-forward networks are a multiple of this
 
 

@@ -34,8 +34,7 @@ class ContextNetwork(Protocol):
 
     output_size: int
     embedding: nn.Embedding
-    window: int
-    """Number of words on which a context vector depends; 0 if it depends on all words so far."""
+    window: int  # number of words on which a context vector depends; 0 if it depends on all words so far
 
     def forward(
         self, words: Tensor, state: State | None = None, topics: Tensor | None = None

@@ -301,19 +301,6 @@ class OrderTable(NamedTuple):
         return Matches(pairs, xp.take(slots, pairs), xp.float32_view(xp.take(records, pairs))[:, 2:])
 
 
-class WordForest(NamedTuple):
-    """The words of a trie and of its contexts, each with the entry where the context that predicts it ends.
-
-    Entry 0 comes before every sentence. Then come the words of the contexts, from ``<s>``, as far as the
-    model looks back; the nodes of the trie; and its edges for ``</s>``. If words are predicted over a gap,
-    the nodes are only contexts, and all edges follow them.
-    """
-
-    words: np.ndarray  # (W,) int64 word ids
-    parents: np.ndarray  # (W,) int64 entry of the word before each, or of the last word before the gap
-    n_before: int  # number of entries before the first edge of the trie
-
-
 @dataclass(frozen=True)
 class NgramTable:
     """All orders of a model.
@@ -371,10 +358,9 @@ class NgramTable:
             ids: (n,) int64 id of each of the trie's words.
             skip: number of words between a context and the word that it predicts.
         """
-        forest = plant_forest(trie, ids, self.order, skip)
-        asarray = self.library.asarray
-        log10_probs = self.score_forest(asarray(forest.words), asarray(forest.parents))
-        return self.library.numpy(log10_probs)[forest.n_before :]
+        words, parents, n_before = plant_forest(trie, ids, self.order, skip)
+        log10_probs = self.score_forest(*map(self.library.asarray, (words, parents)))
+        return self.library.numpy(log10_probs)[n_before:]
 
     def score_next(self, context: np.ndarray, words: np.ndarray, skip: int = 0) -> np.ndarray:
         """log10 P of each of several words after ``<s>`` and a context, all int64 ids: (n,) float32."""
@@ -389,7 +375,7 @@ class NgramTable:
         return self.library.numpy(log10_probs)[len(before) :]
 
     def score_forest(self, words: Array, parents: Array) -> Array:
-        """log10 P of each word of a forest after those above it, (W,) float32; see ``WordForest``."""
+        """log10 P of each word of a forest after those above it, (W,) float32; see ``plant_forest``."""
         xp = self.library
         values = xp.take(self.unigrams, words)
         log10_probs, backoffs, places = values[:, 0] + 0.0, values[:, 1], words + 0
@@ -409,11 +395,22 @@ class NgramTable:
         return log10_probs
 
 
-def plant_forest(trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 0) -> WordForest:
+def plant_forest(
+    trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 0
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Lay out the words of a trie, with as much of its contexts as an n-gram of this order sees.
 
-    If ``skip`` words lie between a context and the word that it predicts, so many more ``<s>`` precede each
-    sentence, that its first words have contexts too. ``ids`` are those of the trie's words, (n,) int64.
+    Entry 0 comes before every sentence. Then come the words of the contexts, from ``<s>``, as far as the
+    model looks back; the nodes of the trie; and its edges for ``</s>``. If ``skip`` words lie between a
+    context and the word that it predicts, the nodes are only contexts, all edges follow them, and so many
+    more ``<s>`` precede each sentence, that its first words have contexts too.
+
+    Args:
+        ids: (n,) int64 id of each of the trie's words.
+
+    Returns:
+        (W,) int64 word ids, (W,) int64 entry where the context that predicts each word ends, and the number
+        of entries before the first edge of the trie.
     """
     words, parents = [UNKNOWN_ID], [0]
     last_words, last_parents = [], []  # of each context: these are the roots
@@ -437,15 +434,11 @@ def plant_forest(trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 
         for _ in range(skip):
             edge_parents = node_parents[edge_parents]
         n_inner, first = 0, len(node_words)
-    return WordForest(
-        np.concatenate([node_words, edge_words[n_inner:]]),
-        np.concatenate([node_parents, edge_parents[n_inner:]]),
-        first,
-    )
+    words_of_entries = np.concatenate([node_words, edge_words[n_inner:]])
+    return words_of_entries, np.concatenate([node_parents, edge_parents[n_inner:]]), first
 
 
-N_SPECIAL = len(FIRST_WORDS)
-"""The first units are ``<unk>``, ``<s>`` and ``</s>``, whatever the others are."""
+N_SPECIAL = len(FIRST_WORDS)  # the first units are ``<unk>``, ``<s>`` and ``</s>``, whatever the others are
 
 
 class Units(Protocol):

@@ -336,34 +336,12 @@ paths are copied more often."""
 class Chunk:
     """Blocks of nodes to compute together. Keys are those of ``path``, followed by those of ``nodes``."""
 
-    nodes: np.ndarray
-    """(n,) nodes in preorder."""
-    path: np.ndarray
-    """(P,) nodes of earlier chunks whose keys are used, now or later, in preorder."""
-    path_keys: np.ndarray
-    """(P,) index of the keys of ``path`` among those of the chunk before."""
-    block_keys: np.ndarray
-    """(blocks, K) keys of each block, as indices."""
-    query_nodes: np.ndarray
-    """(blocks, BLOCK_NODES) nodes of each block; the last block repeats its last node."""
-    key_nodes: np.ndarray
-    """(blocks, K) node of each of ``block_keys``, -1 where there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranges:
-    """Where the nodes of a tree are, (N,) each on one device; see ``PrefixTree``."""
-
-    first: Tensor
-    last: Tensor
-    position: Tensor
-
-    def mask(self, query_nodes: Tensor, key_nodes: Tensor, window: int) -> Tensor:
-        """Which keys the nodes of each block attend to, (blocks, 1, BLOCK_NODES, K) bool; see ``Chunk``."""
-        queries, keys = query_nodes.unsqueeze(2), key_nodes.unsqueeze(1)
-        order = self.first[queries]
-        mask = (self.first[keys] <= order) & (order <= self.last[keys]) & (keys >= 0)
-        return (mask & (self.position[queries] - self.position[keys] < window)).unsqueeze(1)
+    nodes: np.ndarray  # (n,) nodes in preorder
+    path: np.ndarray  # (P,) nodes of earlier chunks whose keys are used, now or later, in preorder
+    path_keys: np.ndarray  # (P,) index of the keys of ``path`` among those of the chunk before
+    block_keys: np.ndarray  # (blocks, K) keys of each block, as indices
+    query_nodes: np.ndarray  # (blocks, BLOCK_NODES) nodes of each block; the last block repeats its last node
+    key_nodes: np.ndarray  # (blocks, K) node of each of ``block_keys``, -1 where there is none
 
 
 def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: int) -> Iterator[Chunk]:
@@ -451,7 +429,7 @@ class _TreeRun:
         distinct_words, self.input_row = np.unique(tree.word, return_inverse=True)
         self.inputs = network.inputs(self._to_device(distinct_words))
         self.rotations = network.rotations(int(tree.position.max()) + 1).unsqueeze(1)  # (positions, 1, d / 2)
-        self.ranges = Ranges(*map(self._to_device, (tree.first, tree.last, tree.position)))
+        self.ranges = [*map(self._to_device, (tree.first, tree.last, tree.position))]
         self.keys_and_values: list[Tensor] = []
         """Keys, values, keys, … of the layers for the last chunk, (P + n, heads, d)."""
         self.key_rows = np.zeros(0, dtype=np.int64)
@@ -492,9 +470,7 @@ class _TreeRun:
         row_of_node = np.where(is_new, np.cumsum(is_new) - 1, len(new) + np.cumsum(~is_new) - 1)
         self.key_rows = np.concatenate([np.arange(len(chunk.path)), len(chunk.path) + row_of_node])
         block_keys = self._to_device(self.key_rows[chunk.block_keys])
-        mask = self.ranges.mask(
-            self._to_device(chunk.query_nodes), self._to_device(chunk.key_nodes), self.network.window
-        )
+        mask = self._mask(self._to_device(chunk.query_nodes), self._to_device(chunk.key_nodes))
         queried = np.zeros(chunk.query_nodes.size, dtype=np.int64)  # known nodes have no queries
         queried[: len(is_new)][is_new] = np.arange(len(new))
         query_rows, places = self._to_device(queried), self._to_device(np.flatnonzero(is_new))
@@ -519,6 +495,13 @@ class _TreeRun:
             x = x + layer.feed_forward(x)
         self.keys_and_values = after
         self._keep(new, known, self.network.vectors(x), known_rows[0])
+
+    def _mask(self, query_nodes: Tensor, key_nodes: Tensor) -> Tensor:
+        """Which keys the nodes of each block attend to, (blocks, 1, BLOCK_NODES, K) bool; see ``Chunk``."""
+        queries, keys, (first, last, position) = query_nodes.unsqueeze(2), key_nodes.unsqueeze(1), self.ranges
+        order = first[queries]
+        mask = (first[keys] <= order) & (order <= last[keys]) & (keys >= 0)
+        return (mask & (position[queries] - position[keys] < self.network.window)).unsqueeze(1)
 
     def _known_rows(self, nodes: np.ndarray) -> list[Tensor]:
         """Vectors, keys, values, keys, … of nodes that are cached, (n, D), (n, H), …"""

@@ -227,14 +227,11 @@ Reduce = Callable[[ListView, np.ndarray], np.ndarray]
 class FeatureKind:
     """A family of features."""
 
-    compute: Compute
-    """Computes the features for some arguments, (H, number of arguments)."""
-    argument: Argument
-    """Kind of the text after the colon; empty: there is none."""
+    compute: Compute  # computes the features for some arguments, (H, number of arguments)
+    argument: Argument  # kind of the text after the colon; empty: there is none
     unit: str
     description: str
-    cost: Cost
-    """Order of the time that all features of the kind take together, for H hypotheses of N words."""
+    cost: Cost  # order of the time that all features of the kind take together, for H hypotheses of N words
 
 
 def feature_matrix(names: Sequence[str], view: ListView) -> np.ndarray:

@@ -201,8 +201,7 @@ class TransformerEnsemble:
     """
 
     sizes: TransformerSizes
-    parameters: Parameters
-    """float64, by name; the shapes are those of ``TransformerSizes.parameter_shapes``."""
+    parameters: Parameters  # float64, by name; the shapes are those of ``TransformerSizes.parameter_shapes``
 
     def __post_init__(self) -> None:
         if "linear" not in self.parameters or not 0 < self.members <= MAX_MEMBERS:

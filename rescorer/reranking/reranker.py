@@ -245,8 +245,7 @@ def _add_parts(
 
 STEPS_PER_LIST = 10_000  # time that any reranker takes for any list
 STEPS_PER_NETWORK = 1500  # time that any network with hidden units takes for any list
-STEPS_PER_WORD = 25
-"""Time that a word takes in features whose cost is H · N, such as looking up its code."""
+STEPS_PER_WORD = 25  # time that a word takes in features whose cost is H · N, such as looking up its code
 STEPS_PER_ALIGNMENT = 1500  # least time of aligning one hypothesis with another
 STEPS_PER_FEATURE = 2000  # time that a feature takes for any list
 STEPS_PER_VALUE = 5

@@ -266,7 +266,6 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
     return converted if decision == MAXIMUM else {**converted, "decision": asdict(decision)}
 
 
-OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")
-"""Fields of ``Weights`` that are numbers or None."""
+OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")  # fields of ``Weights`` that are numbers or None
 LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache", "components")
 """Fields of ``Weights`` that the first version did not have."""

@@ -188,8 +188,7 @@ def is_time(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value <= MAX_NUMBER  # type: ignore[operator]
 
 
-POSTERIOR_DECIMALS = 9
-"""Decimals of posteriors: the posterior of what all hypotheses agree on is exactly 1."""
+POSTERIOR_DECIMALS = 9  # decimals of posteriors: the posterior of what all hypotheses agree on is exactly 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,16 +253,13 @@ def apply_map(confidence_map: ConfidenceMap, shares: np.ndarray) -> np.ndarray:
 
 
 EMPTY = ""  # stands in a slot for the sequences that have no word there
-COST_SCALE = 1 << 32
-"""Factor of the costs, which are integers so that equal costs are recognised as equal."""
+COST_SCALE = 1 << 32  # factor of the costs, which are integers so that equal costs are recognised as equal
 MAX_TABLE_CELLS = 5_000_000
 """Largest table of one alignment: words of a sequence times slots. It takes up to 120 MB."""
-MAX_CELLS = 200_000_000
-"""Largest number of cells of all alignments of a network, which take about 20 ns each."""
+MAX_CELLS = 200_000_000  # largest number of cells of all alignments of a network, which take about 20 ns each
 SLOT_CELLS = 50
 """Cells that take as long as visiting a slot once, which each alignment does, however short its sequence."""
-MIN_POSTERIOR = 1e-9
-"""Posterior from which a hypothesis takes part in a network; less cannot decide anything."""
+MIN_POSTERIOR = 1e-9  # posterior from which a hypothesis takes part in a network; less cannot decide anything
 NO_TIME = np.zeros(3)
 
 
@@ -389,12 +385,7 @@ class ConfusionNetwork:
         """
         if not self._slots:
             return [(None, i) for i in range(len(words))]
-        self._count_cells(len(words) + 1, len(self._slots) + 1)
-        pair_costs = self._pair_costs(words)
-        pass_costs = self._costs_of([slot.masses.get(EMPTY, 0.0) for slot in self._slots])
-        return trace_back(fill_table(pair_costs, pass_costs), pair_costs, pass_costs)
-
-    def _count_cells(self, rows: int, columns: int) -> None:
+        rows, columns = len(words) + 1, len(self._slots) + 1
         cells = (rows + SLOT_CELLS) * columns
         if rows * columns > MAX_TABLE_CELLS or self._cells + cells > MAX_CELLS:
             raise LimitExceeded(
@@ -404,6 +395,9 @@ class ConfusionNetwork:
                 field="hypotheses",
             )
         self._cells += cells
+        pair_costs = self._pair_costs(words)
+        pass_costs = self._costs_of([slot.masses.get(EMPTY, 0.0) for slot in self._slots])
+        return trace_back(fill_table(pair_costs, pass_costs), pair_costs, pass_costs)
 
     def _pair_costs(self, words: Sequence[str]) -> np.ndarray:
         """Costs of each word in each slot, (L, S) int64."""
@@ -636,8 +630,7 @@ def fewest_errors_first(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
 
 STEPS_PER_ROW = 2000
 """Least time of aligning one word to a confusion network, in units of ``distances.count_steps``."""
-STEPS_PER_SLOT = 400
-"""Time of visiting one slot of a network, which every hypothesis does, in the same units."""
+STEPS_PER_SLOT = 400  # time of visiting one slot of a network, which every hypothesis does, in the same units
 
 
 def apply_rule(

@@ -329,12 +329,9 @@ MIN_LISTS = 5  # number of lists from which scores are judged
 class UntunedWeights:
     """Weights that were never tuned and give language models too much say over scores."""
 
-    name: str
-    """Name of the weights."""
-    streams: tuple[str, ...]
-    """The streams that have a weight."""
-    nats_per_word: float
-    """Mean score per word, where the end of the sentence counts as a word; 0 or below."""
+    name: str  # name of the weights
+    streams: tuple[str, ...]  # the streams that have a weight
+    nats_per_word: float  # mean score per word, where the end of the sentence counts as a word; 0 or below
 
     def describe(self) -> str:
         """Say what is wrong, without the remedy."""

@@ -22,8 +22,7 @@ from rescorer.types import (
 TIE_DECIMALS = 4
 """Number of decimals to which totals are rounded before being compared. The last digits of float32 products
 depend on which hypotheses share a batch; the ranking must not."""
-MAX_TOTAL = 1e300
-"""Maximum absolute value of a total; subtracting or rounding larger totals would overflow."""
+MAX_TOTAL = 1e300  # maximum absolute value of a total; subtracting or rounding larger totals would overflow
 
 
 def best_first(totals: np.ndarray) -> np.ndarray:
