@@ -395,7 +395,11 @@ class Rerankers(Component):
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         prepared = scored.prepared
-        encodings = scored.gather(_encodings)
+        encodings = scored.gather(
+            lambda batch: {
+                name: rows for one in batch.scores.values() for name, rows in one.encodings.items()
+            }
+        )
         said = words_said_before(prepared)
         for reranker in used_rerankers(self.bundle, scored.weights):
             try:
@@ -427,10 +431,6 @@ def needed_streams(bundle: Bundle, reranker: Reranker) -> list[str]:
 def words_said_before(prepared: PreparedList) -> Words:
     """Words with which rerankers compare hypotheses: those of previous utterances, then the context."""
     return join_words((one.words for one in prepared.spoken), prepared.context)
-
-
-def _encodings(batch: Batch) -> Columns:
-    return {name: rows for part in batch.scores.values() for name, rows in part.encodings.items()}
 
 
 COMPONENTS: tuple[type[Component], ...] = (

@@ -176,10 +176,6 @@ class SessionCache:
     probs: np.ndarray  # (E,) float64 P_cache; 0 for a word that its session does not have
     shares: np.ndarray  # (E,) float64 λ of the edge's session; 0: nothing was said before
 
-    def add_to(self, mixture: EdgeScores) -> EdgeScores:
-        """Interpolate a mixture of forward models with the cache."""
-        return replace(mixture, log_probs=self.interpolate(mixture.log_probs))
-
     def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Interpolate scores of some edges, (n,); edges without a session keep their scores bit by bit."""
         shares = self.shares[edges]

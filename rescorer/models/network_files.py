@@ -424,10 +424,7 @@ def _output_shapes(config: NetworkConfig) -> Shapes:
         shapes["output.word_weight"] = (n_words, size)
     if config.output == "classes":
         n_classes = len(config.class_sizes)
-        shapes |= {
-            "output.class_layer.weight": (n_classes, size),
-            "output.class_layer.bias": (n_classes,),
-        }
+        shapes |= {"output.class_layer.weight": (n_classes, size), "output.class_layer.bias": (n_classes,)}
     if config.softmaxes > 1:
         shapes |= {
             "output.share_layer.weight": (config.softmaxes, size),

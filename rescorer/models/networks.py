@@ -421,12 +421,8 @@ class RecurrentLayers(nn.Module):
         rows = self.n_gates * config.hidden_size
         for layer in range(config.layers):
             input_size = config.hidden_size if layer else config.embedding_size + config.n_features
-            shapes = {
-                "weight_ih": (rows, input_size),
-                "weight_hh": (rows, config.hidden_size),
-                "bias_ih": (rows,),
-                "bias_hh": (rows,),
-            }
+            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, input_size)}
+            shapes |= {"weight_hh": (rows, config.hidden_size), "bias_ih": (rows,), "bias_hh": (rows,)}
             for name, shape in shapes.items():
                 values = torch.empty(shape).uniform_(-1, 1) * config.hidden_size**-0.5
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(values))

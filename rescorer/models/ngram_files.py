@@ -332,10 +332,10 @@ def write_table(stream: BinaryIO, content: TableContent) -> None:
     )
     orders = tuple(
         OrderSizes(
-            int((order.records[:, 0] != NO_KEY).sum()),
-            order.hash.n_slots,
-            (len(order.hash.pilots) - 1).bit_length(),
-            order.hash.seed,
+            n_ngrams=int((order.records[:, 0] != NO_KEY).sum()),
+            n_slots=order.hash.n_slots,
+            bucket_bits=(len(order.hash.pilots) - 1).bit_length(),
+            seed=order.hash.seed,
         )
         for order in table.orders
     )

@@ -9,7 +9,7 @@ takes. ``rescorer.extensions`` lists the components beyond those of this module.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -35,9 +35,6 @@ Asked = Generator["ScoreRequest", EdgeScoresByModel, None]
 
 class Interpolation(Protocol):
     """Scores with which a mixture is interpolated word by word."""
-
-    def add_to(self, mixture: EdgeScores) -> EdgeScores:
-        """Interpolate the scores of all edges."""
 
     def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Interpolate scores of some edges, (n,)."""
@@ -367,7 +364,7 @@ def sum_mixture(batch: Batch, options: BoundOptions) -> Columns:
         mixed = mix_scores(batch.scores, options.weights.mixture)
         sums = {MIXTURE: mixed.sum_paths(batch.trie, batch.partial)}
         for name, interpolation in interpolate_mixture(batch, options).items():
-            mixed = interpolation.add_to(mixed)
+            mixed = replace(mixed, log_probs=interpolation.interpolate(mixed.log_probs))
             changed = mixed.sum_paths(batch.trie, batch.partial)
             sums |= {MIXTURE: changed, name: changed - sums[MIXTURE]}
         return sums

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
@@ -103,12 +103,6 @@ def _read_decision(name: str, value: Any) -> DecisionRule | None:
     _refuse(name, value, "a DecisionRule, the name of its kind, or None")
 
 
-def _read_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        _refuse(name, value, "True or False")
-    return value
-
-
 def _read_phrases(name: str, value: Any) -> tuple[Phrase, ...]:
     """Read phrases; a plain string among them is a phrase of weight 1."""
     phrases = _read_sequence(name, value)
@@ -141,21 +135,20 @@ def _read_sequence(name: str, value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _read_model(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        _refuse(name, value, 'the name of a model, or "" for the loaded one')
-    return value
+def _read(kind: type[Any], expected: str) -> Callable[[str, Any], Any]:
+    def check(name: str, value: Any) -> Any:
+        return value if isinstance(value, kind) else _refuse(name, value, expected)
+
+    return check
 
 
-_READERS = {
+_READERS: dict[str, Callable[[str, Any], Any]] = {
     "weights": _read_weights,
     "decision": _read_decision,
-    "merge": _read_flag,
-    "drop_empty": _read_flag,
-    "generate": _read_flag,
+    **dict.fromkeys(("merge", "drop_empty", "generate"), _read(bool, "True or False")),
     "phrases": _read_phrases,
     "phrase_lists": _read_names,
-    "model": _read_model,
+    "model": _read(str, 'the name of a model, or "" for the loaded one'),
 }
 
 

@@ -344,7 +344,7 @@ def test_long_texts_and_spellings_are_not_searched(monkeypatch):
         searched.append((len(phones), [len(phrase) for phrase in phrases]))
         return find(phones, boundaries, phrases, max_distance)
 
-    monkeypatch.setattr(sounds, "find_similar", record)
+    monkeypatch.setattr(candidates, "find_similar", record)
     phrases = (Phrase("rusk", spellings=("rust " * 16, "canoe" * 21)), Phrase("canoe " * 17))
     long = "at " * (candidates.MAX_SEARCHED_WORDS - 2)
     one = nbest("call rust", long, "call rust")
