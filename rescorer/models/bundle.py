@@ -570,9 +570,9 @@ def read_normaliser(path: Path, folder: Folder | None = None) -> Normaliser:
     Raises:
         BundleError: the file is not a JSON object, or a setting is unknown or invalid.
     """
-    values = (folder or Folder(path.parent)).read_json(path.name)
+    folder = folder or Folder(path.parent)
     try:
-        return Normaliser(NormaliserSettings.from_dict(values))
+        return Normaliser(NormaliserSettings.from_dict(folder.read_json(path.name)))
     except ConfigError as error:
         raise BundleError(f"{path}: {shorten_message(error)}") from None
 
