@@ -157,6 +157,7 @@ def test_estimated_work_bounds_the_work_of_minimum_bayes_risk():
         rule = DecisionRule("minimum_bayes_risk", unit)
         compared = [len(code) for code in decision_module.code_list(words, unit).codes]
         assert estimate_steps(rule, words) >= decision_module.count_steps(compared)
+    assert estimate_steps(CONSENSUS, words) == 10 * (STEPS_PER_ROW + 4) + 4 * 4 * STEPS_PER_SLOT
 
 
 def test_estimated_work_of_a_network_counts_the_slots_that_short_hypotheses_pass():
