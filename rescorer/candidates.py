@@ -105,24 +105,19 @@ def replace_fields(fields: Mapping[str, Any], source: str, text: str, made: Gene
         return fields
     others = {name: fields[name] for name in fields if name != WORDS_FIELD}
     words, new_words = source.split(), text.split()
-    if not _are_entries(fields[WORDS_FIELD], words):
+    entries = fields[WORDS_FIELD]
+    if not isinstance(entries, Sequence) or isinstance(entries, str) or len(entries) != len(words):
         return others
-    entries = [*fields[WORDS_FIELD]]  # a protobuf ListValue cannot be cut
+    for entry, word in zip(entries, words, strict=True):
+        if not isinstance(entry, Mapping) or "word" not in entry or entry["word"] != word:
+            return others
+    entries = [*entries]  # a protobuf ListValue cannot be cut
     times = _find_times(entries[made.start : made.end])
     if times is None:
         return others
     n_after = len(words) - made.end
     new = _share_time(new_words[made.start : len(new_words) - n_after], *times)
     return {**others, WORDS_FIELD: [*entries[: made.start], *new, *entries[made.end :]]}
-
-
-def _are_entries(entries: Any, words: Sequence[str]) -> bool:
-    if not isinstance(entries, Sequence) or isinstance(entries, str) or len(entries) != len(words):
-        return False
-    return all(
-        isinstance(entry, Mapping) and "word" in entry and entry["word"] == word
-        for entry, word in zip(entries, words, strict=True)
-    )
 
 
 def _find_times(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
@@ -411,11 +406,11 @@ def combine(proposals: Sequence[Generated]) -> list[Generated]:
             for first, *others in combinations(in_order, size):
                 if all(one.end <= next_one.start for one, next_one in pairwise((first, *others))):
                     combined.append(replace(first, further=tuple(others)))
-    return sorted(combined, key=_rank_combined)
 
+    def rank(made: Generated) -> tuple[float, int, int, list[int]]:
+        return -made.sound_match, len(made.parts), made.source, [part.start for part in made.parts]
 
-def _rank_combined(made: Generated) -> tuple[float, int, int, list[int]]:
-    return -made.sound_match, len(made.parts), made.source, [part.start for part in made.parts]
+    return sorted(combined, key=rank)
 
 
 def _build(source: Hypothesis, made: Generated) -> Hypothesis:

@@ -1,13 +1,11 @@
 """Find the names and phrases of a conversation in hypotheses, and credit those that have them.
 
-
 In come phrases with weights, and hypotheses in canonical words; out comes the credit of each hypothesis, and
 the phrases that gave it.
 
 N-grams may have been trained on text in which a word, the slot, stood for phrases. An n-gram that has seen
 *call $name now* gives ``$name`` a probability wherever a name may stand. Each phrase of a hypothesis that has
 a slot is then read as its words and as its slot, or as each of its slots,
-
 
     P(w_i … w_j | h) = P(slot | h) · P(w_i … w_j | slot),
 

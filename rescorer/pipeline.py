@@ -127,12 +127,7 @@ class TrieScorer:
         dtype: str = "float32",
         context_cache_bytes: int = CONTEXT_CACHE_BYTES,
     ) -> TrieScorer:
-        """Verify a bundle and load its models; arguments are those of ``load_bundle_models``.
-
-        Raises:
-            BundleError: the bundle cannot be used.
-            ConfigError: torch does not have the device, or the dtype is unknown.
-        """
+        """Verify a bundle and load its models; arguments and errors are those of ``load_bundle_models``."""
         bundle = read_bundle(folder)
         models = load_bundle_models(bundle, device, dtype, context_cache_bytes)
         return cls(models, bundle.label, find_encoders(bundle))

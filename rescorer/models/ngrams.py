@@ -1,6 +1,5 @@
 """Back-off n-gram models as flat arrays, in which the n-grams of a whole trie are looked up at once.
 
-
 An n-gram w_1 … w_k, k > 1, lies in the hash table of its order under the key (place of w_1 … w_{k-1}, w_k),
 where the place of a unigram is the id of its word and that of a longer n-gram its slot. So the n-gram that
 ends at a node of a trie is found from the one that ends at its parent and is one word shorter: one round per
@@ -21,6 +20,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
@@ -529,20 +529,18 @@ class TableNgram(NgramModel):
         super().__init__(name)
         self.content, self.table = content, content.table
         self._library: ArrayLibrary = NUMPY
-        self._trie_table: NgramTable | None = None
         members = content.members
         self.units: Units = WordUnits(content.unit_names) if members is None else ClassUnits(members)
 
     def use_for_tries(self, library: ArrayLibrary) -> None:
         """Look up large tries in a library or on a device, where the first of them copies the table."""
-        self._library, self._trie_table = library, None
+        self._library = library
+        self.__dict__.pop("trie_table", None)
 
-    @property
+    @cached_property
     def trie_table(self) -> NgramTable:
         """The table for large tries, possibly on a device; its scores are the same to the last bit."""
-        if self._trie_table is None:
-            self._trie_table = self.table if self._library is NUMPY else self.table.to(self._library)
-        return self._trie_table
+        return self.table if self._library is NUMPY else self.table.to(self._library)
 
     @property
     def order(self) -> int:

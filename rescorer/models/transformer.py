@@ -55,8 +55,8 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
     The mask, (B or 1, 1, Q, K) bool, is True where a query sees a key; None: each query sees the keys up to
     its own position.
     """
-    by_head = (part.transpose(1, 2) for part in (queries, keys, values))
-    attended = functional.scaled_dot_product_attention(*by_head, attn_mask=mask, is_causal=mask is None)
+    queries, keys, values = (part.transpose(1, 2) for part in (queries, keys, values))
+    attended = functional.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None)
     return attended.transpose(1, 2).flatten(2)
 
 

@@ -129,7 +129,8 @@ class Ensemble:
         return score
 
 
-MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_UNITS = 4, 128, 8, 512
+TRANSFORMER_LIMITS = {"layers": (1, 4), "width": (1, 128), "heads": (1, 8)}
+MAX_UNITS = 512
 MAX_ATTENTION_WEIGHTS = 1 << 28
 """Largest number of attention weights of all members, layers and heads: some seconds of work."""
 MAX_CELLS = 1 << 20  # largest number of attention weights in memory at a time: 8 MB
@@ -154,15 +155,8 @@ class TransformerSizes:
     units: int  # U, hidden units of the feed-forward part of a layer
 
     def __post_init__(self) -> None:
-        limits = {
-            "features": (1, MAX_FEATURES),
-            "encoding": (0, MAX_ENCODING_SIZE),
-            "layers": (1, MAX_LAYERS),
-            "width": (1, MAX_WIDTH),
-            "heads": (1, MAX_HEADS),
-            "units": (1, MAX_UNITS),
-        }
-        for name, (least, most) in limits.items():
+        limits = {"features": (1, MAX_FEATURES), "encoding": (0, MAX_ENCODING_SIZE), **TRANSFORMER_LIMITS}
+        for name, (least, most) in (limits | {"units": (1, MAX_UNITS)}).items():
             if not least <= getattr(self, name) <= most:
                 raise ConfigError(
                     f"a transformer with {getattr(self, name):,} {name}; expected {least} to {most}"

@@ -42,14 +42,12 @@ from rescorer.reranking.features import (
 from rescorer.reranking.networks import (
     ENCODING,
     MAX_ENCODING_SIZE,
-    MAX_HEADS,
     MAX_HIDDEN,
-    MAX_LAYERS,
     MAX_MEMBERS,
     MAX_PARAMETERS,
     MAX_UNITS,
     MAX_VECTOR_SIZE,
-    MAX_WIDTH,
+    TRANSFORMER_LIMITS,
     Ensemble,
     TransformerEnsemble,
     TransformerSizes,
@@ -298,7 +296,6 @@ TRANSFORMER, ENCODER = "transformer", "encoder"
 Config = Mapping[str, Any]
 Limits = Mapping[str, tuple[int, int]]
 PERCEPTRON_LIMITS: Limits = {"members": (1, MAX_MEMBERS), "hidden_units": (0, MAX_HIDDEN)}
-TRANSFORMER_LIMITS: Limits = {"layers": (1, MAX_LAYERS), "width": (1, MAX_WIDTH), "heads": (1, MAX_HEADS)}
 ENCODER_LIMITS: Limits = {"vector_size": (1, MAX_VECTOR_SIZE), "size": (1, MAX_ENCODING_SIZE)}
 
 
