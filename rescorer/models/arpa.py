@@ -507,10 +507,7 @@ def read_arpa_ngrams(
         blocks = map(translate_returns, blocks)
     counts = header.counts
     try:
-        orders = [  # whose pages take no memory before they are written
-            ArpaOrder(np.empty((count, order), np.int32), np.empty((count, 2), dtype))
-            for order, count in enumerate(counts, 1)
-        ]
+        orders = [_empty(count, order, dtype) for order, count in enumerate(counts, 1)]
     except MemoryError:
         raise BundleError(
             f"{stream.name}: its header says {sum(counts):,} n-grams, more than fit into memory"
@@ -612,6 +609,11 @@ def _parse(text: bytes, order: int, words: WordIds) -> ArpaOrder:
     if not (np.abs(values) < np.finfo(np.float32).max).all() or (values[:, 0] > 0).any():
         raise ValueError("not the logarithm of a probability")
     return ArpaOrder(ids, values)
+
+
+def _empty(size: int, order: int, dtype: type[np.floating]) -> ArpaOrder:
+    """Allocate arrays, whose pages take no memory before they are written."""
+    return ArpaOrder(np.empty((size, order), np.int32), np.empty((size, 2), dtype))
 
 
 def _check_unigrams(stream: BinaryIO, unigrams: ArpaOrder) -> None:
