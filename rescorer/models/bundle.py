@@ -22,7 +22,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -33,7 +33,6 @@ from rescorer.formats.io.text_io import make_folder
 from rescorer.models.language_model import check_mixture
 from rescorer.models.network_files import CONFIG_FILE, NETWORK_FILES, read_config
 from rescorer.phrases import MAX_PHRASE_FILE_BYTES, PhraseSet, compile_phrases, parse_phrase_file
-from rescorer.reranking.networks import WordEncoder
 from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, Reranker, read_reranker
 from rescorer.safe_input import (
     MAX_FILES,
@@ -353,11 +352,8 @@ def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str
     for name in names:
         check_label(str(files.path / RERANKERS), "the name of a reranker", name)
         reranker = read_reranker(files.subfolder(f"{RERANKERS}/{name}"), name)
-        place = str(files.path / RERANKERS / name / RERANKER_CONFIG_FILE)
-        _check_base(place, reranker, list(manifest["models"]))
-        _check_trained_with(place, reranker, manifest)
-        if reranker.encoder is not None:
-            _check_encoder(place, reranker.encoder, files, manifest["models"])
+        for problem in _find_problems(reranker, files, manifest):
+            raise BundleError(f"{files.path / RERANKERS / name / RERANKER_CONFIG_FILE}: {problem}")
         rerankers[name] = reranker
     return rerankers
 
@@ -382,54 +378,41 @@ def hash_model(manifest: Mapping[str, Any], name: str) -> str:
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
-def _check_base(place: str, reranker: Reranker, models: list[str]) -> None:
-    """Check the weights of the totals that the features of a reranker need."""
+def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Say why a reranker does not fit a bundle: its base weights, the models that it uses, or its encoder."""
+    models = list(manifest["models"])
     try:
         check_weights(reranker.base, models, {})
     except ConfigError as error:
-        raise BundleError(f"{place}: base: {shorten_message(error)}") from None
+        yield f"base: {shorten_message(error)}"
     for name in reranker.needs:
         if name in (WORDS, OOV, EMPTY) or name.startswith(RERANKER):
-            raise BundleError(
-                f"{place}: a score is named {quote(name)}, which can be neither a stream nor a model"
-            )
+            yield f"a score is named {quote(name)}, which can be neither a stream nor a model"
     if MIXTURE in reranker.needs and not reranker.base.mixture:
-        raise BundleError(f"{place}: the base weights have no λ, but the reranker uses the mixture")
-
-
-def _check_trained_with(place: str, reranker: Reranker, manifest: Mapping[str, Any]) -> None:
-    """Compare the models that a reranker was trained with, with those of the bundle."""
-    models = list(manifest["models"])
+        yield "the base weights have no λ, but the reranker uses the mixture"
     for name, digest in reranker.models.items():
         if name not in models:
-            raise BundleError(
-                f"{place}: trained with the model {quote(name)}, but the bundle has {', '.join(models)}"
-                f"{did_you_mean(name, models)}"
-            )
-        if digest != hash_model(manifest, name):
-            raise BundleError(
-                f"{place}: trained with another model {quote(name)} than this bundle has: its files have "
-                "other hashes; train the reranker with this bundle"
+            meant = did_you_mean(name, models)
+            yield f"trained with the model {quote(name)}, but the bundle has {', '.join(models)}{meant}"
+        elif digest != hash_model(manifest, name):
+            yield (
+                f"trained with another model {quote(name)} than this bundle has: its files have other "
+                "hashes; train the reranker with this bundle"
             )
     for name in hash_used_models(reranker, manifest):
         if name not in reranker.models:
-            raise BundleError(f"{place}: 'models' does not have {quote(name)}, whose scores it uses")
-
-
-def _check_encoder(
-    place: str, encoder: WordEncoder, files: SealedFolder, models: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Check that the model by which words are encoded is a network with vectors of the projected length."""
-    networks = {name: entry["path"] for name, entry in models.items() if entry["kind"] == "neural"}
+            yield f"'models' does not have {quote(name)}, whose scores it uses"
+    if (encoder := reranker.encoder) is None:
+        return
+    entries = manifest["models"].items()
+    networks = {name: entry["path"].rstrip("/") for name, entry in entries if entry["kind"] == "neural"}
     if encoder.model not in networks:
-        raise BundleError(
-            f"{place}: encodes words by {quote(encoder.model)}; expected a network of the bundle: "
-            f"{', '.join(networks) or 'it has none'}"
-        )
-    size = read_config(files.subfolder(networks[encoder.model].rstrip("/"))).embedding_size
+        known = ", ".join(networks) or "it has none"
+        yield f"encodes words by {quote(encoder.model)}; expected a network of the bundle: {known}"
+    size = read_config(files.subfolder(networks[encoder.model])).embedding_size
     if len(encoder.projection) != size:
-        raise BundleError(
-            f"{place}: projects context vectors of length {len(encoder.projection)}, but those of the model "
+        yield (
+            f"projects context vectors of length {len(encoder.projection)}, but those of the model "
             f"{quote(encoder.model)} have the length {size}"
         )
 
