@@ -254,12 +254,10 @@ class Generator:
         self._spoken = lru_cache(KEPT_SETS)(self._pronounce_phrases)
 
     def extend(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> NBestList:
-        """Return a list with the hypotheses that it lacks at its end, or the list itself if there are none.
+        """Return a list with the hypotheses with phrases that it lacks at its end, or the list itself if
+        there are none.
 
         A new hypothesis has the scores and fields of its source; only the times of the new words differ.
-
-        Args:
-            phrases: those that are expected in the list.
 
         Raises:
             InvalidList: there are too many phrases.

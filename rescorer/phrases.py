@@ -423,10 +423,7 @@ def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
 def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
     """Convert the lines of a file: a phrase each, or a JSON object with text, weight, spellings and slot.
 
-    Empty lines and those that begin with ``#`` are ignored.
-
-    Args:
-        file: name of the file, for messages.
+    Empty lines and those that begin with ``#`` are ignored. ``file`` names the file in messages.
 
     Raises:
         FormatError: a line is not UTF-8, not a JSON object although it begins with a brace, or has another

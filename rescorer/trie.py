@@ -193,11 +193,10 @@ def build_trie(
 
     Args:
         hypotheses: canonical words of each hypothesis; hypotheses may be empty and may repeat.
-        contexts: words that each hypothesis continues, with ``SENTENCE_END`` after each previous utterance;
-            None: no hypothesis has a context.
-        confidences: for each hypothesis, how sure each previous utterance is, or nothing if all are certain;
-            hypotheses with other confidences have another root. None: all are certain.
-        flatness: for each hypothesis, the θ of its neural cache, likewise; None: there are no neural caches.
+        contexts: words that each hypothesis continues, with ``SENTENCE_END`` after each previous utterance.
+        confidences: for each hypothesis, that of each previous utterance, or nothing if all are certain;
+            hypotheses with other confidences have another root.
+        flatness: for each hypothesis, the θ of its neural cache, likewise; 0: none.
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
     confidences = [()] * len(hypotheses) if confidences is None else confidences

@@ -467,11 +467,8 @@ def predict_from_past(
 ) -> np.ndarray:
     """P_cache of the word on each edge, (E,) float64; 0 for words that were not said before the root.
 
-    Args:
-        trie: a trie with all that was said before.
-        vectors: (U, D) distinct context vectors.
-        row_of_node: (N,) row of the vector of each node.
-        past: for each root, the vectors from which the words before it are predicted, (T, D); or None.
+    The distinct context vectors, (U, D), have a row for each node, (N,). ``past`` has for each root the
+    vectors from which the words before it are predicted, (T, D); or None.
     """
     probs = np.zeros(trie.n_edges)
     root_of_edge = trie.root_of_node[trie.edge_parent]

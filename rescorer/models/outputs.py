@@ -353,10 +353,8 @@ class ClassFactoredSoftmax(nn.Module):
     vocabulary must be ordered by class.
 
     Args:
-        size: D, length of a context vector.
+        size, word_weight: as for ``FullSoftmax``.
         class_sizes: number of words in each class; they sum to the number of words that can be predicted.
-        word_weight: (≥ V, D) matrix whose first rows are the word weights, such as the input embedding; None
-            creates new weights.
     """
 
     def __init__(self, size: int, class_sizes: Sequence[int], word_weight: Tensor | None = None) -> None:

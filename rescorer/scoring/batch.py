@@ -58,12 +58,10 @@ class Part(NamedTuple):
 
 
 class Batch:
-    """Hypotheses that are scored together, and their scores.
+    """Hypotheses that are scored together, part by part, and their scores.
 
-    Args:
-        parts: the hypotheses, which have their rows in this order.
-        models: names of the models that score them; empty: all, which encoders of words need.
-        encoders: encoders of words besides those that the components of the lists need.
+    Only some ``models`` may score them; empty: all, which encoders of words need. ``encoders`` are those
+    besides the ones that the components of the lists need.
     """
 
     def __init__(

@@ -591,19 +591,18 @@ def combine(lists: Sequence[SystemList], settings: RoverSettings) -> tuple[Voted
 
 
 def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorUnit = "word") -> np.ndarray:
-    """Compute the expected errors of each hypothesis under the posteriors of a list.
+    """Compute the expected errors of each hypothesis under the posteriors of a list, in words or other units.
 
     Args:
-        words: canonical words of each hypothesis.
         posteriors: (H,) float64, not negative; ``ranking.posteriors`` computes them from totals. Those of
             equal hypotheses are added. Or (H, T), several posteriors of each hypothesis.
         unit: what counts as an error: a wrong word, or another unit of ``rescorer.text.units``.
 
     Returns:
-        The shape of ``posteriors``, float64, in words or other units.
+        The shape of ``posteriors``, float64.
 
     Raises:
-        LimitExceeded: the list is too long to be compared, see ``distances.MAX_STEPS``.
+        LimitExceeded: the list is too long to be compared, see ``MAX_STEPS``.
     """
     return expected_distances(code_list(words, unit), posteriors)
 

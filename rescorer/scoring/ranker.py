@@ -54,11 +54,9 @@ def only_name_message(name: str, known: Collection[str]) -> str:
 
 
 class ListRanker:
-    """Prepare lists for the language models, and rank them by the models' scores.
+    """Prepare lists for the language models of a bundle, and rank them by the models' scores.
 
-    Args:
-        bundle: the normaliser, weights and model names to use.
-        components: classes of the components, in the order of their columns.
+    The components, in the order of their columns, are classes.
     """
 
     def __init__(self, bundle: Bundle, components: Sequence[type[Component]]) -> None:
