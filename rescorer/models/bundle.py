@@ -176,29 +176,27 @@ def _check_model_entries(place: str, manifest: Mapping[str, Any]) -> None:
         raise BundleError(f"{place}: the manifest names {found}; expected 1 to {MAX_MODELS}")
     for name, entry in models.items():
         check_label(place, "the name of a model", name)
+        role = f"{place}: model {name!r}"
         if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in ("kind", "path")):
-            raise BundleError(f"{place}: model {name!r}: 'kind' or 'path' is missing or not a string")
-        role = f"model {name!r}"
+            raise BundleError(f"{role}: 'kind' or 'path' is missing or not a string")
         if entry["kind"] not in get_args(ModelKind):
             found, known = entry["kind"][:MAX_NAME_CHARACTERS], ", ".join(get_args(ModelKind))
-            raise BundleError(f"{place}: {role} has the unknown kind {found!r}; expected one of: {known}")
+            raise BundleError(f"{role} has the unknown kind {found!r}; expected one of: {known}")
         if not isinstance(entry.get("words", ""), str):
-            raise BundleError(f"{place}: {role}: 'words' is not a string; expected the name of a file")
+            raise BundleError(f"{role}: 'words' is not a string; expected the name of a file")
         if not isinstance(entry.get("backward", False), bool):
-            raise BundleError(f"{place}: {role}: 'backward' is not a boolean; expected true or false")
+            raise BundleError(f"{role}: 'backward' is not a boolean; expected true or false")
         slots = entry.get("slots", [])
         if not isinstance(slots, list) or not all(isinstance(slot, str) for slot in slots):
-            raise BundleError(
-                f"{place}: {role}: 'slots' is not a list of strings; expected words of the model"
-            )
+            raise BundleError(f"{role}: 'slots' is not a list of strings; expected words of the model")
         if len(slots) > MAX_SLOTS:
-            raise BundleError(f"{place}: {role}: {len(slots):,} slots; expected at most {MAX_SLOTS:,}")
+            raise BundleError(f"{role}: {len(slots):,} slots; expected at most {MAX_SLOTS:,}")
         if slots and (entry["kind"] != "ngram" or entry.get("backward")):
-            raise BundleError(f"{place}: {role}: has slots; expected them only of forward n-grams")
+            raise BundleError(f"{role}: has slots; expected them only of forward n-grams")
         for file in list_model_files(entry):
-            check_name(file, f"{place}: {role}")
+            check_name(file, role)
             if file not in manifest["files"]:
-                raise BundleError(f"{place}: {role}: {file}: the manifest does not list it in 'files'")
+                raise BundleError(f"{role}: {file}: the manifest does not list it in 'files'")
 
 
 def check_label(place: str, role: str, name: str) -> None:
