@@ -1,7 +1,5 @@
 """Propose hypotheses that a list lacks: spans of its hypotheses, replaced by phrases that sound like them.
 
-Propose hypotheses that a list lacks: spans of its hypotheses, replaced by phrases that sound like them.
-
 In come a list with phrases and a pronunciation dictionary; out comes the list with new hypotheses at its end,
 each marked with the phrase, the span that it replaces and how far apart the two sound.
 """
@@ -63,10 +61,8 @@ def put(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, middl
 
 
 def fit_phrase(text: str, spans: Sequence[tuple[int, int]], start: int, end: int, phrase: str) -> str:
-    """Return a phrase as it is written in place of words of a text; see ``replace_words``.
-
-    Args:
-        spans: where the words of the text begin and end; of those after ``end`` nothing is read.
+    """Return a phrase as it is written in place of words of a text, which begin and end at ``spans``; see
+    ``replace_words``.
     """
     first, last = (text[slice(*spans[place])] for place in (start, end - 1))
     before, after = first[: _before_word(first)], last[_after_word(last) :]
@@ -109,24 +105,19 @@ def replace_fields(fields: Mapping[str, Any], source: str, text: str, made: Gene
         return fields
     others = {name: fields[name] for name in fields if name != WORDS_FIELD}
     words, new_words = source.split(), text.split()
-    if not _are_entries(fields[WORDS_FIELD], words):
+    entries = fields[WORDS_FIELD]
+    if not isinstance(entries, Sequence) or isinstance(entries, str) or len(entries) != len(words):
         return others
-    entries = [*fields[WORDS_FIELD]]  # a protobuf ListValue cannot be cut
+    for entry, word in zip(entries, words, strict=True):
+        if not isinstance(entry, Mapping) or "word" not in entry or entry["word"] != word:
+            return others
+    entries = [*entries]  # a protobuf ListValue cannot be cut
     times = _find_times(entries[made.start : made.end])
     if times is None:
         return others
     n_after = len(words) - made.end
     new = _share_time(new_words[made.start : len(new_words) - n_after], *times)
     return {**others, WORDS_FIELD: [*entries[: made.start], *new, *entries[made.end :]]}
-
-
-def _are_entries(entries: Any, words: Sequence[str]) -> bool:
-    if not isinstance(entries, Sequence) or isinstance(entries, str) or len(entries) != len(words):
-        return False
-    return all(
-        isinstance(entry, Mapping) and "word" in entry and entry["word"] == word
-        for entry, word in zip(entries, words, strict=True)
-    )
 
 
 def _find_times(entries: Sequence[Mapping[str, Any]]) -> tuple[float, float] | None:
@@ -144,13 +135,8 @@ def _share_time(words: Sequence[str], start_s: float, end_s: float) -> list[dict
     entries: list[dict[str, Any]] = []
     for word in words:
         duration_s = len(word) * per_letter_s
-        entries.append(
-            {
-                "word": word,
-                "start_s": round(start_s, TIME_DECIMALS),
-                "duration_s": round(duration_s, TIME_DECIMALS),
-            }
-        )
+        times = {"start_s": round(start_s, TIME_DECIMALS), "duration_s": round(duration_s, TIME_DECIMALS)}
+        entries.append({"word": word, **times})
         start_s += duration_s
     return entries
 
@@ -161,27 +147,21 @@ MAX_SOUNDS = 2_000
 search takes one core half a second for so many."""
 MAX_PHRASE_CHARS = 100
 """Phrases with longer texts are not generated, and longer spellings are not searched for."""
-MAX_SEARCHED_WORDS = 1_000
-"""Hypotheses are searched as long as they have no more words together."""
-MAX_SEARCHED_CHARS = 20_000
-"""Nor are they searched if they have more characters together."""
-MAX_REPLACED_CHARS = 400
-"""Longer spans, which are mostly fillers or punctuation, are not replaced."""
-MAX_REPLACED = 3
-"""Largest number of spans that are replaced in a hypothesis."""
-MAX_COMBINED_SPANS = 12
-"""Number of proposals for a hypothesis of which two or three are combined."""
+MAX_SEARCHED_WORDS = 1_000  # hypotheses are searched as long as they have no more words together
+MAX_SEARCHED_CHARS = 20_000  # nor are they searched if they have more characters together
+MAX_REPLACED_CHARS = 400  # longer spans, which are mostly fillers or punctuation, are not replaced
+MAX_REPLACED = 3  # largest number of spans that are replaced in a hypothesis
+MAX_COMBINED_SPANS = 12  # number of proposals for a hypothesis of which two or three are combined
 MAX_COMBINATIONS = sum(comb(MAX_COMBINED_SPANS, size) for size in range(2, MAX_REPLACED + 1))
 """Number of ways to combine them, 286 at most."""
 KEPT_SETS = 16
 """Number of sets of phrases whose sounds are kept: the lists of a conversation have the same phrases."""
-BARRIER = bytes([SILENCE])
-"""Stands for words that cannot be pronounced."""
+BARRIER = bytes([SILENCE])  # stands for words that cannot be pronounced
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationSettings:
-    """How many hypotheses are generated for a list, and how near they must sound."""
+    """Number of hypotheses that are generated for a list, and how near they must sound."""
 
     top: int = 5
     """Number of hypotheses, the recogniser's best, whose spans are compared with the phrases."""
@@ -199,13 +179,12 @@ DEFAULT = GenerationSettings()
 class Sound(NamedTuple):
     """A way to say a phrase."""
 
-    phrase: int
-    """Index of the phrase."""
+    phrase: int  # index of the phrase
     phones: Phones
 
 
 class SpokenPhrases(NamedTuple):
-    """How phrases sound."""
+    """Phrases, and the ways to say them."""
 
     texts: tuple[str, ...]
     ways: tuple[tuple[Words, ...], ...]
@@ -215,12 +194,8 @@ class SpokenPhrases(NamedTuple):
 
 
 class SpokenText:
-    """A hypothesis, word by word.
-
-    Args:
-        text: what was written.
-        words: canonical words of each word of the text, separated by white space; none for fillers.
-        sounds: phones of each of these; ``BARRIER`` if they cannot be pronounced.
+    """A hypothesis, word by word: the canonical words of each word of its text, none for fillers, and the
+    phones of each of these, ``BARRIER`` if they cannot be pronounced.
     """
 
     def __init__(self, text: str, words: Sequence[Words], sounds: Sequence[Phones]) -> None:
@@ -235,10 +210,6 @@ class SpokenText:
         """Index after the word that ends after a number of phones."""
         self._flat = tuple(chain.from_iterable(self.words))
         self._begins = [0, *accumulate(map(len, self.words))]
-
-    def find_boundaries(self) -> list[int]:
-        """Numbers of phones after which a word begins or ends, ascending."""
-        return sorted(self.starts.keys() | self.ends.keys())
 
     def mask(self, start: int, end: int) -> int:
         """Return bits for the canonical words of a span."""
@@ -255,10 +226,6 @@ class SpokenText:
 
     def written(self, start: int, end: int) -> str:
         return " ".join(self.text[begin:stop] for begin, stop in self.spans[start:end])
-
-    def count_chars(self, start: int, end: int) -> int:
-        """Number of characters of a span, with white space."""
-        return self.spans[end - 1][1] - self.spans[start][0]
 
     def words_with(self, made: Generated, normalise: Normalise) -> Words:
         """Return the canonical words of the text with phrases in place of spans."""
@@ -287,12 +254,10 @@ class Generator:
         self._spoken = lru_cache(KEPT_SETS)(self._pronounce_phrases)
 
     def extend(self, nbest: NBestList, phrases: tuple[Phrase, ...]) -> NBestList:
-        """Return a list with the hypotheses that it lacks at its end, or the list itself if there are none.
+        """Return a list with the hypotheses with phrases that it lacks at its end, or the list itself if
+        there are none.
 
         A new hypothesis has the scores and fields of its source; only the times of the new words differ.
-
-        Args:
-            phrases: those that are expected in the list.
 
         Raises:
             InvalidList: there are too many phrases.
@@ -357,9 +322,7 @@ class Generator:
 
     def _pronounce_phrases(self, phrases: tuple[Phrase, ...]) -> SpokenPhrases:
         sayable = [phrase for phrase in phrases if len(phrase.text) <= MAX_PHRASE_CHARS]
-        ways = [
-            tuple(filter(None, map(self._normalise, (phrase.text, *phrase.spellings)))) for phrase in sayable
-        ]
+        ways = [tuple(filter(None, map(self._normalise, (one.text, *one.spellings)))) for one in sayable]
         short = [[words for words in part if sum(map(len, words)) <= MAX_PHRASE_CHARS] for part in ways]
         pronounced = iter(self._pronouncer.pronounce_each(chain.from_iterable(short)))
         sounds = [
@@ -374,7 +337,7 @@ class Generator:
         """All spans of the best hypotheses that sound like a phrase, those that sound most like it first."""
         matches = find_similar(
             [text.phones for text in texts],
-            [text.find_boundaries() for text in texts],
+            [sorted(text.starts.keys() | text.ends.keys()) for text in texts],  # where words begin or end
             [sound.phones for sound in spoken.sounds],
             self.settings.max_distance,
         )
@@ -390,10 +353,10 @@ class Generator:
             start, end = text.starts[match.start], text.ends[match.end]
             key = match.text, sound.phrase
             if key not in covered:
-                covered[key] = reduce(
-                    or_, (known[match.text].get(way, 0) for way in spoken.ways[sound.phrase])
-                )
-            if covered[key] & text.mask(start, end) or text.count_chars(start, end) > MAX_REPLACED_CHARS:
+                parts = (known[match.text].get(way, 0) for way in spoken.ways[sound.phrase])
+                covered[key] = reduce(or_, parts)
+            n_chars = text.spans[end - 1][1] - text.spans[start][0]  # with white space
+            if covered[key] & text.mask(start, end) or n_chars > MAX_REPLACED_CHARS:
                 continue
             written, distance = text.written(start, end), match.distance / UNIT
             phrase, n_phones = spoken.texts[sound.phrase], len(sound.phones)
@@ -412,14 +375,8 @@ class Generator:
             if words <= MAX_SEARCHED_WORDS and chars <= MAX_SEARCHED_CHARS
         ]
         phones = iter(self._pronouncer.pronounce_each(part for _, words in searched for part in words))
-        return [
-            SpokenText(
-                text,
-                words,
-                [sound or BARRIER * bool(part) for part, sound in zip(words, phones, strict=False)],
-            )
-            for text, words in searched
-        ]
+        sounds = ([next(phones) or BARRIER * bool(part) for part in words] for _, words in searched)
+        return [SpokenText(text, words, said) for (text, words), said in zip(searched, sounds, strict=True)]
 
 
 def _check_count(nbest: NBestList, phrases: Sequence[Phrase]) -> None:
@@ -433,8 +390,7 @@ def combine(proposals: Sequence[Generated]) -> list[Generated]:
     """Replacements of two or three spans of a source, which do not overlap; those for which sound says most
     first, of equal ones those of fewer spans, then of better sources and earlier spans.
 
-    Args:
-        proposals: those that say most first; of each source, the first ``MAX_COMBINED_SPANS`` are combined.
+    Of each source, the first ``MAX_COMBINED_SPANS`` proposals, those that say most, are combined.
     """
     by_source: dict[int, list[Generated]] = {}
     for made in proposals:
@@ -448,11 +404,11 @@ def combine(proposals: Sequence[Generated]) -> list[Generated]:
             for first, *others in combinations(in_order, size):
                 if all(one.end <= next_one.start for one, next_one in pairwise((first, *others))):
                     combined.append(replace(first, further=tuple(others)))
-    return sorted(combined, key=_rank_combined)
 
+    def rank(made: Generated) -> tuple[float, int, int, list[int]]:
+        return -made.sound_match, len(made.parts), made.source, [part.start for part in made.parts]
 
-def _rank_combined(made: Generated) -> tuple[float, int, int, list[int]]:
-    return -made.sound_match, len(made.parts), made.source, [part.start for part in made.parts]
+    return sorted(combined, key=rank)
 
 
 def _build(source: Hypothesis, made: Generated) -> Hypothesis:

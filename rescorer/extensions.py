@@ -1,16 +1,8 @@
 """The components of a ``ListRanker``: those of every list, and what requests can ask for.
 
-Phrases that are expected in a list: credits where they stand, and better scores of their unknown words.
-
-A name that is not in a model's vocabulary costs as much as any other unknown word, which is often too much to
-be chosen. Where it is part of a phrase, it is expected, and gets the probability that the phrase model gives
-it; n-grams that know slots read a phrase as its slot, too.
-
-The components that a ``ListRanker`` has: those of every list, and what requests can ask for besides.
-
 A bundle, and then the options of a request, come in; columns of hypotheses come out. To add a component,
-write its class and name it here. Importing this package is cheap: what only some requests need is imported
-when the first of them comes.
+write its class and name it in ``COMPONENTS``. Importing this module is cheap: what only some requests need is
+imported when the first of them comes.
 """
 
 from __future__ import annotations
@@ -19,7 +11,7 @@ import math
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -73,7 +65,7 @@ if TYPE_CHECKING:
 
 
 class Caches(Component):
-    """What the cache of words, and then the neural cache, changed in the mixture.
+    """Changes in the mixture by the cache of words, and then by the neural cache.
 
     Lists before which nothing was said do not have these columns.
     """
@@ -198,16 +190,11 @@ class Phrases(Component):
         for part in scored.parts:
             batch = part.batch
             slots: SlotScores = batch.notes.get(self.name, {})
-            if not slots and not batch.once("has unknown words", lambda: _has_unknown(batch)):  # noqa: B023
+            if not slots and not batch.once("has unknown words", partial(_has_unknown, batch)):
                 continue
-            reader = PhraseReader(
-                batch.trie,
-                batch.scores,
-                scored.weights.mixture,
-                self.bundle.ngram,
-                interpolate_mixture(batch, scored.options),
-                slots,
-            )
+            interpolations = interpolate_mixture(batch, scored.options)
+            mixture, ngram = scored.weights.mixture, self.bundle.ngram
+            reader = PhraseReader(batch.trie, batch.scores, mixture, ngram, interpolations, slots)
             for row, index in enumerate(part.indices, start=part.rows.start):
                 if found[index]:
                     gains = reader.find_gains(row, scored.prepared.words[index], found[index])
@@ -222,8 +209,7 @@ def expected_phrases(prepared: PreparedList) -> tuple[Phrase, ...]:
     Raises:
         InvalidList: a phrase of the list is invalid, or it has too many.
     """
-    found = (one for one in prepared.components if isinstance(one, Phrases))
-    component = next(found, None)
+    component = next((one for one in prepared.components if isinstance(one, Phrases)), None)
     return component.finder.collect(prepared.nbest, component.shared) if component else ()
 
 
@@ -235,8 +221,10 @@ def _has_unknown(batch: Batch) -> bool:
 class PhraseReader:
     """Scores of a trie whose n-grams read slots, and in which unknown words of phrases count as known.
 
-    The log-probability of an unknown word becomes that of the phrase model, or stays that of ``<unk>`` if it
-    is larger; see ``PhraseSet.word_log_probs``. Of n-grams that read slots, ``slots`` has this already.
+    A name that is not in a model's vocabulary costs as much as any other unknown word, which is often too
+    much to be chosen. Where it is part of a phrase, it is expected: its log-probability becomes that of the
+    phrase model, or stays that of ``<unk>`` if it is larger; see ``PhraseSet.word_log_probs``. Of n-grams
+    that read slots, ``slots`` has this already.
     """
 
     trie: HypothesisTrie
@@ -247,18 +235,12 @@ class PhraseReader:
     ngram: str
     """Name of the model whose unknown words are counted."""
     interpolations: Mapping[str, Interpolation] = field(default_factory=dict)
-    """What the mixture is interpolated with, by column."""
+    """Interpolations of the mixture, by column."""
     slots: SlotScores = field(default_factory=dict)
     """Scores of the readings of hypotheses with slots."""
 
     def find_gains(self, row: int, words: Words, matches: Sequence[PhraseMatch]) -> dict[str, float]:
-        """What one hypothesis of the trie gains by its phrases, by column.
-
-        Args:
-            row: its index in the trie.
-            words: its canonical words.
-            matches: its phrases.
-        """
+        """Compute what one hypothesis, a row of the trie, gains by its phrases, by column."""
         from rescorer.phrases import phrase_log_probs
 
         log_probs = phrase_log_probs(words, matches)
@@ -276,12 +258,9 @@ class PhraseReader:
     def _compare(
         self, edges: Mapping[str, np.ndarray], log_probs: np.ndarray, read: Mapping[str, np.ndarray]
     ) -> dict[str, float]:
-        """What words of a hypothesis gain by model, and in the mixture.
-
-        Args:
-            edges: (n,) edges of these words, by model.
-            log_probs: (n,) their log-probabilities under the phrase model; -inf outside of phrases.
-            read: (n,) their log-probabilities under models that read slots.
+        """Gains of (n,) words of a hypothesis on some edges by model, and in the mixture, by their
+        log-probabilities under the phrase model, -inf outside of phrases, and under models that ``read``
+        slots.
         """
         before = {name: part.log_probs[edges[name]] for name, part in self.scores.items()}
         after = {
@@ -309,12 +288,11 @@ class Generation(Component):
     name = "generation"
     asked_by = AskedBy(options=("generate",), hypotheses=("generated",))
     columns = (GENERATED, SOUND_MATCH)
-    dictionary: Path | None = None
-    """File of pronunciations; None: the installed dictionary."""
+    dictionary: Path | None = None  # file of pronunciations; None: the installed dictionary
 
     @cached_property
     def generator(self) -> Generator:
-        """What makes hypotheses from phrases; raises as ``load_pronouncer`` does."""
+        """Makes hypotheses from phrases; raises as ``load_pronouncer`` does."""
         from rescorer.candidates import Generator
         from rescorer.sounds import load_pronouncer
 
@@ -401,12 +379,10 @@ class Rerankers(Component):
         for reranker in used_rerankers(self.bundle, prepared.options.weights):
             if missing := self._find_missing_streams(prepared.nbest, reranker):
                 message = f"missing, but reranker {quote(reranker.name)} needs it; the list has: "
-                message += ", ".join(sorted(prepared.nbest.streams)) or "none"
                 others = self.bundle.rerankers.values()
-                if able := [
-                    one.name for one in others if not self._find_missing_streams(prepared.nbest, one)
-                ]:
-                    message += f"; {', '.join(map(quote, able))} can rank it"
+                able = [one.name for one in others if not self._find_missing_streams(prepared.nbest, one)]
+                message += ", ".join(sorted(prepared.nbest.streams)) or "none"
+                message += f"; {', '.join(map(quote, able))} can rank it" if able else ""
                 raise InvalidList(message, list_id=prepared.nbest.id, field=f'streams["{missing[0]}"]')
         return prepared
 
@@ -419,13 +395,16 @@ class Rerankers(Component):
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
         prepared = scored.prepared
-        encodings = scored.gather(_encodings)
+        encodings = scored.gather(
+            lambda batch: {
+                name: rows for one in batch.scores.values() for name, rows in one.encodings.items()
+            }
+        )
         said = words_said_before(prepared)
         for reranker in used_rerankers(self.bundle, scored.weights):
             try:
-                columns[reranker.component] = reranker.score(
-                    columns, prepared.words, said, encodings.get(reranker.name)
-                )
+                encoding = encodings.get(reranker.name)
+                columns[reranker.component] = reranker.score(columns, prepared.words, said, encoding)
             except LimitExceeded as error:
                 raise InvalidList(error.message, list_id=prepared.nbest.id, field=error.field) from None
 
@@ -450,12 +429,8 @@ def needed_streams(bundle: Bundle, reranker: Reranker) -> list[str]:
 
 
 def words_said_before(prepared: PreparedList) -> Words:
-    """What rerankers compare the hypotheses with: the words of previous utterances, then the context."""
+    """Words with which rerankers compare hypotheses: those of previous utterances, then the context."""
     return join_words((one.words for one in prepared.spoken), prepared.context)
-
-
-def _encodings(batch: Batch) -> Columns:
-    return {name: rows for part in batch.scores.values() for name, rows in part.encodings.items()}
 
 
 COMPONENTS: tuple[type[Component], ...] = (

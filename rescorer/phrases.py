@@ -1,14 +1,11 @@
 """Find the names and phrases of a conversation in hypotheses, and credit those that have them.
 
-Find the names and phrases of a conversation in hypotheses, and credit those that have them.
-
 In come phrases with weights, and hypotheses in canonical words; out comes the credit of each hypothesis, and
 the phrases that gave it.
 
-Read phrases as the words of their slots, for n-grams that were trained on text with such words.
-
-An n-gram that has seen *call $name now* gives ``$name`` a probability wherever a name may stand. Each phrase
-of a hypothesis that has a slot is then read as its words and as its slot, or as each of its slots,
+N-grams may have been trained on text in which a word, the slot, stood for phrases. An n-gram that has seen
+*call $name now* gives ``$name`` a probability wherever a name may stand. Each phrase of a hypothesis that has
+a slot is then read as its words and as its slot, or as each of its slots,
 
     P(w_i … w_j | h) = P(slot | h) · P(w_i … w_j | slot),
 
@@ -27,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,21 +44,15 @@ from rescorer.safe_input import Folder
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import NBestList, Phrase
 
-MAX_PHRASES = 5_000
-"""Largest number of phrases of a list, with their other spellings."""
-MAX_PHRASE_WORDS = 16
-"""Largest number of canonical words of a phrase."""
-MAX_PHRASE_CHARS = 1_000
-"""Largest number of characters of a phrase."""
+MAX_PHRASES = 5_000  # largest number of phrases of a list, with their other spellings
+MAX_PHRASE_WORDS = 16  # largest number of canonical words of a phrase
+MAX_PHRASE_CHARS = 1_000  # largest number of characters of a phrase
 MAX_WEIGHT = 100.0
-MAX_PHRASE_SLOTS = 7
-"""Largest number of slots of phrases with equal words, which are all read."""
-MAX_NAMED_SLOTS = 20
-"""Number of the bundle's slots that the error about an unknown one names."""
+MAX_PHRASE_SLOTS = 7  # largest number of slots of phrases with equal words, which are all read
+MAX_NAMED_SLOTS = 20  # number of the bundle's slots that the error about an unknown one names
 MAX_COMPARED_SLOTS = 1_000
 """Number of the bundle's slots among which this error looks for a similar one, in 10 ms."""
-ENTRY_PROBABILITY = 0.01
-"""Probability of the phrase model that a phrase begins at a word."""
+ENTRY_PROBABILITY = 0.01  # probability of the phrase model that a phrase begins at a word
 
 
 @dataclass(slots=True)
@@ -247,26 +238,19 @@ MAX_KEPT_ENDINGS = 65_536
 class SlotShare(NamedTuple):
     """A slot in which a phrase is read."""
 
-    slot: str
-    """Its word in canonical form."""
-    log_probs: tuple[float, ...]
-    """Log-probability of each word of the phrase in the slot."""
+    slot: str  # its word in canonical form
+    log_probs: tuple[float, ...]  # log-probability of each word of the phrase in the slot
 
 
 class PhraseMatch(NamedTuple):
     """A phrase in a hypothesis."""
 
-    phrase: Phrase | None
-    """None for the beginning of phrases, at the end of a partial hypothesis."""
-    start: int
-    """Index of its first word in the hypothesis."""
+    phrase: Phrase | None  # None for the beginning of phrases, at the end of a partial hypothesis
+    start: int  # index of its first word in the hypothesis
     n_words: int
-    credit: float
-    """Its weight times its number of words."""
-    origin: PhraseSet
-    """The set that has the phrase."""
-    slots: tuple[SlotShare, ...] = ()
-    """The slots in which it is read besides its words."""
+    credit: float  # its weight times its number of words
+    origin: PhraseSet  # the set that has the phrase
+    slots: tuple[SlotShare, ...] = ()  # the slots in which it is read besides its words
 
 
 class Ending(NamedTuple):
@@ -279,12 +263,9 @@ class Ending(NamedTuple):
 
 
 class PhraseSearch:
-    """Finds the phrases of some sets in hypotheses.
+    """Finds the phrases of all sets that are expected in hypotheses.
 
     Places with the same words after them, as in hypotheses that differ in a few words, are looked up once.
-
-    Args:
-        phrase_sets: all sets that are expected.
     """
 
     def __init__(self, phrase_sets: Sequence[PhraseSet]) -> None:
@@ -299,11 +280,9 @@ class PhraseSearch:
     def find(self, words: Words, *, partial: bool = False) -> list[PhraseMatch]:
         """Return the phrases in a hypothesis that do not overlap and have the largest sum of credits.
 
-        Of equal sums, the phrases that begin first, then the longer ones, then those of later sets win.
-
-        Args:
-            partial: whether more words will follow. Then last words with which a phrase begins are credited
-                too.
+        Of equal sums, the phrases that begin first, then the longer ones, then those of later sets win. In a
+        ``partial`` hypothesis, which more words will follow, last words with which a phrase begins are
+        credited too.
         """
         n = len(words)
         best = [0.0] * (n + 1)  # largest sum of credits from each word on
@@ -316,15 +295,21 @@ class PhraseSearch:
                     if (total := ending.credit + best[start + ending.n_words]) >= best[start]:
                         best[start], taken[start] = total, ending
         self.steps += n
-        return _collect(taken, n)
+        matches, position = [], 0
+        while position < n:
+            if (chosen := taken.get(position)) is None:
+                position += 1
+                continue
+            n_words, credit, phrase, origin = chosen
+            matches.append(PhraseMatch(phrase, position, n_words, credit, origin))
+            position += n_words
+        return matches
 
     def _find_endings(self, words: Words, *, is_last: bool) -> list[Ending]:
-        """List what some words begin with: the shorter ones first, of equal length those of later sets last.
+        """List what some words, perhaps the last ones of a partial hypothesis, begin with: the shorter ones
+        first, of equal length those of later sets last.
 
         What can never be chosen, because a later one has as many words and as much credit, is left out.
-
-        Args:
-            is_last: whether the words are the last ones of a partial hypothesis.
         """
         key = words, is_last
         if (endings := self._endings.get(key)) is None:
@@ -377,30 +362,23 @@ def fill_slots(
     """Add to the phrases of a hypothesis the slots in which they are read, the more probable ones first.
 
     The first phrases with slots are read in all of them, as long as there are ``MAX_READINGS`` at most; later
-    ones as words. The beginning of a phrase fills no slot.
-
-    Args:
-        phrase_sets: all sets that are expected, whose phrases share the probability of a slot.
-        known: slots of phrases that were found before, to which those of these are added.
+    ones as words. The beginning of a phrase fills no slot. All sets that are expected share the probability
+    of a slot; ``known`` has the slots of phrases that were found before, and gets those of these.
     """
     filled, n_more = [], MAX_READINGS
     for match in matches:
         if match.phrase is not None and n_more > 1:
             in_slot = words[match.start : match.start + match.n_words]
             if in_slot not in known:
-                known[in_slot] = _find_shares(phrase_sets, in_slot)
+                slots = {slot for part in phrase_sets if part.slots for slot in part.find_slots(in_slot)}
+                shares = [SlotShare(slot, _share_slot(phrase_sets, slot, in_slot)) for slot in slots]
+                shares.sort(key=lambda share: (-math.fsum(share.log_probs), share.slot))
+                known[in_slot] = shares
             if shares := known[in_slot][: n_more - 1]:
                 match = match._replace(slots=tuple(shares))
                 n_more //= 1 + len(shares)
         filled.append(match)
     return filled
-
-
-def _find_shares(phrase_sets: Sequence[PhraseSet], words: Words) -> list[SlotShare]:
-    """The slots of a phrase, the more probable ones first."""
-    slots = {slot for part in phrase_sets if part.slots for slot in part.find_slots(words)}
-    shares = [SlotShare(slot, _share_slot(phrase_sets, slot, words)) for slot in slots]
-    return sorted(shares, key=lambda share: (-math.fsum(share.log_probs), share.slot))
 
 
 def _share_slot(phrase_sets: Sequence[PhraseSet], slot: str, words: Words) -> tuple[float, ...]:
@@ -425,21 +403,7 @@ def phrase_log_probs(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray
     return log_probs
 
 
-def _collect(taken: Mapping[int, Ending], n_words: int) -> list[PhraseMatch]:
-    """List the phrases that were chosen, from the first word on."""
-    chosen, position = [], 0
-    while position < n_words:
-        if ending := taken.get(position):
-            phrase, length = ending.phrase, ending.n_words
-            chosen.append(PhraseMatch(phrase, position, length, ending.credit, ending.origin))
-            position += length
-        else:
-            position += 1
-    return chosen
-
-
-MAX_PHRASE_FILE_BYTES = 4 << 20
-"""Largest file of phrases."""
+MAX_PHRASE_FILE_BYTES = 4 << 20  # largest file of phrases
 
 
 def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
@@ -459,46 +423,34 @@ def read_phrase_file(path: Path) -> tuple[Phrase, ...]:
 def parse_phrase_file(data: bytes, file: str) -> tuple[Phrase, ...]:
     """Convert the lines of a file: a phrase each, or a JSON object with text, weight, spellings and slot.
 
-    Empty lines and those that begin with ``#`` are ignored.
-
-    Args:
-        file: name of the file, for messages.
+    Empty lines and those that begin with ``#`` are ignored. ``file`` names the file in messages.
 
     Raises:
         FormatError: a line is not UTF-8, not a JSON object although it begins with a brace, or has another
             key or type.
     """
-    return tuple(phrase for line, item in _read_items(data, file) for phrase in _parse(item, file, line))
-
-
-def _read_items(data: bytes, file: str) -> Iterator[tuple[int, Any]]:
-    """Number and content of each line that is not a comment."""
+    phrases: list[Phrase] = []
     for number, raw in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         try:
             line = raw.decode("utf-8").strip()
             if line and not line.startswith("#"):
-                yield number, json.loads(line) if line.startswith("{") else line
+                item = json.loads(line) if line.startswith("{") else line
+                phrases += parse_phrases([item], "phrase", "")
         except UnicodeDecodeError as error:
             raise FormatError(f"not UTF-8 at byte {error.start}", file=file, line=number) from None
+        except InvalidList as error:
+            field = error.field.removeprefix("phrase[0]").removeprefix(".")
+            raise FormatError(error.message, file=file, line=number, field=field) from None
         except (ValueError, RecursionError) as error:
             message = f"cannot be read as JSON: {error}; a line that begins with {{ is an object"
             raise FormatError(message, file=file, line=number) from None
+    return tuple(phrases)
 
 
-def _parse(item: Any, file: str, line: int) -> tuple[Phrase, ...]:
-    try:
-        return parse_phrases([item], "phrase", "")
-    except InvalidList as error:
-        field = error.field.removeprefix("phrase[0]").removeprefix(".")
-        raise FormatError(error.message, file=file, line=line, field=field) from None
-
-
-MAX_SETS = 16
-"""Largest number of named sets that a call can ask for."""
+MAX_SETS = 16  # largest number of named sets that a call can ask for
 MAX_KEPT = 16
 """Number of compiled sets that are kept, because the lists of a conversation have the same phrases."""
-MAX_KEPT_NODES = 100_000
-"""Number of nodes of all sets that are kept, which take 35 MB."""
+MAX_KEPT_NODES = 100_000  # number of nodes of all sets that are kept, which take 35 MB
 
 
 def check_set_names(names: Sized) -> None:
@@ -621,8 +573,7 @@ def _hashable(phrases: Sequence[Phrase]) -> tuple[Phrase, ...]:
     return phrases
 
 
-MAX_PART_WORDS = 262_144
-"""Number of words of readings that are held and scored at a time, in 40 MB."""
+MAX_PART_WORDS = 262_144  # number of words of readings that are held and scored at a time, in 40 MB
 
 SlotScores = Mapping[int, Mapping[str, np.ndarray]]
 """For each hypothesis with a slot, by its index in the trie: ln P of each word, and of ``</s>`` unless the
@@ -638,12 +589,11 @@ class Reading(NamedTuple):
     """(n + 1,) index among ``words`` of each word of the hypothesis, or of its slot, and of ``</s>``."""
 
     def spread(self, log_probs: np.ndarray, unknown: np.ndarray, credits: np.ndarray) -> np.ndarray:
-        """ln P of each word of the hypothesis and of ``</s>``, (n + 1,).
+        """ln P of each word of the hypothesis and of ``</s>``, (n + 1,), from those of the words of this
+        reading.
 
-        Args:
-            log_probs: ln P of the words of this reading and of ``</s>``.
-            unknown: whether the model does not know each of them; unknown slots have the probability 0.
-            credits: (n + 1,) ln P of the words of the hypothesis under the phrase model.
+        Unknown words have at least the ln P of the phrase model, ``credits``; unknown slots have the
+        probability 0.
         """
         spread = log_probs[self.token]
         spread = np.where(unknown[self.token], np.maximum(spread, credits), spread)
@@ -666,10 +616,8 @@ class ReadHypothesis(NamedTuple):
     partial: bool
 
     def sum_readings(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
-        """ln P of each word, summed over the readings.
-
-        Args:
-            log_probs: for each reading, ln P of the n words and of ``</s>``.
+        """ln P of each word, summed over the readings, from ln P of the n words and of ``</s>`` in each
+        reading.
         """
         rows = np.stack(log_probs)
         # until the last slot of a reading begins, it is the same as another one
@@ -684,14 +632,11 @@ class SlotReadings(NamedTuple):
     """The readings of hypotheses of a batch that have phrases with slots."""
 
     hypotheses: tuple[ReadHypothesis, ...]
-    trie: HypothesisTrie
-    """The readings of all hypotheses, one after the other."""
+    trie: HypothesisTrie  # the readings of all hypotheses, one after the other
 
     def sum_scores(self, scores: Mapping[str, EdgeScores]) -> SlotScores:
-        """Sum the readings of each hypothesis.
-
-        Args:
-            scores: edge scores of the readings by the n-grams that have slots, all of them forward models.
+        """Sum the readings of each hypothesis by edge scores of the n-grams that have slots, all of them
+        forward models.
         """
         paths = self.trie.list_paths()
         first, sums = 0, dict[int, Mapping[str, np.ndarray]]()
@@ -720,13 +665,9 @@ def read_slots(
 ) -> Iterator[SlotReadings]:
     """List the readings of the hypotheses of a batch that have phrases with slots, in parts.
 
-    Args:
-        words: words of each hypothesis.
-        contexts: words before each of them, which are read as they are.
-        matches: phrases of each of them.
-        partial: whether the end of each of them is not scored.
-        max_words: largest number of words of all readings of a part; a hypothesis that has more is a part of
-            its own.
+    A part has at most ``max_words`` words of all readings; a hypothesis that has more is a part by itself.
+    The words before each hypothesis, ``contexts``, are read as they are; the end of a partial one is not
+    scored.
     """
     rows_of: dict[tuple[int, int, int, bool], list[int]] = {}
     for row, found in enumerate(matches):
@@ -736,8 +677,11 @@ def read_slots(
             rows_of.setdefault(key, []).append(row)
     part, n_words = list[ReadHypothesis](), 0
     for rows in rows_of.values():
-        hypothesis = _read_hypothesis(tuple(rows), words[rows[0]], matches[rows[0]], partial[rows[0]])
-        n_more = sum(len(reading.words) + 1 for reading in hypothesis.readings) + len(contexts[rows[0]])
+        first = rows[0]
+        credits = np.append(phrase_log_probs(words[first], matches[first]), -np.inf)
+        readings = _list_readings(words[first], matches[first])
+        hypothesis = ReadHypothesis(tuple(rows), readings, credits, bool(partial[first]))
+        n_more = sum(len(reading.words) + 1 for reading in hypothesis.readings) + len(contexts[first])
         if part and n_words + n_more > max_words:
             yield _build_readings(part, contexts)
             part, n_words = [], 0
@@ -751,13 +695,6 @@ def _build_readings(hypotheses: Sequence[ReadHypothesis], contexts: Sequence[Wor
     readings = [(reading.words, contexts[h.rows[0]]) for h in hypotheses for reading in h.readings]
     trie = build_trie([words for words, _ in readings], [context for _, context in readings])
     return SlotReadings(tuple(hypotheses), trie)
-
-
-def _read_hypothesis(
-    rows: tuple[int, ...], words: Words, matches: Sequence[PhraseMatch], partial: bool
-) -> ReadHypothesis:
-    credits = np.append(phrase_log_probs(words, matches), -np.inf)
-    return ReadHypothesis(rows, _list_readings(words, matches), credits, bool(partial))
 
 
 def _list_readings(words: Words, matches: Sequence[PhraseMatch]) -> tuple[Reading, ...]:

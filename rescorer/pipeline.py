@@ -1,7 +1,5 @@
 """The single path from lists to answers: normalise, build a trie, score it, combine, rank.
 
-The single path from lists to answers: normalise, build a trie, score it, combine, rank.
-
 ``Rescorer`` composes a ``ListRanker`` (text, weights, ranking) and a ``TrieScorer`` (language models) in one
 process; the gRPC service runs the two halves in different processes. The file command, evaluation, tuning and
 the benchmark all use ``Rescorer``.
@@ -21,9 +19,8 @@ from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.bundle import MANIFEST, Bundle, read_bundle
 from rescorer.models.language_model import EdgeScores, LanguageModel, VectorModel, check_mixture
 from rescorer.models.network_files import CONFIG_FILE
-from rescorer.models.neural import align_vocabularies
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
-from rescorer.models.ngrams import NgramModel
+from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.reranking.networks import WordEncoder
 from rescorer.runtime import Phase, phase
 from rescorer.safe_input import Folder
@@ -65,7 +62,13 @@ def load_bundle_models(
         else:
             folder = bundle.files.subfolder(entry["path"].rstrip("/"))
             models[name] = load_network(folder, name, device, dtype, context_cache_bytes)
-            check_direction(bundle, models[name])
+            network = models[name]
+            if network.backward != (name in bundle.backward):  # weights are checked against the manifest
+                found = "backward" if network.backward else "forward"
+                raise BundleError(
+                    f"{bundle.folder / MANIFEST}: model {name!r} is a {found} network by its {CONFIG_FILE}, "
+                    "but not by 'backward' in the manifest"
+                )
     align_vocabularies(list(models.values()))
     return models
 
@@ -79,16 +82,6 @@ def load_ngram(folder: Folder, name: str, entry: Mapping[str, Any]) -> NgramMode
         place = f"{folder.path / MANIFEST}: model {name!r}"
         raise BundleError(f"{place}: the slot {quote(unknown[0])} is not a word of the model")
     return ngram
-
-
-def check_direction(bundle: Bundle, network: LanguageModel) -> None:
-    """Raise BundleError if the manifest, which weights are checked against, errs about a network."""
-    if network.backward != (network.name in bundle.backward):
-        found = "backward" if network.backward else "forward"
-        raise BundleError(
-            f"{bundle.folder / MANIFEST}: model {network.name!r} is a {found} network by its {CONFIG_FILE}, "
-            "but not by 'backward' in the manifest"
-        )
 
 
 def load_network(
@@ -134,12 +127,7 @@ class TrieScorer:
         dtype: str = "float32",
         context_cache_bytes: int = CONTEXT_CACHE_BYTES,
     ) -> TrieScorer:
-        """Verify a bundle and load its models; arguments are those of ``load_bundle_models``.
-
-        Raises:
-            BundleError: the bundle cannot be used.
-            ConfigError: torch does not have the device, or the dtype is unknown.
-        """
+        """Verify a bundle and load its models; arguments and errors are those of ``load_bundle_models``."""
         bundle = read_bundle(folder)
         models = load_bundle_models(bundle, device, dtype, context_cache_bytes)
         return cls(models, bundle.label, find_encoders(bundle))
@@ -357,23 +345,17 @@ class Rescorer:
         lists = as_lists(lists)
         for mixture in mixtures:
             check_mixture(mixture, list(self.bundle.model_kinds), self.bundle.backward)
+        caches = cache or [0.0] * len(mixtures)
+        neural_caches = neural_cache or [(0.0, Weights().flatness)] * len(mixtures)
         choices = [
             Weights(mixture=mixture, cache=share, neural_cache=neural, flatness=flatness)
-            for mixture, share, (neural, flatness) in zip(
-                mixtures,
-                cache or [0.0] * len(mixtures),
-                neural_cache or [(0.0, Weights().flatness)] * len(mixtures),
-                strict=True,
-            )
+            for mixture, share, (neural, flatness) in zip(mixtures, caches, neural_caches, strict=True)
         ]
         log_probs = np.zeros((len(choices), sum(len(nbest.hypotheses) for nbest in lists)))
         # scores of models depend on θ, and on nothing else of the choices
-        for flatness in dict.fromkeys(one.flatness if one.neural_cache else None for one in choices):
-            rows = [
-                row
-                for row, one in enumerate(choices)
-                if (one.flatness if one.neural_cache else None) == flatness
-            ]
+        flatness_of = [one.flatness if one.neural_cache else None for one in choices]
+        for flatness in dict.fromkeys(flatness_of):
+            rows = [row for row, of in enumerate(flatness_of) if of == flatness]
             self._mix([choices[row] for row in rows], lists, rows, log_probs)
         return log_probs
 

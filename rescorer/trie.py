@@ -16,7 +16,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, count
+from itertools import chain, count, pairwise
 
 import numpy as np
 
@@ -116,10 +116,7 @@ class HypothesisTrie:
 
     def levels(self) -> list[slice]:
         """The nodes of each level below the roots."""
-        return [
-            slice(first, last)
-            for first, last in zip(self.level_bounds[1:], self.level_bounds[2:], strict=False)
-        ]
+        return [slice(*bounds) for bounds in pairwise(self.level_bounds[1:])]
 
     @property
     def parent_in_level(self) -> np.ndarray:
@@ -130,14 +127,8 @@ class HypothesisTrie:
         return parent
 
     def sum_paths(self, edge_values: np.ndarray, partial: np.ndarray | None = None) -> np.ndarray:
-        """Sum edge values along the path of each hypothesis, from its first word to ``</s>``.
-
-        Args:
-            edge_values: (E,) values.
-            partial: (H,) bool, hypotheses whose ``</s>`` is left out; None: no hypothesis is partial.
-
-        Returns:
-            (H,) float64.
+        """Sum (E,) edge values along the path of each hypothesis, from its first word to ``</s>``, (H,)
+        float64. The ``</s>`` of partial hypotheses, (H,) bool, is left out; None: no hypothesis is partial.
         """
         n_inner = self.n_nodes - self.n_roots
         sums = np.zeros(self.n_nodes)
@@ -145,19 +136,12 @@ class HypothesisTrie:
             edges = slice(level.start - self.n_roots, level.stop - self.n_roots)
             sums[level] = sums[self.parent[level]] + edge_values[edges]
         end_values = edge_values[n_inner:][self._end_index]
-        return sums[self.hypothesis_node] + (
-            end_values if partial is None else np.where(partial, 0.0, end_values)
-        )
+        if partial is not None:
+            end_values = np.where(partial, 0.0, end_values)
+        return sums[self.hypothesis_node] + end_values
 
     def mean_paths(self, node_values: np.ndarray) -> np.ndarray:
-        """Average node values along the path of each hypothesis, from its root to the node where it ends.
-
-        Args:
-            node_values: (N, K) values.
-
-        Returns:
-            (H, K) float64.
-        """
+        """Average (N, K) values of nodes along the path of each hypothesis, from its root: (H, K) float64."""
         sums = node_values.astype(np.float64)
         n_nodes = np.ones(self.n_nodes)
         for level in self.levels():
@@ -184,10 +168,8 @@ class HypothesisTrie:
         return [path[::-1] for path in np.split(edges, np.cumsum(lengths + 1)[:-1])]
 
     def _walk_up(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The nodes from each of some nodes (n,) up to its root, which is left out.
-
-        Returns:
-            The nodes of all paths, one path after the other, and the length of each path, (n,).
+        """The nodes from each of some nodes, (n,), up to its root, which is left out: one path after the
+        other, and the length of each, (n,).
         """
         lengths = np.searchsorted(self.level_bounds, nodes, side="right") - 1
         first = np.cumsum(lengths) - lengths
@@ -210,11 +192,10 @@ def build_trie(
 
     Args:
         hypotheses: canonical words of each hypothesis; hypotheses may be empty and may repeat.
-        contexts: words that each hypothesis continues, with ``SENTENCE_END`` after each previous utterance;
-            None: no hypothesis has a context.
-        confidences: for each hypothesis, how sure each previous utterance is, or nothing if all are certain;
-            hypotheses with other confidences have another root. None: all are certain.
-        flatness: for each hypothesis, the θ of its neural cache, likewise; None: there are no neural caches.
+        contexts: words that each hypothesis continues, with ``SENTENCE_END`` after each previous utterance.
+        confidences: for each hypothesis, that of each previous utterance, or nothing if all are certain;
+            hypotheses with other confidences have another root.
+        flatness: for each hypothesis, the θ of its neural cache, likewise; 0: none.
     """
     contexts = [()] * len(hypotheses) if contexts is None else contexts
     confidences = [()] * len(hypotheses) if confidences is None else confidences
@@ -223,8 +204,7 @@ def build_trie(
     roots = np.array(_number_roots(root_of, contexts, confidences, flatness), dtype=np.int64)
     index: dict[str, int] = defaultdict(count().__next__)
     context_words = [
-        _to_array(-1 if word == SENTENCE_END else index[word] for word in context)
-        for context, _, _ in root_of
+        _to_array(-1 if word == SENTENCE_END else index[word] for word in context) for context, *_ in root_of
     ]
     flat_words = _to_array(map(index.__getitem__, chain.from_iterable(hypotheses)))
     lengths = _to_array(map(len, hypotheses))
@@ -266,14 +246,8 @@ def _grow_trie(
     flat_words: np.ndarray,
     lengths: np.ndarray,
 ) -> HypothesisTrie:
-    """Build a trie from word indices.
-
-    Args:
-        words: the words that the indices refer to.
-        contexts: word indices of the context of each root.
-        roots: (H,) root of each hypothesis.
-        flat_words: word indices of all hypotheses, one after the other.
-        lengths: (H,) number of words of each hypothesis.
+    """Build a trie from indices of words: those of all hypotheses, one after the other, whose lengths and
+    roots are (H,), and those of the context of each root.
     """
     order, n_reaching = sort_by_length(lengths)
     first = (np.cumsum(lengths) - lengths)[order]
@@ -305,10 +279,8 @@ def _grow_trie(
 
 
 def sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Sort hypotheses so that those that reach a depth are always the first rows.
-
-    Returns:
-        (H,) the order, longest first; and the number of hypotheses that have a word at each depth.
+    """Sort hypotheses, the longest first, so that those that reach a depth are always the first rows; also
+    return the number of hypotheses that have a word at each depth.
     """
     order = np.argsort(-lengths, kind="stable")
     depths = np.arange(1, lengths.max(initial=0) + 1)

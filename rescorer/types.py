@@ -1,8 +1,4 @@
-"""Immutable data types of rescoring.
-
-What is known of a conversation, and the stages from ``NBestList`` to ``RescoredList``.
-
-Immutable data types of rescoring, from ``NBestList`` to ``RescoredList``.
+"""Immutable data types of rescoring, from ``NBestList`` to ``RescoredList``.
 
 All scores are natural logarithms and higher is better, whatever their base and sign in the input.
 """
@@ -10,7 +6,7 @@ All scores are natural logarithms and higher is better, whatever their base and 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Literal, get_args
@@ -33,7 +29,7 @@ class Utterance:
     speaker: str = ""
     """The person who spoke, if known."""
     confidence: float = 1.0
-    """How sure it is that this was said, 0 to 1: a cache counts its words so much."""
+    """Confidence that this was said, 0 to 1: a cache counts its words so much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +47,7 @@ class Phrase:
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """How a hypothesis was made that the recogniser did not have in its list: a phrase in place of a span."""
+    """Origin of a hypothesis that the recogniser did not have in its list: a phrase in place of a span."""
 
     source: int
     """0-based input rank of the hypothesis that it was made from, whose scores it has."""
@@ -60,11 +56,11 @@ class Generated:
     end: int
     """Index after the last replaced word."""
     heard: str
-    """What the phrase replaces, as written in the source."""
+    """Text that the phrase replaces, as written in the source."""
     phrase: str
     """Text of the phrase, as sent."""
     distance: float
-    """How far apart the two sound: 1 for each phone that is unlike, less for similar ones; at least 0."""
+    """Distance of the two sounds: 1 for each phone that is unlike, less for similar ones; at least 0."""
     phones: int
     """Number of phones of the phrase."""
     further: tuple[Generated, ...] = ()
@@ -77,7 +73,7 @@ class Generated:
 
     @property
     def sound_match(self) -> float:
-        """What speaks for the phrases, added up: phones, less ``DISTANCE_COST`` times the distance. A long
+        """Evidence for the phrases, added up: phones, less ``DISTANCE_COST`` times the distance. A long
         phrase at some distance is less often heard by chance than a short one."""
         own = self.phones - DISTANCE_COST * self.distance
         return own + sum(part.sound_match for part in self.further)
@@ -103,7 +99,7 @@ class Hypothesis:
     partial: bool = False
     """Whether more words will follow; if so, the hypothesis is scored without the end of the sentence."""
     generated: Generated | None = None
-    """How it was made, if it is not the recogniser's."""
+    """Its origin, if it is not the recogniser's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +128,7 @@ class NBestList:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRule:
-    """How the totals of a list decide its order or its text.
+    """Rule by which the totals of a list decide its order or its text.
 
     Raises:
         ConfigError: a value is not one of those described.
@@ -140,7 +136,7 @@ class DecisionRule:
 
     kind: DecisionKind = "maximum"
     """``maximum``: largest total first, which gives the fewest wrong sentences; ``minimum_bayes_risk``:
-    fewest expected errors first; ``confusion_network``: largest total first, and beside the list the
+    fewest expected errors first; ``confusion_network``: largest total first, and besides the list the
     consensus of all its hypotheses, which may be a text that none of them has."""
     unit: ErrorUnit = "word"
     """Errors to minimise, see ``rescorer.text.units`` (``minimum_bayes_risk`` only)."""
@@ -194,37 +190,33 @@ class ConfidenceMap:
     """Confidences at these points, above 0 and below 1, nowhere descending."""
 
     def __post_init__(self) -> None:
-        for name, values in (("posteriors", self.posteriors), ("confidences", self.confidences)):
+        for problem in self._find_problems():
+            raise ConfigError(problem)
+
+    def _find_problems(self) -> Iterator[str]:
+        posteriors, confidences = self.posteriors, self.confidences
+        for name, values in (("posteriors", posteriors), ("confidences", confidences)):
             if not 1 <= len(values) <= MAX_KNOTS:
-                raise ConfigError(f"{name} has {len(values)} values; expected 1 to {MAX_KNOTS}")
-        if len(self.posteriors) != len(self.confidences):
-            counts = f"{len(self.posteriors)} posteriors for {len(self.confidences)} confidences"
-            raise ConfigError(f"{counts}; expected as many of either")
+                yield f"{name} has {len(values)} values; expected 1 to {MAX_KNOTS}"
+        if len(posteriors) != len(confidences):
+            counts = f"{len(posteriors)} posteriors for {len(confidences)} confidences"
+            yield f"{counts}; expected as many of either"
         if not 0 < self.temperature <= MAX_NUMBER:
-            raise ConfigError(f"temperature is {self.temperature!r}; expected a finite number above 0")
-        if not all(0 <= value <= 1 for value in self.posteriors):
-            raise ConfigError(f"posteriors are {_shorten(self.posteriors)}; expected numbers from 0 to 1")
-        if not all(0 < value < 1 for value in self.confidences):
-            raise ConfigError(
-                f"confidences are {_shorten(self.confidences)}; expected numbers above 0 and below 1"
-            )
-        if any(after <= before for before, after in pairwise(self.posteriors)):
-            raise ConfigError(
-                f"posteriors are {_shorten(self.posteriors)}; expected each to be larger than the one before"
-            )
-        if any(after < before for before, after in pairwise(self.confidences)):
-            raise ConfigError(
-                f"confidences are {_shorten(self.confidences)}; expected none smaller than the one before"
-            )
-
-
-def _shorten(numbers: tuple[float, ...]) -> str:
-    return shorten(str(list(numbers)), MAX_QUOTED_CHARS)
+            yield f"temperature is {self.temperature!r}; expected a finite number above 0"
+        given = [shorten(str(list(values)), MAX_QUOTED_CHARS) for values in (posteriors, confidences)]
+        if not all(0 <= value <= 1 for value in posteriors):
+            yield f"posteriors are {given[0]}; expected numbers from 0 to 1"
+        if not all(0 < value < 1 for value in confidences):
+            yield f"confidences are {given[1]}; expected numbers above 0 and below 1"
+        if any(after <= before for before, after in pairwise(posteriors)):
+            yield f"posteriors are {given[0]}; expected each to be larger than the one before"
+        if any(after < before for before, after in pairwise(confidences)):
+            yield f"confidences are {given[1]}; expected none smaller than the one before"
 
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How the totals of a list become the probability that its best hypothesis, or a word of it, is right."""
+    """Maps totals of a list to the probability that its best hypothesis, or a word of it, is right."""
 
     utterance: ConfidenceMap | None = None
     """None: these weights give no confidence for whole hypotheses."""
@@ -262,9 +254,9 @@ class Weights:
     tuned_on: tuple[str, ...] = ()
     """Fingerprints of the lists on which these weights were tuned."""
     decision: DecisionRule = MAXIMUM
-    """How the totals decide, unless a request says otherwise."""
+    """Rule by which the totals decide, unless a request says otherwise."""
     calibration: Calibration | None = None
-    """How totals under these weights become confidences; None for weights that were not calibrated."""
+    """Maps totals under these weights to confidences; None for weights that were not calibrated."""
     empty: float = 0.0
     """Added if the hypothesis has no canonical words; language models like such hypotheses too much."""
     tuned_with: Mapping[str, bool] = field(default_factory=dict)
@@ -323,7 +315,7 @@ class RescoredHypothesis:
     word_confidences: tuple[WordConfidence, ...] = ()
     """The probability that each word of the text is right, likewise."""
     generated: Generated | None = None
-    """How the hypothesis was made, if it was not in the input; its original rank is then after those of the
+    """Origin of the hypothesis, if it was not in the input; its original rank is then after those of the
     input."""
 
 
@@ -345,7 +337,7 @@ class ConsensusWord:
 
     @property
     def surface(self) -> str:
-        """How the word is written in a text."""
+        """The word as it is written in a text."""
         return self.text or self.word
 
 
@@ -363,7 +355,7 @@ class RescoredList:
     fields: Mapping[str, Any] = field(default_factory=dict)
     context: str = ""
     degradation: str = ""
-    """How a busy service degraded the scoring, with the caller's permission.
+    """Degradation of the scoring by a busy service, with the caller's permission.
 
     ``ngram``: scored only by the n-gram model; ``first_pass``: in input order. Empty: fully scored.
     """

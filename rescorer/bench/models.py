@@ -38,7 +38,7 @@ from rescorer.models.network_files import (
     Vocabulary,
     feedforward_size,
 )
-from rescorer.models.neural import NeuralLanguageModel, NeuralModel, align_vocabularies
+from rescorer.models.neural import NeuralLanguageModel, NeuralModel
 from rescorer.models.ngram_files import (
     KenlmNgram,
     is_table_file,
@@ -47,7 +47,7 @@ from rescorer.models.ngram_files import (
     read_ngram,
     read_words,
 )
-from rescorer.models.ngrams import TableNgram
+from rescorer.models.ngrams import TableNgram, align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.safe_input import Folder
 from rescorer.scoring.batch import plan_batches

@@ -1,7 +1,5 @@
 r"""Read ARPA files into arrays, within bounds of memory and time.
 
-Find the model in an ARPA file, and read its header, within bounds.
-
 Only a line that *is* ``\data\`` begins a model, and the line ``\end\`` ends it: whatever is before and after
 them is ignored, as SRILM's ngram-format(5) has it. The CMU toolkit writes a page about the format before its
 models, which mentions ``\data\``, ``\1-grams:`` and ``\end\``.
@@ -32,8 +30,7 @@ from rescorer.safe_input import open_regular
 SPACE, TAB, NEWLINE = b" \t\n"
 FIRST_BYTES = np.array([(1 << 8 * n) - 1 for n in range(9)], dtype=np.uint64)
 """(9,) masks of the first n of 8 bytes, which are the lowest ones of an integer."""
-LAST_BYTES = ~FIRST_BYTES[::-1]
-"""(9,) masks of the last n of 8 bytes."""
+LAST_BYTES = ~FIRST_BYTES[::-1]  # (9,) masks of the last n of 8 bytes
 FACTORS = (0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93, 0xC2B2AE3D27D4EB4F)
 """Odd multipliers whose bits look random, one for each of several hash functions."""
 
@@ -92,8 +89,7 @@ def _mix(hashes: np.ndarray, factor: int) -> np.ndarray:
     return hashes
 
 
-MAX_DECIMALS = 8
-"""Decimals of the numbers that are parsed all at once: as many as there are bytes in 64 bits."""
+MAX_DECIMALS = 8  # decimals of the numbers that are parsed all at once: as many as there are bytes in 64 bits
 POWERS = 10.0 ** np.arange(MAX_DECIMALS + 1)
 ZEROS, ABOVE_9, HIGH_BITS = (np.uint64(byte * 0x0101010101010101) for byte in (0x30, 0x76, 0x80))
 PAIRS = np.uint64(0x000000FF000000FF)
@@ -144,18 +140,12 @@ def _parse_last_digits(eights: np.ndarray, n_digits: np.ndarray) -> tuple[np.nda
 
 
 NO_ID = -1
-MAX_STEPS = 4
-"""Steps from the first hash of a bucket before the search goes over to halving."""
+MAX_STEPS = 4  # steps from the first hash of a bucket before the search goes over to halving
 
 
 class WordIds:
-    """Numbers words as they are added.
-
-    Attributes:
-        ids: the id of each word.
-
-    Args:
-        words: words with the first ids, each under one or several names.
+    """Numbers words as they are added; ``ids`` has the id of each. ``words`` have the first ids, each under
+    one or several names.
     """
 
     def __init__(self, words: Iterable[Sequence[bytes]] = ()) -> None:
@@ -231,18 +221,6 @@ class ArpaOrder(NamedTuple):
     """(N, 2), log10 probability and log10 back-off weight; 0 for a line without that weight."""
 
 
-class TokenLines(NamedTuple):
-    """Lines of tokens."""
-
-    text: TokenBytes
-    starts: np.ndarray
-    """(T,) where each token starts."""
-    ends: np.ndarray
-    """(T,) where each token ends."""
-    last: np.ndarray
-    """(L,) the last token of each line."""
-
-
 def parse_ngrams(text: bytes, order: int, words: WordIds) -> ArpaOrder:
     """Parse lines of one order, with float64 values; the words of unigrams are added to ``words``.
 
@@ -284,15 +262,19 @@ def split_sections(text: bytes) -> Iterator[tuple[bytes, bytes]]:
         yield b"\\" + heading.strip(), lines
 
 
-def split_lines(text: bytes) -> TokenLines:
-    """Split lines into tokens at white space; blank lines do not count."""
+def split_lines(text: bytes) -> tuple[TokenBytes, np.ndarray, np.ndarray, np.ndarray]:
+    """Split lines into tokens at white space; blank lines do not count.
+
+    Returns:
+        The text, where each token starts and ends, (T,), and the last token of each line, (L,).
+    """
     text = _tidy(text) if any(space in text for space in RARE_SPACES) else text.strip() + b"\n"
     data = np.frombuffer(text, np.uint8)
     ends = np.flatnonzero((data == SPACE) | (data == TAB) | (data == NEWLINE))
     starts = np.concatenate([[0], ends[:-1] + 1])
     if (starts == ends).any():
         return split_lines(_tidy(text))
-    return TokenLines(TokenBytes(text), starts, ends, np.flatnonzero(data.take(ends) == NEWLINE))
+    return TokenBytes(text), starts, ends, np.flatnonzero(data.take(ends) == NEWLINE)
 
 
 def _tidy(text: bytes) -> bytes:
@@ -301,11 +283,8 @@ def _tidy(text: bytes) -> bytes:
 
 
 def find_wrong_line(text: bytes, parse: Callable[[bytes], object]) -> int:
-    """Return the 0-based number of the first line that ``parse`` refuses.
-
-    Args:
-        text: lines, as for ``parse_ngrams``.
-        parse: raises ValueError for lines of which one is wrong, as it does for ``text``.
+    """Return the 0-based number of the first line that ``parse`` refuses, by raising ValueError for some
+    lines of which one is wrong, as it does for ``text``.
     """
     lines = [line + b"\n" for line in text.split(b"\n")]
 
@@ -320,23 +299,20 @@ def find_wrong_line(text: bytes, parse: Callable[[bytes], object]) -> int:
     return bisect_left(range(1, len(lines)), True, key=is_wrong)
 
 
-MAX_BEFORE_BYTES = 1 << 20
-"""Largest text before a model."""
+MAX_BEFORE_BYTES = 1 << 20  # largest text before a model
 MAX_ORDER = 10
 MAX_COUNT_DIGITS = 12
 
 DATA_LINE = re.compile(rb"(?:\A|(?<=[\r\n]))(?:\xef\xbb\xbf)?[ \t]*\\data\\[ \t\v\f]*(?=[\r\n])")
-HEADING = re.compile(rb"[\r\n][ \t]*\\([^\r\n]*)[\r\n]")
-"""A line that starts with a backslash."""
+HEADING = re.compile(rb"[\r\n][ \t]*\\([^\r\n]*)[\r\n]")  # a line that starts with a backslash
 SECTION = re.compile(rb"\\(\d{1,3})-grams?[ \t]*:?")
 """The heading of a section, ``\\N-grams:``, and what other toolkits write in its place."""
 COUNT = re.compile(rb"^[ \t]*ngram[ \t]+(\d+)[ \t]*=[ \t]*(\d+)", re.MULTILINE)
 RETURN_ENDS_LINES = re.compile(rb"[ \t\v\f]*\r(?![ \t\v\f\r]*\n)")
-"""What follows ``\\data\\`` in a file whose lines end with a carriage return alone."""
-LAST_LINE_END = (b"\n",)
-"""What is read after a file, whose last line may have no end."""
+"""The text after ``\\data\\`` in a file whose lines end with a carriage return alone."""
+LAST_LINE_END = (b"\n",)  # read after a file, whose last line may have no end
 OTHER_FORM = re.compile(rb"^[ \t]*(iARPA|qARPA)\b", re.MULTILINE)
-"""How IRSTLM begins files that look like ARPA files but have other numbers."""
+"""The first word of IRSTLM's files that look like ARPA files but have other numbers."""
 
 
 class ArpaHeader(NamedTuple):
@@ -411,7 +387,10 @@ def read_header(stream: BinaryIO, blocks: Iterator[bytes]) -> tuple[ArpaHeader, 
             return_ends_lines = RETURN_ENDS_LINES.match(text, data.end()) is not None
             if counts := COUNT.findall(translate_returns(header) if return_ends_lines else header):
                 if OTHER_FORM.search(text[: data.start()]):
-                    _refuse_other_form(stream)
+                    raise BundleError(
+                        f"{stream.name}: is a model in IRSTLM's own form (iARPA or qARPA), whose numbers are "
+                        "not those of an ARPA file; write one with: compile-lm FILE --text=yes NEW.arpa"
+                    )
                 section = SECTION.fullmatch(b"\\" + heading[1].strip())
                 if section is None or int(section[1]) != 1:
                     raise BundleError(f"{stream.name}: no unigram section after the counts of its header")
@@ -433,9 +412,8 @@ def translate_returns(text: bytes) -> bytes:
 
 
 def _find_data_line(text: bytes, place: int = 0) -> re.Match[bytes] | None:
-    return (
-        DATA_LINE.search(text, place) if b"\\data\\" in text else None
-    )  # which is far faster than the pattern
+    # the test for the bytes is far faster than the pattern
+    return DATA_LINE.search(text, place) if b"\\data\\" in text else None
 
 
 def _check_counts(stream: BinaryIO, fields: list[tuple[bytes, bytes]]) -> list[int]:
@@ -459,13 +437,6 @@ def _check_counts(stream: BinaryIO, fields: list[tuple[bytes, bytes]]) -> list[i
     return counts
 
 
-def _refuse_other_form(stream: BinaryIO) -> NoReturn:
-    raise BundleError(
-        f"{stream.name}: is a model in IRSTLM's own form (iARPA or qARPA), whose numbers are not those of "
-        "an ARPA file; write one with: compile-lm FILE --text=yes NEW.arpa"
-    )
-
-
 def _refuse(stream: BinaryIO, text: bytes) -> NoReturn:
     r"""Raise BundleError with the reason for which a text, or its start, is not that of an ARPA file."""
     text = text[:-1] if text.endswith(b"\n") else text
@@ -486,21 +457,16 @@ def _refuse(stream: BinaryIO, text: bytes) -> NoReturn:
     raise BundleError(f"{stream.name}: no line that is \\data\\{where}{hint}; expected an ARPA file")
 
 
-FIRST_WORDS = (UNKNOWN, START, END)
-"""Words with the first ids, whatever their places in the file."""
-BLOCKS_PER_PART = 8
-"""Blocks of text that are parsed at once."""
-LOG10_ZERO = -99.0
-"""log10 of probability 0 in ARPA files, where ``-inf`` stands for the same."""
-LOG10_MISSING_UNKNOWN = -100.0
-"""log10 P(``<unk>``) of a model that lacks it, as in KenLM."""
+FIRST_WORDS = (UNKNOWN, START, END)  # words with the first ids, whatever their places in the file
+BLOCKS_PER_PART = 8  # blocks of text that are parsed at once
+LOG10_ZERO = -99.0  # log10 of probability 0 in ARPA files, where ``-inf`` stands for the same
+LOG10_MISSING_UNKNOWN = -100.0  # log10 P(``<unk>``) of a model that lacks it, as in KenLM
 
 
 class ArpaModel(NamedTuple):
     """Everything in an ARPA file."""
 
-    words: tuple[str, ...]
-    """The word of each id."""
+    words: tuple[str, ...]  # the word of each id
     orders: list[ArpaOrder]
 
 
@@ -585,8 +551,7 @@ class _Section(NamedTuple):
     """Lines of n-grams of one order."""
 
     order: int
-    n_before: int
-    """Number of lines of the file before these."""
+    n_before: int  # number of lines of the file before these
     text: bytes
 
     def count_ngrams(self) -> int:
@@ -622,8 +587,7 @@ def _read_sections(
 def _parse_or_explain(stream: BinaryIO, section: _Section, words: WordIds, n_ngrams: int) -> ArpaOrder:
     """Parse lines; raise BundleError for the first one that is wrong, without quoting it.
 
-    Args:
-        n_ngrams: number of n-grams of this order before these.
+    ``n_ngrams`` is the number of n-grams of this order before these.
     """
     order, text = section.order, section.text
     try:

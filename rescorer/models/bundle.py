@@ -1,7 +1,5 @@
 """Read, verify and publish model bundles; needs neither torch nor KenLM.
 
-Read, verify and publish model bundles; needs neither torch nor KenLM.
-
 A bundle is a folder:
 
 manifest.json          schema, name, version, sha256 of every other file, how the models were trained
@@ -12,7 +10,7 @@ weights/default.json   stream and LM weights, λ, word and OOV terms, fingerprin
 reranker/NAME/         config.json, parameters.safetensors; optional
 phrases/NAME.txt       names and phrases that requests can ask for, one per line; optional
 
-``Bundle`` describes a bundle without its language models; ``model_loading`` loads the models.
+``Bundle`` describes a bundle without its language models, which ``rescorer.pipeline`` loads.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -35,7 +33,6 @@ from rescorer.formats.io.text_io import make_folder
 from rescorer.models.language_model import check_mixture
 from rescorer.models.network_files import CONFIG_FILE, NETWORK_FILES, read_config
 from rescorer.phrases import MAX_PHRASE_FILE_BYTES, PhraseSet, compile_phrases, parse_phrase_file
-from rescorer.reranking.networks import WordEncoder
 from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, Reranker, read_reranker
 from rescorer.safe_input import (
     MAX_FILES,
@@ -69,11 +66,8 @@ MANIFEST, TEXT, WEIGHTS, PHRASES = "manifest.json", "text.json", "weights", "phr
 ModelKind = Literal["ngram", "neural"]
 
 MAX_MODELS = 16
-MAX_SLOTS = 10_000
-"""Largest number of slots of an n-gram."""
-MAX_NAME_CHARACTERS = 100
-"""Longest name of a bundle or of one of its models."""
-SEAL_HINT = "`rescorer seal {folder}` lists and hashes new files"
+MAX_SLOTS = 10_000  # largest number of slots of an n-gram
+MAX_NAME_CHARACTERS = 100  # longest name of a bundle or of one of its models
 
 
 def newest_version(folder: Path) -> Path:
@@ -104,7 +98,13 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     if isinstance(manifest["version"], bool) or manifest["version"] < 0:
         raise BundleError(f"{place}: 'version' is {manifest['version']}; expected a number, at least 0")
     check_label(place, "the name of the bundle", manifest["name"])
-    _check_files(place, manifest["files"])
+    if len(manifest["files"]) > MAX_FILES:
+        found = len(manifest["files"])
+        raise BundleError(f"{place}: lists {found:,} files; expected at most {MAX_FILES}")
+    for name, digest in manifest["files"].items():
+        check_name(name, place)
+        if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
+            raise BundleError(f"{place}: files: {name}: the hash is not a SHA-256 in hexadecimal digits")
     _check_model_entries(place, manifest)
     if schema < required_schema(manifest):
         raise BundleError(f"{place}: schema is {schema}, but backward models need {BACKWARD_SCHEMA}")
@@ -119,11 +119,7 @@ def required_schema(manifest: Mapping[str, Any], text_rules: int = 1) -> int:
 
 
 def first_ngram(kinds: Mapping[str, ModelKind]) -> str:
-    """Name of the model whose vocabulary decides what counts as an unknown word.
-
-    Args:
-        kinds: kind of each model of a bundle, by its name.
-    """
+    """Name of the model, of some kinds by name, whose vocabulary decides what counts as an unknown word."""
     return next((name for name, kind in kinds.items() if kind == "ngram"), next(iter(kinds)))
 
 
@@ -164,20 +160,12 @@ def check_listing(folder: Path, manifest: Mapping[str, Any]) -> None:
     for name, status in SealedFolder(folder).list_files():
         if name.endswith(".json"):
             check_size(folder / name, status.st_size, MAX_JSON_BYTES)
-        if name == MANIFEST or name in manifest["files"]:
-            continue
-        check_regular(folder / name, status)
-        hint = SEAL_HINT.format(folder=folder)
-        raise BundleError(f"{folder / name}: not part of the bundle; the manifest does not list it ({hint})")
-
-
-def _check_files(place: str, files: Mapping[str, Any]) -> None:
-    if len(files) > MAX_FILES:
-        raise BundleError(f"{place}: lists {len(files):,} files; expected at most {MAX_FILES}")
-    for name, digest in files.items():
-        check_name(name, place)
-        if not isinstance(digest, str) or not re.fullmatch(r"[0-9a-f]{64}", digest):
-            raise BundleError(f"{place}: files: {name}: the hash is not a SHA-256 in hexadecimal digits")
+        if name != MANIFEST and name not in manifest["files"]:
+            check_regular(folder / name, status)
+            raise BundleError(
+                f"{folder / name}: not part of the bundle; the manifest does not list it "
+                f"(`rescorer seal {folder}` lists and hashes new files)"
+            )
 
 
 def _check_model_entries(place: str, manifest: Mapping[str, Any]) -> None:
@@ -188,32 +176,27 @@ def _check_model_entries(place: str, manifest: Mapping[str, Any]) -> None:
         raise BundleError(f"{place}: the manifest names {found}; expected 1 to {MAX_MODELS}")
     for name, entry in models.items():
         check_label(place, "the name of a model", name)
+        role = f"{place}: model {name!r}"
         if not isinstance(entry, dict) or not all(isinstance(entry.get(k), str) for k in ("kind", "path")):
-            raise BundleError(f"{place}: model {name!r}: 'kind' or 'path' is missing or not a string")
-        role = f"model {name!r}"
+            raise BundleError(f"{role}: 'kind' or 'path' is missing or not a string")
         if entry["kind"] not in get_args(ModelKind):
             found, known = entry["kind"][:MAX_NAME_CHARACTERS], ", ".join(get_args(ModelKind))
-            raise BundleError(f"{place}: {role} has the unknown kind {found!r}; expected one of: {known}")
+            raise BundleError(f"{role} has the unknown kind {found!r}; expected one of: {known}")
         if not isinstance(entry.get("words", ""), str):
-            raise BundleError(f"{place}: {role}: 'words' is not a string; expected the name of a file")
+            raise BundleError(f"{role}: 'words' is not a string; expected the name of a file")
         if not isinstance(entry.get("backward", False), bool):
-            raise BundleError(f"{place}: {role}: 'backward' is not a boolean; expected true or false")
-        _check_slots(f"{place}: {role}", entry)
+            raise BundleError(f"{role}: 'backward' is not a boolean; expected true or false")
+        slots = entry.get("slots", [])
+        if not isinstance(slots, list) or not all(isinstance(slot, str) for slot in slots):
+            raise BundleError(f"{role}: 'slots' is not a list of strings; expected words of the model")
+        if len(slots) > MAX_SLOTS:
+            raise BundleError(f"{role}: {len(slots):,} slots; expected at most {MAX_SLOTS:,}")
+        if slots and (entry["kind"] != "ngram" or entry.get("backward")):
+            raise BundleError(f"{role}: has slots; expected them only of forward n-grams")
         for file in list_model_files(entry):
-            check_name(file, f"{place}: {role}")
+            check_name(file, role)
             if file not in manifest["files"]:
-                raise BundleError(f"{place}: {role}: {file}: the manifest does not list it in 'files'")
-
-
-def _check_slots(place: str, entry: Mapping[str, Any]) -> None:
-    """Check the slots of a model, which only forward n-grams have."""
-    slots = entry.get("slots", [])
-    if not isinstance(slots, list) or not all(isinstance(slot, str) for slot in slots):
-        raise BundleError(f"{place}: 'slots' is not a list of strings; expected words of the model")
-    if len(slots) > MAX_SLOTS:
-        raise BundleError(f"{place}: {len(slots):,} slots; expected at most {MAX_SLOTS:,}")
-    if slots and (entry["kind"] != "ngram" or entry.get("backward")):
-        raise BundleError(f"{place}: has slots; expected them only of forward n-grams")
+                raise BundleError(f"{role}: {file}: the manifest does not list it in 'files'")
 
 
 def check_label(place: str, role: str, name: str) -> None:
@@ -236,8 +219,7 @@ def _explain_missing(folder: Path) -> str:
     return f"not a bundle: it does not contain {MANIFEST}{hint}"
 
 
-MAX_MESSAGE_CHARACTERS = 1000
-"""Longest message about the content of a bundle's JSON files."""
+MAX_MESSAGE_CHARACTERS = 1000  # longest message about the content of a bundle's JSON files
 
 
 def read_weights(
@@ -248,12 +230,11 @@ def read_weights(
     backward: Collection[str] = (),
     remembers: Collection[str] | None = None,
 ) -> dict[str, Weights]:
-    """Read all weights sets of a bundle, by name, and check them against the bundle's models.
+    """Read all weights sets of a bundle, by the names and files of the sets, and check them against its
+    models.
 
-    Args:
-        names: the file of each set in the folder, by the name of the set.
-        backward: names of the backward models.
-        remembers: names of the models that can have a neural cache; None: all can.
+    ``backward`` are the names of the backward models, ``remembers`` those of the models that can have a
+    neural cache; None: all can.
 
     Raises:
         BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
@@ -281,11 +262,7 @@ def check_weights(
     backward: Collection[str] = (),
     remembers: Collection[str] | None = None,
 ) -> None:
-    """Check that weights fit the models and rerankers of a bundle.
-
-    Args:
-        backward: names of the backward models.
-        remembers: names of the models that can have a neural cache; None: all can.
+    """Check that weights fit the models and rerankers of a bundle; arguments are those of ``read_weights``.
 
     Raises:
         ConfigError: the weights name unknown models or rerankers, the λ of the mixture do not sum to 1 or
@@ -305,7 +282,14 @@ def check_weights(
             f"weights.cache is {weights.cache:g}, but the mixture is one of backward models, which do not "
             "read what was said before; expected 0, or a mixture of forward models"
         )
-    _check_neural_cache(weights, remembers)
+    check_flatness(weights.flatness)
+    share = check_cache_share(weights.neural_cache, NEURAL_CACHE)
+    if share and weights.mixture and remembers is not None and not any(map(weights.mixture.get, remembers)):
+        able = ", ".join(sorted(remembers)) or "none"
+        raise ConfigError(
+            f"weights.neural_cache is {share:g}, but no model of the mixture has states to compare; expected "
+            f"0, or a mixture with a forward network without topics (the bundle has: {able})"
+        )
     for name, weight in weights.rerankers.items():
         if name not in rerankers:
             known = list(rerankers)
@@ -315,20 +299,6 @@ def check_weights(
             )
         if weight and weights.mixture:
             _check_shares(weights, rerankers[name])
-
-
-def _check_neural_cache(weights: Weights, remembers: Collection[str] | None) -> None:
-    """Raise ConfigError if a neural cache has a wrong λ or θ, or no model of the mixture can have one."""
-    check_flatness(weights.flatness)
-    share = check_cache_share(weights.neural_cache, NEURAL_CACHE)
-    if not share or not weights.mixture or remembers is None:
-        return
-    if not any(weights.mixture.get(name) for name in remembers):
-        able = ", ".join(sorted(remembers)) or "none"
-        raise ConfigError(
-            f"weights.neural_cache is {share:g}, but no model of the mixture has states to compare; expected "
-            f"0, or a mixture with a forward network without topics (the bundle has: {able})"
-        )
 
 
 def _check_shares(weights: Weights, reranker: Reranker) -> None:
@@ -363,8 +333,7 @@ def shorten_message(error: Exception) -> str:
     return text if len(text) <= MAX_MESSAGE_CHARACTERS else f"{text[:MAX_MESSAGE_CHARACTERS]}…"
 
 
-RERANKERS = "reranker"
-"""The folder of a bundle whose subfolders are its rerankers."""
+RERANKERS = "reranker"  # the folder of a bundle whose subfolders are its rerankers
 
 
 def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str, Reranker]:
@@ -381,11 +350,8 @@ def read_rerankers(files: SealedFolder, manifest: Mapping[str, Any]) -> dict[str
     for name in names:
         check_label(str(files.path / RERANKERS), "the name of a reranker", name)
         reranker = read_reranker(files.subfolder(f"{RERANKERS}/{name}"), name)
-        place = str(files.path / RERANKERS / name / RERANKER_CONFIG_FILE)
-        _check_base(place, reranker, list(manifest["models"]))
-        _check_trained_with(place, reranker, manifest)
-        if reranker.encoder is not None:
-            _check_encoder(place, reranker.encoder, files, manifest["models"])
+        for problem in _find_problems(reranker, files, manifest):
+            raise BundleError(f"{files.path / RERANKERS / name / RERANKER_CONFIG_FILE}: {problem}")
         rerankers[name] = reranker
     return rerankers
 
@@ -394,9 +360,6 @@ def hash_used_models(reranker: Reranker, manifest: Mapping[str, Any]) -> dict[st
     """Hash the models of a bundle on whose scores or vocabularies a reranker depends, by name.
 
     ``Reranker.models`` is this of the bundle that the reranker was trained with.
-
-    Args:
-        manifest: manifest of the bundle.
     """
     models = manifest["models"]
     used = set(reranker.needs)
@@ -413,54 +376,41 @@ def hash_model(manifest: Mapping[str, Any], name: str) -> str:
     return hashlib.sha256("\n".join(hashes).encode()).hexdigest()
 
 
-def _check_base(place: str, reranker: Reranker, models: list[str]) -> None:
-    """Check the weights of the totals that the features of a reranker need."""
+def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[str, Any]) -> Iterator[str]:
+    """Say why a reranker does not fit a bundle: its base weights, the models that it uses, or its encoder."""
+    models = list(manifest["models"])
     try:
         check_weights(reranker.base, models, {})
     except ConfigError as error:
-        raise BundleError(f"{place}: base: {shorten_message(error)}") from None
+        yield f"base: {shorten_message(error)}"
     for name in reranker.needs:
         if name in (WORDS, OOV, EMPTY) or name.startswith(RERANKER):
-            raise BundleError(
-                f"{place}: a score is named {quote(name)}, which can be neither a stream nor a model"
-            )
+            yield f"a score is named {quote(name)}, which can be neither a stream nor a model"
     if MIXTURE in reranker.needs and not reranker.base.mixture:
-        raise BundleError(f"{place}: the base weights have no λ, but the reranker uses the mixture")
-
-
-def _check_trained_with(place: str, reranker: Reranker, manifest: Mapping[str, Any]) -> None:
-    """Compare the models that a reranker was trained with, with those of the bundle."""
-    models = list(manifest["models"])
+        yield "the base weights have no λ, but the reranker uses the mixture"
     for name, digest in reranker.models.items():
         if name not in models:
-            raise BundleError(
-                f"{place}: trained with the model {quote(name)}, but the bundle has {', '.join(models)}"
-                f"{did_you_mean(name, models)}"
-            )
-        if digest != hash_model(manifest, name):
-            raise BundleError(
-                f"{place}: trained with another model {quote(name)} than this bundle has: its files have "
-                "other hashes; train the reranker with this bundle"
+            meant = did_you_mean(name, models)
+            yield f"trained with the model {quote(name)}, but the bundle has {', '.join(models)}{meant}"
+        elif digest != hash_model(manifest, name):
+            yield (
+                f"trained with another model {quote(name)} than this bundle has: its files have other "
+                "hashes; train the reranker with this bundle"
             )
     for name in hash_used_models(reranker, manifest):
         if name not in reranker.models:
-            raise BundleError(f"{place}: 'models' does not have {quote(name)}, whose scores it uses")
-
-
-def _check_encoder(
-    place: str, encoder: WordEncoder, files: SealedFolder, models: Mapping[str, Mapping[str, Any]]
-) -> None:
-    """Check that the model by which words are encoded is a network with vectors of the projected length."""
-    networks = {name: entry["path"] for name, entry in models.items() if entry["kind"] == "neural"}
+            yield f"'models' does not have {quote(name)}, whose scores it uses"
+    if (encoder := reranker.encoder) is None:
+        return
+    entries = manifest["models"].items()
+    networks = {name: entry["path"].rstrip("/") for name, entry in entries if entry["kind"] == "neural"}
     if encoder.model not in networks:
-        raise BundleError(
-            f"{place}: encodes words by {quote(encoder.model)}; expected a network of the bundle: "
-            f"{', '.join(networks) or 'it has none'}"
-        )
-    size = read_config(files.subfolder(networks[encoder.model].rstrip("/"))).embedding_size
+        known = ", ".join(networks) or "it has none"
+        yield f"encodes words by {quote(encoder.model)}; expected a network of the bundle: {known}"
+    size = read_config(files.subfolder(networks[encoder.model])).embedding_size
     if len(encoder.projection) != size:
-        raise BundleError(
-            f"{place}: projects context vectors of length {len(encoder.projection)}, but those of the model "
+        yield (
+            f"projects context vectors of length {len(encoder.projection)}, but those of the model "
             f"{quote(encoder.model)} have the length {size}"
         )
 
@@ -546,7 +496,7 @@ def read_bundle(folder: Path | str) -> Bundle:
     kinds = {name: entry["kind"] for name, entry in manifest["models"].items()}
     rerankers = read_rerankers(files, manifest)
     weights_files, backward = list_weights_files(manifest), find_backward(manifest)
-    normaliser = _read_normaliser(files, TEXT)
+    normaliser = read_normaliser(folder / TEXT, files)
     if manifest["schema"] < required_schema(manifest, normaliser.settings.rules):
         schema = manifest["schema"]
         raise BundleError(
@@ -595,27 +545,24 @@ def _find_readers(files: Folder, manifest: Mapping[str, Any]) -> tuple[frozenset
     return frozenset(readers), frozenset(remembers)
 
 
-def read_normaliser(path: Path) -> Normaliser:
-    """Create the normaliser that a settings file (``text.json``) describes.
+def read_normaliser(path: Path, folder: Folder | None = None) -> Normaliser:
+    """Create the normaliser that a settings file (``text.json``) describes, in a folder that verifies it.
 
     Raises:
         BundleError: the file is not a JSON object, or a setting is unknown or invalid.
     """
-    return _read_normaliser(Folder(path.parent), path.name)
-
-
-def _read_normaliser(folder: Folder, name: str) -> Normaliser:
+    folder = folder or Folder(path.parent)
     try:
-        return Normaliser(NormaliserSettings.from_dict(folder.read_json(name)))
+        return Normaliser(NormaliserSettings.from_dict(folder.read_json(path.name)))
     except ConfigError as error:
-        raise BundleError(f"{folder.path / name}: {shorten_message(error)}") from None
+        raise BundleError(f"{path}: {shorten_message(error)}") from None
 
 
 def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
     """Write a bundle atomically: fill a temporary folder next to it, then rename that folder.
 
-    Several processes may write the same bundle at once: one of them publishes it, the others fail. What a
-    killed process leaves is hidden, has no version as its name, and is in nobody's way.
+    Several processes may write the same bundle at once: one of them publishes it, the others fail. The files
+    that a killed process leaves are hidden, have no version as their name, and are in the way of none.
 
     Args:
         fill: writes every file into the given folder and returns the manifest without the key ``files``.
@@ -633,22 +580,17 @@ def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
         rules = SealedFolder(partial).read_json(TEXT).get("rules", 1) if (partial / TEXT).exists() else 1
         schema = required_schema(manifest, rules)
         _write_manifest(partial, {"schema": schema, **manifest, "files": hash_files(partial)})
-        _rename_to_new(partial, folder)
+        try:
+            os.replace(partial, folder)  # never replaces a folder that has files
+        except OSError:
+            if not folder.exists():
+                raise
+            raise ConfigError(
+                f"{folder} was written by another process meanwhile, and bundles are immutable; choose "
+                "another version"
+            ) from None
     finally:
         shutil.rmtree(partial, ignore_errors=True)
-
-
-def _rename_to_new(partial: Path, folder: Path) -> None:
-    """Rename a folder; raises ConfigError if another process has published a bundle there meanwhile."""
-    try:
-        os.replace(partial, folder)  # never replaces a folder that has files
-    except OSError:
-        if not folder.exists():
-            raise
-        raise ConfigError(
-            f"{folder} was written by another process meanwhile, and bundles are immutable; choose another "
-            "version"
-        ) from None
 
 
 def seal(folder: Path) -> list[str]:
@@ -681,9 +623,8 @@ def seal(folder: Path) -> list[str]:
 def hash_files(folder: Path) -> dict[str, str]:
     """Hash every file below a folder except the manifest; raises BundleError for other than regular files."""
     files = SealedFolder(folder)
-    names = (name for name, _ in files.list_files() if name != MANIFEST)
     hashes = {}
-    for name in names:
+    for name in (name for name, _ in files.list_files() if name != MANIFEST):
         with files.open(name) as stream:
             hashes[name] = sha256(stream)
     return dict(sorted(hashes.items()))

@@ -1,14 +1,9 @@
-"""Read the text of models within bounds, compressed or not, and name what a file is that is no model.
+"""Read the text of models within bounds, plain or compressed with gzip, bzip2 or xz.
 
-Read the text of a file in blocks, plain or compressed with gzip, bzip2 or xz, within bounds.
-
-How much text a compressed file may have follows from its size on disk, so that a small file cannot fill the
-memory or keep a worker busy for hours.
-
-Name what a file is that was given as an n-gram model and is none, and what to do with it.
-
-Models come from many toolkits, out of archives, downloads and conversions. A message that names what the
-file really is saves its user the search for a fault where there is none.
+The text that a compressed file may have follows from its size on disk, so that a small file cannot fill the
+memory or keep a worker busy for hours. Models come from many toolkits, out of archives, downloads and
+conversions: a message that names what a file really is saves its user the search for a fault where there is
+none.
 """
 
 from __future__ import annotations
@@ -19,37 +14,22 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, NamedTuple, Protocol
+from typing import BinaryIO
 
 from rescorer.errors import BundleError
 
-BLOCK_BYTES = 1 << 16
-"""Bytes of text that are read at once; also half of the longest line."""
+BLOCK_BYTES = 1 << 16  # bytes of text that are read at once; also half of the longest line
 MAX_COMPRESSION = 50
 """Largest ratio of text to compressed bytes; the n-grams of a language compress to between a third and a
 tenth."""
-FREE_TEXT_BYTES = 1 << 20
-"""Text that a compressed file may always have, whatever its ratio."""
-XZ_MEMORY_BYTES = 1 << 27
-"""Most memory for xz's dictionary; ``xz -9`` needs half of it."""
+FREE_TEXT_BYTES = 1 << 20  # text that a compressed file may always have, whatever its ratio
+XZ_MEMORY_BYTES = 1 << 27  # most memory for xz's dictionary; ``xz -9`` needs half of it
 GZIP_MAGIC = b"\x1f\x8b"
 BZIP2_MAGIC = b"BZh"
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
-"""What follows bzip2's magic and a digit: a block, or the end of empty data."""
+"""The bytes after bzip2's magic and a digit: a block, or the end of empty data."""
 XZ_MAGIC = b"\xfd7zXZ\0"
 MAGIC_BYTES = 10
-
-
-class _Member(Protocol):
-    """A decompressor of one member, such as ``bz2.BZ2Decompressor``."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
 class _GzipMember:
@@ -72,6 +52,9 @@ class _GzipMember:
 
     def decompress(self, data: bytes, max_length: int) -> bytes:
         return self._member.decompress(self._member.unconsumed_tail + data, max_length)
+
+
+_Member = bz2.BZ2Decompressor | lzma.LZMADecompressor | _GzipMember
 
 
 def text_blocks(stream: BinaryIO) -> Iterator[bytes]:
@@ -109,7 +92,7 @@ def max_text_bytes(stream: BinaryIO) -> int:
 
 
 def _find_compression(stream: BinaryIO) -> Callable[[], _Member] | None:
-    """What decompresses a file, by its first bytes; None if it is not compressed in a way that is read."""
+    """Return the decompressor of a file, by its first bytes; None if it is not compressed as is read."""
     head = os.pread(stream.fileno(), MAGIC_BYTES, 0)
     if head.startswith(GZIP_MAGIC):
         return _GzipMember
@@ -169,19 +152,23 @@ _COMPRESSIONS = {
 }
 _BINARIES = {
     KENLM_MAGIC: f"is a KenLM binary, which does not contain its words; {GIVE_ARPA}",
-    b"\xd6\xfd\xb2\x7e": f"is an automaton of OpenFst (such as G.fst); {GIVE_ARPA}",
-    b"\x7e\xb2\xfd\xd6": f"is an automaton of OpenFst (such as G.fst); {GIVE_ARPA}",
+    **dict.fromkeys(
+        (b"\xd6\xfd\xb2\x7e", b"\x7e\xb2\xfd\xd6"),
+        f"is an automaton of OpenFst (such as G.fst); {GIVE_ARPA}",
+    ),
     b"SRILM_BINARY_NGRAM": "is SRILM's binary format; write an ARPA file with: "
     "ngram -lm FILE -write-lm NEW.arpa",
     b"Trie Language Model": "is PocketSphinx's binary format; write an ARPA file with: "
     "pocketsphinx_lm_convert -i FILE -o NEW.arpa -ofmt arpa",
-    b"blmt": "is IRSTLM's binary format; write an ARPA file with: compile-lm FILE --text=yes NEW.arpa",
-    b"Qblmt": "is IRSTLM's binary format; write an ARPA file with: compile-lm FILE --text=yes NEW.arpa",
+    **dict.fromkeys(
+        (b"blmt", b"Qblmt"),
+        "is IRSTLM's binary format; write an ARPA file with: compile-lm FILE --text=yes NEW.arpa",
+    ),
     b"PAR1": "is a parquet table; expected an ARPA file",
-    b"\x80\x02": "is a pickle of Python or torch; expected an ARPA file",
-    b"\x80\x03": "is a pickle of Python or torch; expected an ARPA file",
-    b"\x80\x04": "is a pickle of Python or torch; expected an ARPA file",
-    b"\x80\x05": "is a pickle of Python or torch; expected an ARPA file",
+    **dict.fromkeys(
+        (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
+        "is a pickle of Python or torch; expected an ARPA file",
+    ),
 }
 _INSIDE = {
     b"<ConstArpaLm>": f"is a ConstArpaLm of Kaldi (G.carpa); {GIVE_ARPA}",
@@ -189,65 +176,47 @@ _INSIDE = {
     "pocketsphinx_lm_convert -i FILE -o NEW.arpa -ofmt arpa",
     b"ustar": "is a tar archive; unpack the ARPA file in it",
 }
-"""What stands somewhere in the first ``INSIDE_BYTES``."""
+"""Marks somewhere in the first ``INSIDE_BYTES``."""
 INSIDE_BYTES = 512
-FIRST_LINES = 20
-"""Lines of a text that are looked at."""
-MAX_CONTROL_SHARE = 0.02
-"""Share of control characters above which bytes are not those of a text."""
+FIRST_LINES = 20  # lines of a text that are looked at
+MAX_CONTROL_SHARE = 0.02  # share of control characters above which bytes are not those of a text
 
 
-class _Text(NamedTuple):
-    """A kind of text, by what its first characters match."""
-
-    pattern: re.Pattern[bytes]
-    message: str
-
-
-def _begins(pattern: bytes) -> re.Pattern[bytes]:
-    return re.compile(rb"\s*" + pattern, re.IGNORECASE)
-
-
-_TEXTS = (
-    _Text(
-        _begins(rb"<(!doctype\s+html|html|head|script)\b"),
-        "is a web page (HTML); the download of the model has failed, or is behind another link",
-    ),
-    _Text(_begins(rb"<(\?xml|error|!doctype)\b"), "is an XML document; expected an ARPA file"),
-    _Text(
-        _begins(rb"version https://git-lfs\.github\.com/spec/"),
-        "is a pointer of Git LFS in place of the file; fetch the file with: git lfs pull",
-    ),
-    _Text(_begins(rb"name \S+\s+nodes \d+\s"), f"is a PFSG, a graph of words of SRILM; {GIVE_ARPA}"),
-    _Text(_begins(rb"(#JSGF|grammar\s)"), "is a grammar (JSGF); expected an ARPA file"),
-    _Text(_begins(rb"(#.*\n)*VERSION=\d"), "is an HTK lattice; expected an ARPA file"),
-    _Text(_begins(rb"[{\[]\s*[\"{\[\]}\d]"), "is JSON; expected an ARPA file"),
-)
+_TEXTS = {
+    rb"<(!doctype\s+html|html|head|script)\b": "is a web page (HTML); the download of the model has failed, "
+    "or is behind another link",
+    rb"<(\?xml|error|!doctype)\b": "is an XML document; expected an ARPA file",
+    rb"version https://git-lfs\.github\.com/spec/": "is a pointer of Git LFS in place of the file; fetch the "
+    "file with: git lfs pull",
+    rb"name \S+\s+nodes \d+\s": f"is a PFSG, a graph of words of SRILM; {GIVE_ARPA}",
+    rb"(#JSGF|grammar\s)": "is a grammar (JSGF); expected an ARPA file",
+    rb"(#.*\n)*VERSION=\d": "is an HTK lattice; expected an ARPA file",
+    rb"[{\[]\s*[\"{\[\]}\d]": "is JSON; expected an ARPA file",
+}
+"""Kinds of text, by what their first characters match, in small or capital letters."""
 _ARC = re.compile(rb"\d+[ \t]+\d+[ \t]+\S+([ \t]+\S+){0,2}|\d+([ \t]+[-+.\deE]+)?")
 _COUNT = re.compile(rb"\S+([ \t]+\S+)*[ \t]+\d+")
 
 
 def explain_content(head: bytes, what: str = "an ARPA file") -> str:
-    """Say what the first bytes of a file show it to be, and what to do; empty if they show nothing.
-
-    Args:
-        head: the first bytes of a file, decompressed if its compression is one that is read.
-        what: the name of what was expected.
+    """Say what the first bytes of a file, decompressed if need be, show it to be, and what to do; empty if
+    they show nothing. ``what`` names what was expected.
     """
     if not head.strip():
         return f"is empty; expected {what}"
     if compression := _find(_COMPRESSIONS, head.startswith):
-        advice = "decompress it, or use gzip, bzip2 or xz"
-        return f"is compressed with {compression}; {advice}"
+        return f"is compressed with {compression}; decompress it, or use gzip, bzip2 or xz"
     if message := _find(_BINARIES, head.startswith) or _find(_INSIDE, head[:INSIDE_BYTES].__contains__):
         return message.replace("an ARPA file", what) if message.endswith("expected an ARPA file") else message
     if encoding := find_wide_encoding(head):
         return f"is text in {encoding}; write it in UTF-8 with: iconv -f {encoding} -t UTF-8 FILE > NEW"
-    if _is_binary(head):
+    # not those of a text in any encoding that extends ASCII
+    controls = sum(head.count(byte) for byte in range(32) if byte not in b"\t\n\v\f\r\x1a\x1b")
+    if b"\0" in head or controls > MAX_CONTROL_SHARE * len(head):
         return f"is a binary file of an unknown kind; expected {what}"
     text = head.removeprefix(UTF8_BOM)
-    if known := next((kind for kind in _TEXTS if kind.pattern.match(text)), None):
-        return known.message
+    if kind := _find(_TEXTS, lambda start: re.match(rb"\s*" + start, text, re.IGNORECASE) is not None):
+        return kind
     lines = [line.strip() for line in text.splitlines()[:FIRST_LINES] if line.strip()]
     lines = lines[:-1] or lines  # the last may be cut
     if any(len(line.split()) > 2 for line in lines) and all(map(_ARC.fullmatch, lines)):
@@ -273,9 +242,3 @@ def find_wide_encoding(head: bytes) -> str:
 
 def _find(table: dict[bytes, str], matches: Callable[[bytes], bool]) -> str:
     return next((value for key, value in table.items() if matches(key)), "")
-
-
-def _is_binary(head: bytes) -> bool:
-    """Whether bytes are not those of a text in any encoding that extends ASCII."""
-    controls = sum(head.count(byte) for byte in range(32) if byte not in b"\t\n\v\f\r\x1a\x1b")
-    return b"\0" in head or controls > MAX_CONTROL_SHARE * len(head)

@@ -1,60 +1,22 @@
-"""What networks know of the words before an edge.
-
-Cached contexts, n-grams, past words, topics and parts of speech.
-
-What networks keep of the words before an edge, and read again.
-
-Contexts come in; cached states and vectors, distinct n-gram contexts and counts of what was recalled go out.
-
-Caches of sessions: language models of what was said before a list, with which a mixture is interpolated.
-
-Earlier words, or a network's vectors of them, come in; probabilities of each edge go out.
-
-Count the context words that recurrent networks needed, and those they recalled from their caches.
-
-Imports no torch, because the server reports these counts even when no network is loaded.
-
-Find the n-gram context (the preceding n - 1 words) of every node of a trie, and the set of distinct
-contexts.
-
-Cache what networks have computed of contexts.
+"""Read again what was said before: contexts, past words, topics and parts of speech, for networks.
 
 A context that is sent again is not read again; if a context has grown, only its new words are read. Of
 recurrent networks, the vectors and states after whole contexts are cached; of transformers, the keys and
 values of each word after the words before it. Networks with a fixed window need no cache, because they read
 only the last few words.
 
-Read again what was said before the roots of a trie: the vectors from which a network predicts each word.
-
-A network whose state is reset at the end of a sentence reads each sentence by itself, so that equal sentences
-are read once; one that carries its state reads the past as one path. Vectors are cached by the words before
-them: of a past that has grown, only the new words are read.
-
-What networks read beside words: topics of the text before, and parts of speech of the words so far.
-
-Contexts and prefixes of words come in; one vector of features for each goes out, which networks read.
-
-Induced parts of speech of the words so far: the filter of a hidden Markov model.
-
-A network reads, after each word, f = P(tag | words of the sentence so far) - 1/K as features beside the word.
-They depend on no later word, so that the network stays a left-to-right model. ``docs/decisions/
-feature-inputs.md`` says where they go.
-
-Infer what the words before a sentence are about: mixtures of topics (Blei, Ng & Jordan 2003).
-
-A network reads topics as features, f = θ - 1/K: zeros if nothing is known.
-``docs/decisions/feature-inputs.md`` says where they go.
-
-Neural cache of a session: a word is likely again where a network's state is like that before it was said.
-
-Grave, Joulin & Usunier (2016), "Improving Neural Language Models with a Continuous Cache". Of each word w_t
-that was said before a root, the network has the context vector h_t from which it predicts it. For an edge
+In the neural cache of a session, a word is likely again where a network's state is like that before it was
+said (Grave, Joulin & Usunier 2016, "Improving Neural Language Models with a Continuous Cache"). Of each word
+w_t that was said before a root, the network has the context vector h_t from which it predicts it. For an edge
 whose word is predicted from h,
 
     P_cache(w | h) = Σ_{t: w_t = w} c_t exp(θ h · h_t) / Σ_t c_t exp(θ h · h_t),
 
 where c_t is the confidence of the utterance. Words are compared as texts, so that Σ_w P_cache(w | h) = 1 over
 the words of the session and ``</s>``, those included that the network does not know.
+
+Topics of the text before, and parts of speech of the words so far, are features that a network reads with
+each word; ``docs/decisions/feature-inputs.md`` says where they go.
 """
 
 from __future__ import annotations
@@ -62,10 +24,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Sequence
 from hashlib import blake2b
 from typing import Any, NamedTuple
 
@@ -77,46 +36,9 @@ from rescorer.models.language_model import spread_confidences
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
 
 
-@dataclass(slots=True)
-class ContextWords:
-    """Words of the distinct contexts of a batch, counted once per network."""
-
-    needed: int = 0
-    recalled: int = 0
-    """Needed words that the network did not read, because their state was cached."""
-
-    @contextmanager
-    def counting(self) -> Iterator[None]:
-        """Add the counts of networks that the current thread runs inside the ``with`` block."""
-        token = _counts.set(self)
-        try:
-            yield
-        finally:
-            _counts.reset(token)
-
-
-_counts: ContextVar[ContextWords | None] = ContextVar("context_words", default=None)
-
-
-def count_context_words(needed: int, recalled: int) -> None:
-    """Report what a network needed and recalled to the active ``ContextWords``, if any."""
-    counts = _counts.get()
-    if counts is not None:
-        counts.needed += needed
-        counts.recalled += recalled
-
-
-MAX_KEY = np.iinfo(np.int64).max
-
-
 def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray:
-    """The last ``size`` words on the path to each node, oldest first, as indices into the trie's words.
-
-    Args:
-        start_word: index that fills the positions before the start of a sentence.
-
-    Returns:
-        (N, size) int64.
+    """The last ``size`` words on the path to each node, oldest first, as indices into the trie's words, (N,
+    size) int64. The index ``start_word`` fills the positions before the start of a sentence.
     """
     windows = np.full((trie.n_nodes, size), start_word, dtype=np.int64)
     for window, context in zip(windows, trie.contexts, strict=False):
@@ -129,20 +51,15 @@ def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray
 
 
 def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the distinct rows of a matrix.
+    """Find the distinct rows, (U, size), of a matrix of values from 0 to ``n_values`` - 1, (N, size), and for
+    each of its rows the index among them, (N,).
 
     Each row is packed into one integer, because integers sort many times faster than rows. Whenever the next
     column would overflow the integers, they are replaced by their ranks.
-
-    Args:
-        rows: (N, size) values from 0 to ``n_values`` - 1.
-
-    Returns:
-        (U, size) distinct rows, and for each row of the input its index among them, (N,).
     """
     keys, bound = np.zeros(len(rows), dtype=np.int64), 1
     for values in rows.T:
-        if bound > MAX_KEY // n_values:
+        if bound > np.iinfo(np.int64).max // n_values:
             distinct, keys = np.unique(keys, return_inverse=True)
             bound = len(distinct)
         keys = keys * n_values + values
@@ -151,8 +68,7 @@ def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarr
     return rows[first], position
 
 
-Rows = tuple[Tensor, ...]
-"""Vectors and states after contexts, one context per row: (R, D), (R, H), …"""
+Rows = tuple[Tensor, ...]  # vectors and states after contexts, one context per row: (R, D), (R, H), …
 
 BOOKKEEPING_BYTES = 1024
 """Worst-case size of the Python objects that index one context, besides its row in the table."""
@@ -175,11 +91,7 @@ class RowCache:
         return len(self._slots)
 
     def recall_rows(self, keys: Sequence[Hashable]) -> tuple[np.ndarray, Tensor]:
-        """Look up rows.
-
-        Returns:
-            (n,) bool, True for each key that is cached, and the rows of these, (cached, width).
-        """
+        """Return which keys are cached, (n,) bool, and the rows of these, (cached, width)."""
         with self._lock:
             is_cached = np.array([key in self._slots for key in keys], dtype=bool)
             found = [key for key, cached in zip(keys, is_cached, strict=True) if cached]
@@ -196,19 +108,16 @@ class RowCache:
         is.
         """
         with self._lock:
-            table = self._allocate_table(rows)
+            if self._table is None:
+                width = rows.shape[1]
+                n_slots = self.max_bytes // (width * rows.element_size() + BOOKKEEPING_BYTES)
+                self._table = rows.new_empty(n_slots, width)
+            table = self._table
             new = {key: position for position, key in enumerate(keys) if key not in self._slots}
             items = list(new.items())[max(0, len(new) - len(table)) :]
             if items and rows.isfinite().all():  # values that are not finite must not outlive their batch
                 values = rows[[position for _, position in items]]
                 table[[self._allocate(key) for key, _ in items]] = values
-
-    def _allocate_table(self, rows: Tensor) -> Tensor:
-        if self._table is None:
-            width = rows.shape[1]
-            n_slots = self.max_bytes // (width * rows.element_size() + BOOKKEEPING_BYTES)
-            self._table = rows.new_empty(n_slots, width)
-        return self._table
 
     def _allocate(self, key: Hashable) -> int:
         """Assign a slot to a new key, evicting the least recently used one if the table is full."""
@@ -240,15 +149,10 @@ class ContextCache(RowCache):
         self._widths: tuple[int, ...] = ()  # of the vectors and states in a row
 
     def recall(self, contexts: Sequence[np.ndarray], start: Callable[[], Rows]) -> tuple[list[int], Rows]:
-        """Look up the longest cached prefix of each context.
+        """Look up the longest cached prefix of each context, an array of the model's word ids.
 
-        Args:
-            contexts: (R,) arrays of the model's word ids.
-            start: returns the rows after the start word, which contexts without a cached prefix get; called
-                if there are any.
-
-        Returns:
-            For each context, the length of its longest cached prefix in words, and the rows after it.
+        Return its length in words, and the rows after it. Contexts without one get the rows after the start
+        word, which ``start`` computes if there are any.
         """
         n_known, found = [0] * len(contexts), dict[int, int]()
         with self._lock:
@@ -306,8 +210,7 @@ class _Path(NamedTuple):
     """Words that a network reads from its first state on."""
 
     words: Words
-    names: tuple[bytes, ...]
-    """A digest of the words before each word, so that the cache keeps no texts."""
+    names: tuple[bytes, ...]  # a digest of the words before each word, so that the cache keeps no texts
 
 
 def read_past(
@@ -317,6 +220,9 @@ def read_past(
     read: Callable[[HypothesisTrie], tuple[Tensor, np.ndarray]],
 ) -> list[Tensor | None]:
     """Compute the vectors from which the words before the roots of a trie are predicted.
+
+    A network whose state is reset at the end of a sentence reads each sentence by itself, so that equal
+    sentences are read once; one that carries its state reads the past as one path.
 
     Args:
         trie: a trie with all that was said before.
@@ -389,19 +295,18 @@ def _find_vectors(
 
 
 class TagFilter(nn.Module):
-    """A hidden Markov model of K tags, and what it knows of the tag of the last word.
+    """A hidden Markov model of K induced tags, and what it knows of the tag of the last word.
 
-    The parameters are those of a trained model, and not trained with a network. A word without tags, whose
-    row in ``words`` is zero, has features of zero and begins a new sentence: ``<s>`` and ``</s>`` are such.
-    So does a word that the model holds impossible after the words before it.
+    A network reads, after each word, f = P(tag | words of the sentence so far) - 1/K as features. They depend
+    on no later word, so that the network stays a left-to-right model. The parameters are those of a trained
+    model, and not trained with a network. A word without tags, whose row in ``words`` is zero, has features
+    of zero and begins a new sentence: ``<s>`` and ``</s>`` are such. So does a word that the model holds
+    impossible after the words before it.
     """
 
-    start: Tensor
-    """(K,) P(tag of the first word)."""
-    transitions: Tensor
-    """(K, K) P(next tag | tag), one row per tag."""
-    words: Tensor
-    """(V, K) P(tag | word) under even tags, which is proportional to P(word | tag)."""
+    start: Tensor  # (K,) P(tag of the first word)
+    transitions: Tensor  # (K, K) P(next tag | tag), one row per tag
+    words: Tensor  # (V, K) P(tag | word) under even tags, which is proportional to P(word | tag)
 
     def __init__(self, n_tags: int, vocabulary_size: int) -> None:
         super().__init__()
@@ -411,18 +316,14 @@ class TagFilter(nn.Module):
         self.register_buffer("words", torch.zeros(vocabulary_size, n_tags))
 
     def initial(self, n: int) -> Tensor:
-        """What is expected of the first tag of n sentences, (n, K)."""
+        """The distribution of the first tag of n sentences, (n, K)."""
         return self.start.expand(n, -1)
 
     def read(self, expected: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-        """Read one word of each of N texts.
+        """Read one word, (N,) ids, of each of N texts whose next tag has the ``expected`` distribution, (N,
+        K).
 
-        Args:
-            expected: (N, K) distribution of its tag before it is read.
-            words: (N,) ids.
-
-        Returns:
-            (N, K) features, and what is expected of the next tag, (N, K).
+        Return (N, K) features, and what is expected of the next tag, (N, K).
         """
         joint = expected * self.words[words]
         total = joint.sum(dim=1, keepdim=True)
@@ -442,10 +343,8 @@ class TagFilter(nn.Module):
     def read_trie(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, list[Tensor]]:
         """Features after the word of each node, (N, K), and after each word of the context of each root.
 
-        Those of a root are the features after its context; those after no words are zero.
-
-        Args:
-            ids: ids of the words of the trie.
+        Those of a root are the features after its context; those after no words are zero. ``ids`` are those
+        of the words of the trie.
         """
         device = self.start.device
         features = torch.zeros(trie.n_nodes, self.n_tags, device=device)
@@ -463,30 +362,25 @@ class TagFilter(nn.Module):
         return features, in_contexts
 
 
-UPDATES = 20
-"""Number of updates of a mixture; a fixed number, so that a mixture does not depend on others."""
-MIN_WEIGHT = 0.05
-"""Words whose decayed weight is smaller are not read."""
+UPDATES = 20  # number of updates of a mixture; a fixed number, so that a mixture does not depend on others
+MIN_WEIGHT = 0.05  # words whose decayed weight is smaller are not read
 CONTEXT_BLOCK = 32
 """Number of words of a context that are read with the same topics, those of the words before the block."""
 MAX_VALUES = 1 << 19
 """Number of P(topic | word) that are read together (2 MB), so that they stay in a processor's cache."""
-CACHE_BYTES = 1 << 24
-"""Size of the cache of mixtures."""
+CACHE_BYTES = 1 << 24  # size of the cache of mixtures
 
 
 def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
-    """Infer the mixture of topics of each text by variational Bayes, with a Dirichlet prior of 1/K.
+    """Infer the mixture of topics of each text (Blei, Ng & Jordan 2003), with a Dirichlet prior of 1/K: (N,
+    K) θ.
 
-    The update is γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp ψ(γ_k) is the posterior of the word's
-    topic. The mixture θ is γ / Σ_k γ_k.
+    Variational Bayes updates γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp ψ(γ_k) is the posterior of
+    the word's topic. The mixture θ is γ / Σ_k γ_k; a text without topical words has even topics.
 
     Args:
         word_topics: (N, L, K) P(topic | word) under even topics, or zeros, for the words of each text.
         counts: (N, L) how often each word counts; need not be integers.
-
-    Returns:
-        (N, K) θ; a text without topical words has even topics.
     """
     n_topics = word_topics.shape[2]
     gamma = torch.ones_like(word_topics[:, 0])
@@ -502,7 +396,7 @@ def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
 
 
 class TopicReader:
-    """Compute the topic features of texts, and cache them by their last words.
+    """Compute the topic features of texts, θ - 1/K, and cache them by their last words.
 
     Args:
         word_topics: (V, K) P(topic | word) under even topics; zeros for words that are not topical.
@@ -544,11 +438,8 @@ class TopicReader:
         return features
 
     def read_last(self, words: np.ndarray, lengths: np.ndarray) -> Tensor:
-        """Features of texts of topical words, (N, K) float32.
-
-        Args:
-            words: (N, n_read) ids of the last words of each text, the last one first.
-            lengths: (N,) number of words of each text that exist.
+        """Features of texts, (N, K) float32, by the last topical words of each, (N, n_read) ids, the last one
+        first, of which as many exist as ``lengths`` says.
         """
         exists = torch.arange(self.n_read) < torch.from_numpy(lengths)[:, None]
         counts = torch.where(exists, self._weights, torch.zeros_like(self._weights))
@@ -568,8 +459,7 @@ class TopicReader:
         return list(self.features(before).split([len(row) for row in starts]))
 
 
-CHUNK_VALUES = 1 << 20
-"""Largest number of products of vectors that are held at once, 8 MB."""
+CHUNK_VALUES = 1 << 20  # largest number of products of vectors that are held at once, 8 MB
 
 
 def predict_from_past(
@@ -577,11 +467,8 @@ def predict_from_past(
 ) -> np.ndarray:
     """P_cache of the word on each edge, (E,) float64; 0 for words that were not said before the root.
 
-    Args:
-        trie: a trie with all that was said before.
-        vectors: (U, D) distinct context vectors.
-        row_of_node: (N,) row of the vector of each node.
-        past: for each root, the vectors from which the words before it are predicted, (T, D); or None.
+    The distinct context vectors, (U, D), have a row for each node, (N,). ``past`` has for each root the
+    vectors from which the words before it are predicted, (T, D); or None.
     """
     probs = np.zeros(trie.n_edges)
     root_of_edge = trie.root_of_node[trie.edge_parent]
@@ -605,14 +492,9 @@ def predict_from_past(
 def _sum_by_word(
     states: Tensor, before: Tensor, flatness: float, sure: np.ndarray, place: np.ndarray, n_words: int
 ) -> np.ndarray:
-    """P_cache of each distinct word of a past after some states, (U, W) float64.
+    """P_cache of each of W distinct words after some states, (U, D), by vectors of the past, (T, D): (U, W).
 
-    Args:
-        states: (U, D) vectors after which a word is predicted.
-        before: (T, D) vectors from which the words of the past are predicted.
-        flatness: θ.
-        sure: (T,) how much each word of the past counts.
-        place: (T,) index of each word of the past among the W distinct ones.
+    ``sure`` says how much each word of the past counts, (T,), ``place`` which of the W words it is, (T,).
     """
     device, parts = states.device, []
     with np.errstate(divide="ignore"):

@@ -1,28 +1,19 @@
 """Fast matrix products: the best kernel of this machine, int8 and bfloat16, and quantised weights.
 
-Pad inputs of oneDNN with rows of zeros, so that only a few distinct row counts occur.
-
-oneDNN compiles and keeps a kernel for each number of rows and each size of a matrix; compiling takes as long
-as a small product. The levels of tries vary in size: without padding, scoring lists one by one takes 50 %
-longer and half a gigabyte more memory.
-
-Multiply int8 matrices on CPUs with VNNI, three times as fast as float32.
-
-Each row of the weights and of the input is rounded to 127 steps on either side of zero, scaled to the row's
-largest magnitude; the product is exact in int32. The result of a row therefore does not depend on the other
-rows of the input. Its error is about 0.8 % of the length of the float32 result.
-
-Multiply matrices for scoring with the fastest kernel of the machine.
-
 On CPUs torch multiplies float32 matrices with MKL, which reaches only half the peak speed of an AMD
 processor; oneDNN, which torch includes for other types, reaches full speed. Both accumulate in float32.
+oneDNN compiles and keeps a kernel for each number of rows and each size of a matrix; compiling takes as long
+as a small product. The levels of tries vary in size, so inputs are padded with rows of zeros to a few row
+counts: otherwise scoring lists one by one takes 50 % longer and half a gigabyte more memory.
 
-Choose the torch device of neural models.
+On CPUs with VNNI, int8 matrices are multiplied three times as fast as float32 ones. Each row of the weights
+and of the input is rounded to 127 steps on either side of zero, scaled to the row's largest magnitude; the
+product is exact in int32. The result of a row therefore does not depend on the other rows of the input. Its
+error is about 0.8 % of the length of the float32 result.
 
-    python -m rescorer.models.kernels NAME
+    python -m rescorer.models.kernels DEVICE
 
-prints why the device is not available, or nothing if it is available. Processes that do not import torch use
-this command.
+prints why a torch device is not available, or nothing if it is. Processes that do not import torch use it.
 """
 
 from __future__ import annotations
@@ -41,8 +32,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from rescorer.errors import ConfigError
 from rescorer.models.network_files import SCALE_SUFFIX
-
-MAX_LEVEL = 127
+from rescorer.models.ngrams import ArrayLibrary
 
 
 def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -52,7 +42,7 @@ def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if value.dim() < 2 or not value.is_floating_point():
             quantised[name] = value
             continue
-        scale = value.float().abs().flatten(1).amax(dim=1) / MAX_LEVEL  # (rows,)
+        scale = value.float().abs().flatten(1).amax(dim=1) / STEPS  # (rows,)
         scale = torch.where(scale > 0, scale, torch.ones_like(scale))
         rows = (-1, *(1,) * (value.dim() - 1))
         quantised[name] = torch.round(value.float() / scale.view(rows)).to(torch.int8)
@@ -71,8 +61,7 @@ def dequantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return restored
 
 
-MIN_ROWS = 32
-"""Smallest number of rows after padding."""
+MIN_ROWS = 32  # smallest number of rows after padding
 FINE_STEPS, COARSE_STEPS = 8, 2
 """Number of distinct row counts between successive powers of two: for the few matrices of a network, and for
 the many classes of an output layer."""
@@ -96,9 +85,8 @@ def padded_row_count(rows: int, steps_per_octave: int) -> int:
     return max(MIN_ROWS, -(-rows // step) * step)
 
 
-STEPS = 127
-ZERO_POINT = 128
-"""Zero point of the input, which oneDNN takes as unsigned integers."""
+STEPS = 127  # levels of int8 values on either side of zero
+ZERO_POINT = 128  # zero point of the input, which oneDNN takes as unsigned integers
 MIN_ROW_MAXIMUM = 1e-20
 """Lower limit of a row's largest magnitude, so that rows of zeros can be divided by it."""
 EXPECTED_ROWS = 64
@@ -114,10 +102,8 @@ class Int8Matrix:
     """A weight matrix in the form that oneDNN multiplies."""
 
     packed: Tensor
-    scale: Tensor
-    """(M,) float32 scale of each row."""
-    zero_point: Tensor
-    """(M,) int32 zeros."""
+    scale: Tensor  # (M,) float32 scale of each row
+    zero_point: Tensor  # (M,) int32 zeros
 
 
 _matrices: MutableMapping[Tensor, Int8Matrix] = WeakIdKeyDictionary()
@@ -127,7 +113,7 @@ def multiply_in_int8(weights: Iterable[Tensor]) -> None:
     """Make ``linear`` multiply these matrices in int8; later changes to them have no effect.
 
     Raises:
-        ConfigError: If the processor or the installed torch does not support int8 products.
+        ConfigError: the processor or the installed torch does not support int8 products.
     """
     if not is_int8_exact():
         raise ConfigError(
@@ -136,11 +122,6 @@ def multiply_in_int8(weights: Iterable[Tensor]) -> None:
         )
     for weight in weights:
         _matrices[weight] = quantise_matrix(weight.detach())
-
-
-def int8_matrix_of(weight: Tensor) -> Int8Matrix | None:
-    """The int8 matrix that replaces ``weight``, if ``multiply_in_int8`` was called for it."""
-    return _matrices.get(weight)
 
 
 def quantise_matrix(weight: Tensor) -> Int8Matrix:
@@ -185,8 +166,6 @@ MIN_SLICE_ROWS = 192
 """Smallest number of rows for which oneDNN multiplies a slice of a parameter, such as the weights of one
 class. oneDNN compiles kernels for each of the hundreds of slice sizes and keeps them (300 MB), which does not
 pay off for fewer rows."""
-"""Number of input rows for which oneDNN reorders the weights; the result can be used with any number of
-rows."""
 MAX_ERROR = 1e-5
 """Largest accepted error of a product of random unit vectors. Errors are below 1e-6 in float32 and far above
 1e-3 in bfloat16."""
@@ -200,7 +179,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """
     if x.dim() > 2:
         return linear(x.flatten(0, -2), weight, bias).unflatten(0, x.shape[:-1])
-    if not torch.is_grad_enabled() and (matrix := int8_matrix_of(weight)) is not None:
+    if not torch.is_grad_enabled() and (matrix := _matrices.get(weight)) is not None:
         return int8_linear(x, matrix, bias)
     if weight.dtype == torch.bfloat16 and not torch.is_grad_enabled():
         is_slice = not isinstance(weight, nn.Parameter)
@@ -270,7 +249,7 @@ def torch_device(name: str) -> torch.device:
     """Look up an available device by name, such as ``cpu`` or ``cuda:1``.
 
     Raises:
-        ConfigError: If the device is not available; the message lists those that are.
+        ConfigError: the device is not available; the message lists those that are.
     """
     n_cuda = torch.cuda.device_count() if torch.cuda.is_available() else 0
     with suppress(RuntimeError):  # torch does not know the name
@@ -315,8 +294,8 @@ if __name__ == "__main__":
         print(error)
 
 
-class TorchArrays:
-    """``ArrayLibrary`` of torch on one device."""
+class TorchArrays(ArrayLibrary):
+    """Torch's array operations on one device."""
 
     def __init__(self, device: str | torch.device = "cpu") -> None:
         self.device = torch.device(device)

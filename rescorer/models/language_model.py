@@ -1,10 +1,9 @@
 """Language models: a trie in, one log-probability per edge out, from one model or several mixed word by word.
 
-Mix language models word by word, P(w|h) = Σ_m λ_m · P_m(w|h); needs neither torch nor KenLM.
+Models are mixed word by word, P(w|h) = Σ_m λ_m · P_m(w|h), once ``ngrams.align_vocabularies`` has shared
+P(``<unk>``) among the words that some of them lack. Nothing here needs torch or KenLM.
 
-Models with different vocabularies are aligned first, see ``vocabulary_alignment``.
-
-Cache of a session: n-grams of the words that were said before a list, decayed by their age.
+The cache of a session has n-grams of the words that were said before a list, decayed by their age.
 
 The cache predicts a word from the words before the root of a hypothesis: its previous utterances, with their
 ends, and the context of its sentence. The counts of n-grams are interpolated with those of shorter ones,
@@ -107,8 +106,7 @@ class LanguageModel(Protocol):
 class VectorModel(LanguageModel, Protocol):
     """A language model that predicts words from context vectors, by which it can encode hypotheses."""
 
-    vector_size: int
-    """D, length of a context vector."""
+    vector_size: int  # D, length of a context vector
 
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         """Score every edge, and encode the words of every hypothesis.
@@ -135,7 +133,7 @@ def check_mixture(weights: Mapping[str, float], known: Sequence[str], backward: 
         backward: names of those that are backward models.
 
     Raises:
-        ConfigError: If a weight names a model that is not in ``known`` or is not between 0 and 1, the weights
+        ConfigError: a weight names a model that is not in ``known`` or is not between 0 and 1, the weights
             do not sum to 1, or forward and backward models are named together.
     """
     unknown = sorted(set(weights) - set(known))
@@ -157,38 +155,26 @@ def check_mixture(weights: Mapping[str, float], known: Sequence[str], backward: 
 
 
 def mix_scores(scores: Mapping[str, EdgeScores], weights: Mapping[str, float]) -> EdgeScores:
-    """Compute the mixture's ln P of every edge; its unknown words are those of the first model.
-
-    Args:
-        weights: λ of models of one direction, see ``check_mixture``.
+    """Compute the mixture's ln P of every edge by the λ of models of one direction, see ``check_mixture``;
+    its unknown words are those of the first model.
     """
     log_probs = mix([scores[name].log_probs for name in weights], list(weights.values()))
     return replace(scores[next(iter(weights))], log_probs=log_probs, encodings={}, cached=None)
 
 
 # The lowest perplexities on held-out conversations; twice or half of each changes them by less than 1 %.
-ORDER = 3
-"""Length of the longest n-grams."""
-HALF_LIFE_WORDS = 150.0
-"""A word counts half as much as one that was said so many words later."""
-PRIOR = 1.0
-"""Count of the shorter history beside that of a longer one."""
-HALF_COUNT = 50.0
-"""Count c of a session at which λ is half of what it would be for an endless one."""
+ORDER = 3  # length of the longest n-grams
+HALF_LIFE_WORDS = 150.0  # a word counts half as much as one that was said so many words later
+PRIOR = 1.0  # count of the shorter history, compared with that of a longer one
+HALF_COUNT = 50.0  # count c of a session at which λ is half of what it would be for an endless one
 
 
 @dataclass(frozen=True, slots=True)
 class SessionCache:
-    """What the sessions of a trie's roots predict for its edges."""
+    """Predictions of the sessions of a trie's roots for its edges."""
 
-    probs: np.ndarray
-    """(E,) float64 P_cache; 0 for a word that its session does not have."""
-    shares: np.ndarray
-    """(E,) float64 λ of the edge's session; 0: nothing was said before."""
-
-    def add_to(self, mixture: EdgeScores) -> EdgeScores:
-        """Interpolate a mixture of forward models with the cache."""
-        return replace(mixture, log_probs=self.interpolate(mixture.log_probs))
+    probs: np.ndarray  # (E,) float64 P_cache; 0 for a word that its session does not have
+    shares: np.ndarray  # (E,) float64 λ of the edge's session; 0: nothing was said before
 
     def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Interpolate scores of some edges, (n,); edges without a session keep their scores bit by bit."""
@@ -202,10 +188,7 @@ def read_sessions(trie: HypothesisTrie, share: float) -> SessionCache | None:
     """Predict the word on each edge of a trie from what was said before its root.
 
     Each order is one pass over all words said and all edges: the n-grams of an order are the histories of the
-    next one.
-
-    Args:
-        share: λ for an endless session, at most ``MAX_CACHE_SHARE``; 0 for no cache.
+    next one. ``share`` is λ for an endless session, at most ``MAX_CACHE_SHARE``; 0 for no cache.
     """
     if not share:
         return None
@@ -242,10 +225,6 @@ def mix_neural_caches(
     """The neural caches of a mixture's networks, each in proportion to the λ of its network.
 
     As with the cache of words, λ = ``share`` · c / (c + ``HALF_COUNT``) in a session whose words count c.
-
-    Args:
-        mixture: λ of the models.
-        share: λ for an endless session; 0 for no cache.
     """
     cached = {name: scores[name].cached for name, weight in mixture.items() if weight}
     networks = {name: values for name, values in cached.items() if values is not None}
@@ -264,10 +243,8 @@ def mix_neural_caches(
 
 
 def _list_said(trie: HypothesisTrie) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """List what was said before all roots, with an ``</s>`` that does not count before each session.
-
-    Returns:
-        (T,) int64 words and roots, and (T,) float64 how much each word counts.
+    """List what was said before all roots, with an ``</s>`` that does not count before each session: (T,)
+    int64 words and roots, and (T,) float64 how much each word counts.
     """
     end = len(trie.words)
     words, weights = [], []
@@ -281,11 +258,8 @@ def _list_said(trie: HypothesisTrie) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def spread_confidences(context: np.ndarray, confidences: Sequence[float], end: int) -> np.ndarray:
-    """How sure each word that was said before a root is, (T,) float64.
-
-    Args:
-        context: (T,) words; ``end`` ends an utterance.
-        confidences: that of each utterance; empty: all are certain.
+    """Return how sure each word, (T,), is that was said before a root: (T,) float64. The word ``end`` ends an
+    utterance, each of which has a confidence; without any, all are certain.
     """
     if not confidences:
         return np.ones(len(context))

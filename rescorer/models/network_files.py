@@ -1,20 +1,12 @@
-"""The files of a network.
-
-Its configuration, vocabulary and parameter shapes, checked before anything is built.
-
-Vocabulary of a neural model: words and their ids, including ``<s>``, ``</s>`` and ``<unk>``.
-
-The model predicts ids 0 … V-2, which are ordered so that the words of a class are contiguous. ``<s>`` has the
-last id because it is never predicted.
-"""
+"""The files of a network: its configuration, vocabulary and parameters, checked before anything is built."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from itertools import repeat
+from itertools import chain, repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -30,17 +22,18 @@ SPECIAL_TOKENS = frozenset({START, END, UNKNOWN})
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Bidirectional mapping between words and ids.
+    """Words and their ids, including ``<s>``, ``</s>`` and ``<unk>``.
+
+    A network predicts ids 0 … V-2, which are ordered so that the words of a class are contiguous. ``<s>`` has
+    the last id because it is never predicted.
 
     Raises:
         BundleError: the words contain duplicates, lack a special token, or do not end with ``<s>``.
     """
 
-    words: tuple[str, ...]
-    """Words in the order of their ids."""
+    words: tuple[str, ...]  # words in the order of their ids
     ids: Mapping[str, int] = field(init=False, repr=False, compare=False)
-    _word_ids: Mapping[str, int] = field(init=False, repr=False, compare=False)
-    """Without special tokens."""
+    _word_ids: Mapping[str, int] = field(init=False, repr=False, compare=False)  # without special tokens
 
     def __post_init__(self) -> None:
         ids = {word: i for i, word in enumerate(self.words)}
@@ -104,11 +97,8 @@ class Vocabulary:
     def parse(cls, data: bytes, place: str) -> Vocabulary:
         """Parse the content of a file written by ``save``.
 
-        Args:
-            place: path of the file, for messages.
-
         Raises:
-            BundleError: the content is not a valid vocabulary.
+            BundleError: the content is not a valid vocabulary; ``place`` names the file.
         """
         try:
             return cls(tuple(data.decode("utf-8").removesuffix("\n").split("\n")))
@@ -123,8 +113,7 @@ class Vocabulary:
 KINDS = ("lstm", "gru", "elman", "feedforward", "lbl", "transformer")
 """Long short-term memory, gated recurrent unit, simple recurrent, Bengio's feed-forward, log-bilinear,
 transformer decoder."""
-WINDOWED_KINDS = ("feedforward", "lbl")
-"""Kinds that see a fixed number of preceding words."""
+WINDOWED_KINDS = ("feedforward", "lbl")  # kinds that see a fixed number of preceding words
 OUTPUTS = ("classes", "full", "tree")
 ACTIVATIONS = ("tanh", "sigmoid", "relu", "linear")
 
@@ -140,13 +129,11 @@ MAXIMA = {
     "pos_tags": 1024,
 }
 """Largest dimensions. The largest recurrent language models that were ever published stay within a half."""
-MAX_ATTENTION_WINDOW = 4096
-"""Largest window of a transformer."""
+MAX_ATTENTION_WINDOW = 4096  # largest window of a transformer
 MAX_TOPIC_DECAY = 0.999
 """Largest decay of the words from which topics are inferred, which bounds their number."""
 SMALLEST_VOCABULARY = 3
-MAX_PLACES = 64
-"""Largest number of leaves of one word in a tree."""
+MAX_PLACES = 64  # largest number of leaves of one word in a tree
 _TYPES = {
     "class_sizes": "a list of integers",
     **dict.fromkeys(("kind", "output", "activation"), "a string"),
@@ -216,118 +203,94 @@ class NetworkConfig:
     the end of the sentence, and ``</s>`` before its first word."""
 
     topics: int = 0
-    """Number K of topics of the text before a sentence, which are read beside the words; 0 for none."""
+    """Number K of topics of the text before a sentence, which are read with the words; 0 for none."""
     topic_decay: float = 0.0
     """The n-th topical word before a sentence counts ``topic_decay`` ** n; 0 without topics."""
     pos_tags: int = 0
-    """Number K of induced parts of speech, whose probabilities after the words so far are read beside the
+    """Number K of induced parts of speech, whose probabilities after the words so far are read with the
     words; 0 for none."""
 
     def __post_init__(self) -> None:
-        self._check_types()
+        for problem in chain(self._find_wrong_values(), self._find_contradictions()):
+            raise BundleError(problem)
+
+    def _find_wrong_values(self) -> Iterator[str]:
+        """Say which values have a wrong type, or are out of range whatever the others are."""
+        for option in fields(self):
+            value, expected = getattr(self, option.name), _TYPES.get(option.name, "an integer")
+            if not _FITS[expected](value):
+                yield f"{option.name} is {ascii(value)[:100]}; expected {expected}"
         for name, known in (("kind", KINDS), ("output", OUTPUTS), ("activation", ACTIVATIONS)):
             if getattr(self, name) not in known:
-                raise BundleError(
-                    f"unknown {name} {getattr(self, name)[:100]!r}; expected one of {', '.join(known)}"
-                )
+                yield f"unknown {name} {getattr(self, name)[:100]!r}; expected one of {', '.join(known)}"
         maxima = MAXIMA | ({"window": MAX_ATTENTION_WINDOW} if self.kind == "transformer" else {})
         minima = dict.fromkeys(("window", "topics", "pos_tags"), 0) | {"vocabulary_size": SMALLEST_VOCABULARY}
         for name, most in maxima.items():
             least = minima.get(name, 1)
             if not least <= getattr(self, name) <= most:
-                raise BundleError(
-                    f"{name} is {getattr(self, name)}; expected at least {least}, at most {most:,}"
-                )
-        self._check_classes()
-        self._check_kind()
-        if self.softmaxes > 1 and self.output != "classes":
-            raise BundleError(f"softmaxes is {self.softmaxes} for the output {self.output}; expected 1")
-        if self.backward and self.carried:
-            raise BundleError(
-                "carried is true for a backward network; expected false: it reads each sentence by itself"
+                yield f"{name} is {getattr(self, name)}; expected at least {least}, at most {most:,}"
+
+    def _find_contradictions(self) -> Iterator[str]:
+        """Say which values do not fit others."""
+        if self.output != "classes":
+            if self.class_sizes:
+                yield f"class_sizes is given, but the output {self.output!r} has no classes"
+        elif sum(self.class_sizes) != self.vocabulary_size - 1 or min(self.class_sizes, default=0) < 1:
+            yield (
+                f"class sizes sum to {sum(self.class_sizes)}; expected {self.vocabulary_size - 1} words in "
+                "classes of at least one word"
             )
-        self._check_leaves()
-        self._check_topics()
-        self._check_pos_tags()
+        yield from self._find_contradictions_of_kind()
+        if self.softmaxes > 1 and self.output != "classes":
+            yield f"softmaxes is {self.softmaxes} for the output {self.output}; expected 1"
+        if self.backward and self.carried:
+            yield "carried is true for a backward network; expected false: it reads each sentence by itself"
+        most = MAX_PLACES * self.n_words if self.output == "tree" else 0
+        if self.leaves and not self.n_words <= self.leaves <= most:
+            expected = f"0, or {self.n_words:,} to {most:,}" if most else "0"
+            yield f"leaves is {self.leaves} for the output {self.output}; expected {expected}"
+        if self.topic_decay and not self.topics:
+            yield f"topic_decay is {self.topic_decay} without topics; expected 0"
+        if self.topics and not 0 < self.topic_decay <= MAX_TOPIC_DECAY:
+            yield f"topic_decay is {self.topic_decay}; expected more than 0, at most {MAX_TOPIC_DECAY}"
+        reasons = {"transformer": self.kind == "transformer", "a backward network": self.backward}
+        for name in (name for name, holds in reasons.items() if holds and self.topics):
+            yield f"topics is {self.topics} for {name}; expected 0"
+        reasons = {
+            "a network with topics": self.topics > 0,
+            **reasons,
+            "a network with carried state": self.carried,
+        }
+        for name in (name for name, holds in reasons.items() if holds and self.pos_tags):
+            yield f"pos_tags is {self.pos_tags} for {name}; expected 0"
         for name in ("dropout", "weight_dropout", "embedding_dropout"):
             if not 0 <= getattr(self, name) < 1:
-                raise BundleError(f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1")
+                yield f"{name} is {getattr(self, name)}; expected 0 ≤ {name} < 1"
 
-    def _check_kind(self) -> None:
-        """Check the fields that only some kinds have."""
+    def _find_contradictions_of_kind(self) -> Iterator[str]:
         has_window = self.kind in (*WINDOWED_KINDS, "transformer")
         if (self.window > 0) != has_window:
             expected = "at least 1" if has_window else "0 for recurrent kinds"
-            raise BundleError(f"window is {self.window} for {self.kind}; expected {expected}")
+            yield f"window is {self.window} for {self.kind}; expected {expected}"
         if self.kind == "lbl" and self.layers > 1:
-            raise BundleError(f"layers is {self.layers} for lbl; expected 1 (feedforward may have more)")
+            yield f"layers is {self.layers} for lbl; expected 1 (feedforward may have more)"
         if self.weight_dropout and has_window:
-            raise BundleError(f"weight_dropout is {self.weight_dropout} for {self.kind}; expected 0")
+            yield f"weight_dropout is {self.weight_dropout} for {self.kind}; expected 0"
         if self.embedding_dropout and self.kind in WINDOWED_KINDS:
-            raise BundleError(f"embedding_dropout is {self.embedding_dropout} for {self.kind}; expected 0")
-        if self.kind != "transformer":
-            if self.heads != 1:
-                raise BundleError(
-                    f"heads is {self.heads} for {self.kind}; expected 1 (a transformer has heads)"
-                )
-            return
-        if self.residual:
-            raise BundleError("residual is true for transformer; expected false: all its layers are residual")
-        if self.hidden_size % (2 * self.heads):
-            raise BundleError(
+            yield f"embedding_dropout is {self.embedding_dropout} for {self.kind}; expected 0"
+        if self.heads != 1 and self.kind != "transformer":
+            yield f"heads is {self.heads} for {self.kind}; expected 1 (a transformer has heads)"
+        if self.residual and self.kind == "transformer":
+            yield "residual is true for transformer; expected false: all its layers are residual"
+        if self.kind == "transformer" and self.hidden_size % (2 * self.heads):
+            yield (
                 f"hidden_size is {self.hidden_size} with {self.heads} heads; expected a multiple of "
                 f"{2 * self.heads}: each head has an even number of values"
             )
 
-    def _check_leaves(self) -> None:
-        most = MAX_PLACES * self.n_words if self.output == "tree" else 0
-        if self.leaves and not self.n_words <= self.leaves <= most:
-            expected = f"0, or {self.n_words:,} to {most:,}" if most else "0"
-            raise BundleError(f"leaves is {self.leaves} for the output {self.output}; expected {expected}")
-
-    def _check_topics(self) -> None:
-        if not self.topics:
-            if self.topic_decay:
-                raise BundleError(f"topic_decay is {self.topic_decay} without topics; expected 0")
-            return
-        if not 0 < self.topic_decay <= MAX_TOPIC_DECAY:
-            raise BundleError(
-                f"topic_decay is {self.topic_decay}; expected more than 0, at most {MAX_TOPIC_DECAY}"
-            )
-        if self.kind == "transformer":
-            raise BundleError(f"topics is {self.topics} for transformer; expected 0")
-        if self.backward:
-            raise BundleError(f"topics is {self.topics} for a backward network; expected 0")
-
-    def _check_pos_tags(self) -> None:
-        reasons = {
-            "a network with topics": self.topics > 0,
-            "transformer": self.kind == "transformer",
-            "a backward network": self.backward,
-            "a network with carried state": self.carried,
-        }
-        if self.pos_tags and (found := next((name for name, holds in reasons.items() if holds), None)):
-            raise BundleError(f"pos_tags is {self.pos_tags} for {found}; expected 0")
-
-    def _check_types(self) -> None:
-        for option in fields(self):
-            value, expected = getattr(self, option.name), _TYPES.get(option.name, "an integer")
-            if not _FITS[expected](value):
-                raise BundleError(f"{option.name} is {ascii(value)[:100]}; expected {expected}")
-
-    def _check_classes(self) -> None:
-        if self.output != "classes":
-            if self.class_sizes:
-                raise BundleError(f"class_sizes is given, but the output {self.output!r} has no classes")
-        elif sum(self.class_sizes) != self.vocabulary_size - 1 or min(self.class_sizes, default=0) < 1:
-            raise BundleError(
-                f"class sizes sum to {sum(self.class_sizes)}; expected {self.vocabulary_size - 1} words in "
-                f"classes of at least one word"
-            )
-
     @property
     def n_features(self) -> int:
-        """Number of features that are read beside each word."""
+        """Number of features that are read with each word."""
         return self.topics + self.pos_tags
 
     @property
@@ -351,7 +314,7 @@ class NetworkConfig:
         """Build a config from plain data.
 
         Raises:
-            BundleError: If a setting is unknown, missing or out of range.
+            BundleError: a setting is unknown, missing or out of range.
         """
         if "labels" in values:
             raise BundleError(
@@ -371,10 +334,8 @@ class NetworkConfig:
 
 
 Shapes = dict[str, tuple[int, ...]]
-GATES = {"lstm": 4, "gru": 3, "elman": 1}
-"""Rows of a recurrent layer's matrices, in units of the hidden size."""
-FEEDFORWARD_STEP = 16
-"""The units of a transformer's feed-forward networks are a multiple of this."""
+GATES = {"lstm": 4, "gru": 3, "elman": 1}  # rows of a recurrent layer's matrices, in units of the hidden size
+FEEDFORWARD_STEP = 16  # the units of a transformer's feed-forward networks are a multiple of this
 
 
 def parameter_shapes(config: NetworkConfig) -> Shapes:
@@ -392,17 +353,10 @@ def parameter_shapes(config: NetworkConfig) -> Shapes:
     if config.topics:
         shapes["topic_words"] = (config.vocabulary_size, config.topics)
     if config.pos_tags:
-        shapes |= _tag_shapes(config)
+        tags = config.pos_tags
+        shapes |= {"tags.start": (tags,), "tags.transitions": (tags, tags)}
+        shapes["tags.words"] = (config.vocabulary_size, tags)
     return shapes | _output_shapes(config)
-
-
-def _tag_shapes(config: NetworkConfig) -> Shapes:
-    n_tags = config.pos_tags
-    return {
-        "tags.start": (n_tags,),
-        "tags.transitions": (n_tags, n_tags),
-        "tags.words": (config.vocabulary_size, n_tags),
-    }
 
 
 def _recurrent_shapes(config: NetworkConfig) -> Shapes:
@@ -470,10 +424,7 @@ def _output_shapes(config: NetworkConfig) -> Shapes:
         shapes["output.word_weight"] = (n_words, size)
     if config.output == "classes":
         n_classes = len(config.class_sizes)
-        shapes |= {
-            "output.class_layer.weight": (n_classes, size),
-            "output.class_layer.bias": (n_classes,),
-        }
+        shapes |= {"output.class_layer.weight": (n_classes, size), "output.class_layer.bias": (n_classes,)}
     if config.softmaxes > 1:
         shapes |= {
             "output.share_layer.weight": (config.softmaxes, size),
@@ -485,14 +436,10 @@ def _output_shapes(config: NetworkConfig) -> Shapes:
 
 CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE = "config.json", "model.safetensors", "vocabulary.txt"
 NETWORK_FILES = (CONFIG_FILE, WEIGHTS_FILE, VOCABULARY_FILE)
-SCALE_SUFFIX = ".int8_scale"
-"""Suffix of the name of an int8 matrix's scales, (rows,) float32."""
+SCALE_SUFFIX = ".int8_scale"  # suffix of the name of an int8 matrix's scales, (rows,) float32
 
-MAX_WORD_BYTES = 1024
-"""Largest average length of the words of a vocabulary."""
-TREES = ("output.tree", "output.places")
-"""The only tensors of integers that are not quantised weights."""
-TREE_TYPES = ("I32", "I64")
+MAX_WORD_BYTES = 1024  # largest average length of the words of a vocabulary
+TREES = ("output.tree", "output.places")  # the only tensors of integers that are not quantised weights
 
 
 def read_config(folder: Folder) -> NetworkConfig:
@@ -539,9 +486,10 @@ def check_tensors(stream: BinaryIO, expected: Shapes) -> None:
             f"parameters, but the file has only {largest:,} bytes"
         )
     for name, shape in expected.items():
+        place = f"{stream.name}: the weights do not fit the network: {name}"
         if name not in tensors:
-            raise BundleError(f"{stream.name}: the weights do not fit the network: {name} is missing")
-        _check_tensor(stream, name, tensors, shape)
+            raise BundleError(f"{place} is missing")
+        _check_tensor(place, tensors[name], tensors.get(name + SCALE_SUFFIX), shape, is_tree=name in TREES)
     unknown = {name for name in tensors if name.removesuffix(SCALE_SUFFIX) not in expected}
     if unknown:
         raise BundleError(
@@ -550,17 +498,13 @@ def check_tensors(stream: BinaryIO, expected: Shapes) -> None:
 
 
 def _check_tensor(
-    stream: BinaryIO, name: str, tensors: Mapping[str, TensorInfo], shape: tuple[int, ...]
+    place: str, found: TensorInfo, scale: TensorInfo | None, shape: tuple[int, ...], *, is_tree: bool
 ) -> None:
-    found = tensors[name]
-    place = f"{stream.name}: the weights do not fit the network: {name}"
     if found.shape != shape:
         raise BundleError(
             f"{place} has the shape {format_shape(found.shape)}; {CONFIG_FILE} needs {format_shape(shape)}"
         )
-    scale = tensors.get(name + SCALE_SUFFIX)
-    float_types = tuple(FLOAT_BYTES) if scale is None else ("I8",)
-    allowed = TREE_TYPES if name in TREES else float_types
+    allowed = ("I32", "I64") if is_tree else tuple(FLOAT_BYTES) if scale is None else ("I8",)
     if found.dtype not in allowed:
         raise BundleError(f"{place} has the type {found.dtype}; expected {' or '.join(allowed)}")
     if scale is not None and (scale.shape != shape[:1] or scale.dtype not in FLOAT_BYTES):

@@ -1,27 +1,15 @@
 """Context networks: they map words to vectors, from which an output layer predicts the next word.
 
-Interface of a context network.
-
 Training calls ``forward`` over whole sequences, trie scoring calls ``step`` over single states; both give the
-same vectors.
+same vectors. A network sees a fixed number of words (feed-forward, log-bilinear) or all words so far.
 
-Context networks that see a fixed number of words: feed-forward and log-bilinear.
-
-Positions before the first word of a text are filled with that word: a sentence starts with ``<s> <s> <s>``,
-or with ``</s> </s> </s>`` if training carried the state across sentences.
-
-Run recurrent layers over time, with hand-written gradients.
-
-The input projection is computed beforehand, in one product for all positions. The loops contain one product
-per position, forward and backward; everything that does not depend on the previous position is computed for
-all positions at once: the derivatives of the activations and the gradient of the recurrent weights. Autograd
-over the same steps takes three times as long. The loops use the dtype of the gates, which is therefore
-determined by autocast around the input projection.
-
-Stacks of recurrent layers of one kind, run over whole sequences or one step at a time.
-
-Parameters have the names, shapes and gate order of those in ``torch.nn``, whose fused functions are used
-where they are fastest: on GPUs, and for the LSTM in float32 everywhere.
+Recurrent layers have the names, shapes and gate order of those in ``torch.nn``, whose fused functions are
+used where they are fastest: on GPUs, and for the LSTM in float32 everywhere. Elsewhere the gradients are
+written by hand. The input projection is computed beforehand, in one product for all positions. The loops
+contain one product per position, forward and backward; everything that does not depend on the previous
+position is computed for all positions at once: the derivatives of the activations and the gradient of the
+recurrent weights. Autograd over the same steps takes three times as long. The loops use the dtype of the
+gates, which is therefore determined by autocast around the input projection.
 """
 
 from __future__ import annotations
@@ -46,8 +34,7 @@ class ContextNetwork(Protocol):
 
     output_size: int
     embedding: nn.Embedding
-    window: int
-    """Number of words on which a context vector depends; 0 if it depends on all words so far."""
+    window: int  # number of words on which a context vector depends; 0 if it depends on all words so far
 
     def forward(
         self, words: Tensor, state: State | None = None, topics: Tensor | None = None
@@ -56,7 +43,7 @@ class ContextNetwork(Protocol):
 
         Args:
             state: the state from which each row continues; None: the initial state.
-            topics: (B, T, K) or (B, 1, K) features beside the words, topics or tags; None: zeros.
+            topics: (B, T, K) or (B, 1, K) features besides the words, topics or tags; None: zeros.
         """
 
     def __call__(
@@ -70,21 +57,18 @@ class ContextNetwork(Protocol):
         """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
-        """What such features add to the inputs of ``step``, or to the sum over a window: (R, K) → (R, I)."""
+        """Project such features, to be added to inputs of ``step``, or window sums: (R, K) → (R, I)."""
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Advance N nodes by one word: (N, I) and their states → (N, D) vectors and new states."""
 
 
-MASK_LEVELS = 1 << 16
-"""On CPUs the dropout probability is rounded to a multiple of 1 / ``MASK_LEVELS``."""
+MASK_LEVELS = 1 << 16  # on CPUs the dropout probability is rounded to a multiple of 1 / ``MASK_LEVELS``
 
 
 def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
-    """Set a share of the values to zero and scale up the others, (T, B, D).
-
-    Args:
-        locked: use one mask for all positions of a sequence (Gal & Ghahramani 2016).
+    """Set a share of the values, (T, B, D), to zero and scale up the others; ``locked`` uses one mask for all
+    positions of a sequence (Gal & Ghahramani 2016).
     """
     if not share:
         return values
@@ -96,14 +80,8 @@ def apply_dropout(values: Tensor, share: float, locked: bool) -> Tensor:
 
 
 def drop_words(embedded: Tensor, words: Tensor, n_words: int, share: float) -> Tensor:
-    """Set the vectors of a share of the vocabulary to zero and scale up the others (Gal & Ghahramani 2016).
-
-    A word is dropped wherever it occurs in the batch.
-
-    Args:
-        embedded: (T, B, E) vectors of the words.
-        words: (T, B) int64.
-        n_words: size of the vocabulary.
+    """Set the vectors, (T, B, E), of a share of the vocabulary to zero and scale up the others (Gal &
+    Ghahramani 2016). A word, of (T, B) int64, is dropped wherever it occurs in the batch.
     """
     if not share:
         return embedded
@@ -123,18 +101,15 @@ def _dropout_mask(shape: torch.Size, share: float) -> Tensor:
     return kept.to(torch.float32).mul_(MASK_LEVELS / (MASK_LEVELS - threshold))
 
 
-NO_WORD = -1
-"""Marks positions of a state before the first word."""
-ACTIVATION_FUNCTIONS = {
-    "tanh": torch.tanh,
-    "sigmoid": torch.sigmoid,
-    "relu": torch.relu,
-    "linear": lambda x: x,
-}
+NO_WORD = -1  # marks positions of a state before the first word
+ACTIVATIONS = {"tanh": torch.tanh, "sigmoid": torch.sigmoid, "relu": torch.relu, "linear": lambda x: x}
 
 
 class WindowedNetwork(nn.Module):
     """Sums a linear map of each word in the window, with one matrix per position.
+
+    Positions before the first word of a text are filled with that word: a sentence starts with
+    ``<s> <s> <s>``, or with ``</s> </s> </s>`` if training carried the state across sentences.
 
     The log-bilinear model (Mnih & Hinton 2007) predicts from the sum itself; an activation makes it
     non-linear. The feed-forward network (Bengio et al. 2003) may have further hidden layers. As in recurrent
@@ -146,7 +121,7 @@ class WindowedNetwork(nn.Module):
         super().__init__()
         self.window, self.output_size = config.window, config.embedding_size
         self.dropout, self.locked, self.residual = config.dropout, config.locked_dropout, config.residual
-        self.activation = ACTIVATION_FUNCTIONS[config.activation]
+        self.activation = ACTIVATIONS[config.activation]
         embedding, hidden = config.embedding_size, config.hidden_size
         self.embedding = nn.Embedding(config.vocabulary_size, embedding)
         nn.init.normal_(self.embedding.weight, std=embedding**-0.5)
@@ -205,15 +180,12 @@ class WindowedNetwork(nn.Module):
         return self.context_vectors(distinct, indices), (seen,)
 
     def context_vectors(self, words: Tensor, windows: Tensor, added: Tensor | None = None) -> Tensor:
-        """Compute the vectors of many contexts, multiplying each word only once per position.
+        """Compute the vectors of many contexts, (U, D), multiplying each word only once per position.
 
         Args:
             words: (W,) distinct words.
             windows: (U, window) words of each context, oldest first, as indices into ``words``.
             added: (U, H) what is added to each sum, from ``topic_inputs``; None: nothing.
-
-        Returns:
-            (U, D).
         """
         embedded = self.embedding(words).to(self.positions.dtype)
         products = embedded @ self.positions.transpose(1, 2)  # (window, W, H)
@@ -254,12 +226,7 @@ class _PositionSum(Function):
         return flat_grad.view(-1, batch, flat.shape[1]), matrices_grad, bias_grad
 
 
-ACTIVATE_IN_PLACE = {
-    "tanh": torch.tanh_,
-    "sigmoid": torch.sigmoid_,
-    "relu": torch.relu_,
-    "linear": lambda x: x,
-}
+IN_PLACE = {"tanh": torch.tanh_, "sigmoid": torch.sigmoid_, "relu": torch.relu_, "linear": lambda x: x}
 
 
 def activation_derivative(activation: str, values: Tensor) -> Tensor:
@@ -281,7 +248,7 @@ class ElmanRecurrence(Function):
     def forward(ctx, gates, start, weight, activation):  # type: ignore[no-untyped-def]
         """gates: (T, B, H) including the bias; start: (B, H); weight: (H, H) → (T, B, H)."""
         weight, before = weight.to(gates.dtype), start.to(gates.dtype)
-        activate, transposed = ACTIVATE_IN_PLACE[activation], weight.t()
+        activate, transposed = IN_PLACE[activation], weight.t()
         hidden = torch.empty_like(gates)
         for gates_t, hidden_t in zip(gates, hidden, strict=True):
             before = activate(torch.addmm(gates_t, before, transposed, out=hidden_t))
@@ -344,12 +311,7 @@ class LstmRecurrence(Function):
         i, f, new, o = activated.chunk(4, dim=2)
         # Derivative of c_t with respect to the products of i, f and n, and of h_t with respect to that of o.
         derivative = torch.stack(
-            [
-                new * (i - i * i),
-                cells[:-1] * (f - f * f),
-                i * (1 - new * new),
-                squashed * (o - o * o),
-            ],
+            [new * (i - i * i), cells[:-1] * (f - f * f), i * (1 - new * new), squashed * (o - o * o)],
             dim=2,
         )  # (T, B, 4, H)
         cell_derivative = o * (1 - squashed * squashed)  # of h_t with respect to c_t
@@ -459,12 +421,8 @@ class RecurrentLayers(nn.Module):
         rows = self.n_gates * config.hidden_size
         for layer in range(config.layers):
             input_size = config.hidden_size if layer else config.embedding_size + config.n_features
-            shapes = {
-                "weight_ih": (rows, input_size),
-                "weight_hh": (rows, config.hidden_size),
-                "bias_ih": (rows,),
-                "bias_hh": (rows,),
-            }
+            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, input_size)}
+            shapes |= {"weight_hh": (rows, config.hidden_size), "bias_ih": (rows,), "bias_hh": (rows,)}
             for name, shape in shapes.items():
                 values = torch.empty(shape).uniform_(-1, 1) * config.hidden_size**-0.5
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(values))
@@ -520,7 +478,7 @@ class RecurrentLayers(nn.Module):
 
 
 class LstmLayers(RecurrentLayers):
-    """Long short-term memory (Hochreiter & Schmidhuber 1997, with forget gates: Gers et al. 2000)."""
+    """Layers of ``LstmRecurrence``."""
 
     n_gates, n_parts = 4, 2
 
@@ -529,7 +487,9 @@ class LstmLayers(RecurrentLayers):
         self.parameter("bias_ih", layer)[self.hidden_size : 2 * self.hidden_size] = 1.0
 
     def run_sequence(self, layer, below, state):  # type: ignore[no-untyped-def]
-        if self._is_faster_by_hand(below):
+        # With gradients in bfloat16 on a CPU, oneDNN takes 1.5 times as long as ``LstmRecurrence``.
+        is_bfloat16_cpu = below.device.type == "cpu" and torch.is_autocast_enabled("cpu")
+        if is_bfloat16_cpu and torch.is_grad_enabled():
             weight = self.recurrent_weight(layer)
             hidden, cell = LstmRecurrence.apply(self.input_gates(layer, below), *state, weight)
             return hidden, (hidden[-1], cell)
@@ -538,12 +498,6 @@ class LstmLayers(RecurrentLayers):
             below, before, self.torch_parameters(layer), True, 1, 0.0, self.training, False, False
         )
         return hidden, tuple(part.squeeze(0) for part in last)
-
-    @staticmethod
-    def _is_faster_by_hand(below: Tensor) -> bool:
-        """Gradients in bfloat16 on a CPU, for which oneDNN takes 1.5 times as long as ``LstmRecurrence``."""
-        is_bfloat16_cpu = below.device.type == "cpu" and torch.is_autocast_enabled("cpu")
-        return is_bfloat16_cpu and torch.is_grad_enabled()
 
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
         hidden, cell = state  # (N, H)
@@ -559,7 +513,7 @@ class LstmLayers(RecurrentLayers):
 
 
 class GruLayers(RecurrentLayers):
-    """Gated recurrent unit (Cho et al. 2014); as in ``nn.GRU``, the reset gate applies after the product."""
+    """Layers of ``GruRecurrence``; as in ``nn.GRU``, the reset gate applies after the product."""
 
     n_gates = 3
 
@@ -617,7 +571,7 @@ class ElmanLayers(RecurrentLayers):
     def step(self, layer, gates, state):  # type: ignore[no-untyped-def]
         (hidden,) = state
         product = self.recurrent_gates(layer, hidden).add_(gates)
-        return (tanh_(product) if self.activation == "tanh" else ACTIVATE_IN_PLACE[self.activation](product),)
+        return (tanh_(product) if self.activation == "tanh" else IN_PLACE[self.activation](product),)
 
 
 def tanh_(values: Tensor) -> Tensor:
@@ -680,23 +634,17 @@ class RecurrentNetwork(nn.Module):
         after: list[Tensor] = []
         for layer in range(self.layers.n_layers):
             before = self.layers.layer_state(state, layer)
-            inputs = (
-                self._apply_dropout(below) if layer else self._put_beside(self._apply_dropout(below), topics)
-            )
+            inputs = self._apply_dropout(below)
+            if self.n_features and not layer:
+                features = inputs.new_zeros(*inputs.shape[:2], self.n_features)
+                if topics is not None:
+                    features += topics.transpose(0, 1)
+                inputs = torch.cat([inputs, features], dim=2)  # (T, B, E + K)
             hidden, last = self.layers.run_sequence(layer, inputs, before)  # (T, B, H)
             below = below + hidden if self.residual and layer else hidden
             after += last
         vectors = self._apply_dropout(self.projection(below))
         return vectors.transpose(0, 1), tuple(after)  # (B, T, E)
-
-    def _put_beside(self, embedded: Tensor, topics: Tensor | None) -> Tensor:
-        """Append features beside the word, (B, 1 or T, K), to embeddings: (T, B, E) → (T, B, E + K)."""
-        if not self.n_features:
-            return embedded
-        features = embedded.new_zeros(*embedded.shape[:2], self.n_features)
-        if topics is not None:
-            features += topics.transpose(0, 1)
-        return torch.cat([embedded, features], dim=2)
 
     def _apply_dropout(self, values: Tensor) -> Tensor:
         return apply_dropout(values, self.dropout, self.locked) if self.training else values
@@ -727,8 +675,9 @@ class RecurrentNetwork(nn.Module):
             new = self.layers.step(layer, gates, self.layers.layer_state(state, layer))
             below = below + new[0] if self.residual and layer else new[0]
             after += new
-        return self._project(below), tuple(after)
+        return project(below, self.projection), tuple(after)
 
-    def _project(self, hidden: Tensor) -> Tensor:
-        """Apply ``projection`` with ``linear``, the matrix product used for scoring."""
-        return linear(hidden, self.projection.weight) if isinstance(self.projection, nn.Linear) else hidden
+
+def project(values: Tensor, projection: nn.Module) -> Tensor:
+    """Apply a projection, possibly the identity, with ``linear``, the matrix product used for scoring."""
+    return linear(values, projection.weight) if isinstance(projection, nn.Linear) else values

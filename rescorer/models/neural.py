@@ -1,27 +1,12 @@
-"""Neural language models.
+"""Neural language models: networks with an output layer, their files, and their scores of tries.
 
-Networks with an output layer, their files, and their scores of tries, level by level.
-
-Save and load a neural model as ``config.json``, ``model.safetensors`` and ``vocabulary.txt``.
-
-No pickles: loading a model never runs code from it.
-
-Share the probability of ``<unk>`` among the words that one model lacks and another one knows.
-
-In the model that lacks such a word, ``<unk>`` stands for it. The word's share of the probability of ``<unk>``
-is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's unigram distribution over
-the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which stands for all words that
-no model knows, is one more symbol of q_m. Every model then spreads exactly probability 1 over the union of
-the vocabularies and ``<unk>``, and so does their mixture.
-
-A share that depends on the context, P_kn(w|h) / Σ_{v∉list} P_kn(v|h), would follow the n-gram more closely
-but needs a sum over all missing words for every context; q_m needs one sum at load time.
+A model is saved as ``config.json``, ``model.safetensors`` and ``vocabulary.txt``: no pickles, so that loading
+it never runs code from it.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -41,7 +26,6 @@ from rescorer.models.contexts import (
     Rows,
     TagFilter,
     TopicReader,
-    count_context_words,
     distinct_rows,
     node_windows,
     predict_from_past,
@@ -54,12 +38,11 @@ from rescorer.models.kernels import (
     quantise_tensors,
     to_device,
 )
-from rescorer.models.language_model import EdgeScores, LanguageModel
+from rescorer.models.language_model import EdgeScores
 from rescorer.models.network_files import (
     CONFIG_FILE,
     KINDS,
     SPECIAL_TOKENS,
-    UNKNOWN,
     VOCABULARY_FILE,
     WEIGHTS_FILE,
     WINDOWED_KINDS,
@@ -69,11 +52,10 @@ from rescorer.models.network_files import (
     read_vocabulary,
 )
 from rescorer.models.networks import ContextNetwork, RecurrentNetwork, State, WindowedNetwork
-from rescorer.models.ngrams import NgramModel
 from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax, MixtureOfSoftmaxes, OutputLayer
 from rescorer.models.transformer import TransformerNetwork, build_prefix_tree, tree_vectors
 from rescorer.models.tree_softmax import TreeSoftmax
-from rescorer.runtime import Phase, phase
+from rescorer.runtime import Phase, count_context_words, phase
 from rescorer.safe_input import Folder, descriptor_path
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, sort_by_length
 
@@ -85,11 +67,8 @@ NETWORKS: dict[str, Callable[[NetworkConfig], ContextNetwork]] = {
 
 
 def build_output_layer(config: NetworkConfig, size: int, tied_weight: Tensor | None) -> OutputLayer:
-    """Build the configured output layer for context vectors of ``size``.
-
-    Args:
-        tied_weight: the input embedding, if the output layer shares it.
-
+    """Build the configured output layer for context vectors of ``size``; ``tied_weight`` is the input
+    embedding, if the layer shares it.
     """
     if config.output == "full":
         return FullSoftmax(size, config.n_words, tied_weight)
@@ -148,7 +127,7 @@ class SequenceModel(nn.Module):
         """Vectors in float32 from which ``output`` predicts, (B, T) → (B, P, D), and the state after them.
 
         Args:
-            topics: (B, T, K) or (B, 1, K) topic features beside the inputs, if the model reads them.
+            topics: (B, T, K) or (B, 1, K) topic features besides the inputs, if the model reads them.
             bfloat16: multiply the matrices of the network in bfloat16 precision.
         """
         raise NotImplementedError
@@ -183,14 +162,10 @@ class NeuralModel(SequenceModel):
         *,
         bfloat16: bool = False,
     ) -> tuple[Tensor, State]:
-        """Vectors after each input in float32, (B, T) → (B, T, D), and the state after the last one.
+        """See ``SequenceModel``; all vectors, (B, T, D), and the state after the last one.
 
         The state of a model that reads tags has one tensor more than that of its network, the last one: what
         is expected of the next tag.
-
-        Args:
-            topics: (B, T, K) or (B, 1, K) topic features beside the inputs; None: zeros.
-            bfloat16: multiply the matrices of the network in bfloat16 precision.
         """
         expected: State = ()
         if self.tags is not None:
@@ -215,8 +190,7 @@ class NeuralModel(SequenceModel):
 
 
 PROBABILITIES = ("topic_words", "tags.start", "tags.transitions", "tags.words")
-MAX_PROBABILITY = 1.001
-"""Largest stored probability: rounding to fewer bits may exceed 1."""
+MAX_PROBABILITY = 1.001  # largest stored probability: rounding to fewer bits may exceed 1
 
 
 def deduplicated_state(model: SequenceModel) -> dict[str, torch.Tensor]:
@@ -230,10 +204,8 @@ def deduplicated_state(model: SequenceModel) -> dict[str, torch.Tensor]:
 def save_model(
     model: SequenceModel, vocabulary: Vocabulary, folder: Path, dtype: torch.dtype = torch.float32
 ) -> None:
-    """Write the three files into ``folder``.
-
-    Args:
-        dtype: type of the stored weights; int8 matrices are stored with one scale per row.
+    """Write the three files into ``folder``, with weights of a type; int8 matrices are stored with one scale
+    per row.
     """
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().contiguous() for name, value in deduplicated_state(model).items()}
@@ -257,7 +229,7 @@ def load_model(folder: Path | Folder) -> tuple[NeuralModel, Vocabulary]:
     The sizes of all three files are compared before anything is built.
 
     Raises:
-        BundleError: If a file is missing or damaged, or weights, config and vocabulary do not fit together.
+        BundleError: a file is missing or damaged, or weights, config and vocabulary do not fit together.
     """
     files = folder if isinstance(folder, Folder) else Folder(folder)
     config = read_config(files)
@@ -306,13 +278,10 @@ def read_sequences(
     before: Rows,
     add_inputs: AddInputs,
 ) -> Rows:
-    """Return the vectors and states after some sequences; those of an empty one are those before it.
+    """Return the vectors and states after some sequences; those of an empty one are those ``before`` it.
 
-    Args:
-        inputs: (W, I) inputs of distinct words.
-        sequences: indices of the words of each sequence among these.
-        before: vectors and states before the sequences.
-        add_inputs: called for each position.
+    The sequences are indices of words, of whose distinct ones ``inputs`` are (W, I). ``add_inputs`` is called
+    for each position.
     """
     lengths = np.array(list(map(len, sequences)))
     order, n_reaching = sort_by_length(lengths)  # sequences that have ended are the last rows
@@ -336,11 +305,8 @@ def read_sequences(
 def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Find the words of a trie that a network has to read, which few of those of long contexts are.
 
-    Args:
-        unread: words of the context of each root that are not in the cache.
-
-    Returns:
-        Their indices, and for each word of the trie, and ``</s>``, its place among them.
+    Return their indices, and for each word of the trie, and ``</s>``, its place among them. Of the context of
+    each root, only the words ``unread`` are not in the cache.
     """
     is_read = np.zeros(len(trie.words) + 1, dtype=bool)
     is_read[-1] = True
@@ -348,26 +314,6 @@ def find_read(trie: HypothesisTrie, unread: Sequence[np.ndarray]) -> tuple[np.nd
     for words in unread:
         is_read[words] = True
     return np.flatnonzero(is_read), np.cumsum(is_read) - 1
-
-
-def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = frozenset()) -> None:
-    """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives.
-
-    Args:
-        words: further words over which probability is to be spread, such as those of models to compare with.
-    """
-    union = words.union(*(model.vocabulary() for model in models))
-    ngram = next((model for model in models if isinstance(model, NgramModel)), None)
-    for model in models:
-        missing = sorted(union.difference(model.vocabulary()))
-        if not missing:
-            continue
-        if ngram is None or model is ngram:
-            model.share_unknown({}, -math.log(len(missing) + 1))
-            continue
-        log_probs = ngram.unigram_log_probs([UNKNOWN, *missing])
-        log_probs -= np.logaddexp.reduce(log_probs)
-        model.share_unknown(dict(zip(missing, log_probs[1:].tolist(), strict=True)), float(log_probs[0]))
 
 
 def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
@@ -391,12 +337,11 @@ def set_precision(model: NeuralModel, dtype: str, device: torch.device) -> None:
         cast_matrices_to_bfloat16(output.parameters())
 
 
-PROJECTED_ROWS = 8192
-"""Number of context vectors that are converted to float64 at a time."""
+PROJECTED_ROWS = 8192  # number of context vectors that are converted to float64 at a time
 
 
 class NeuralLanguageModel:
-    """A trained network as a language model.
+    """A trained network as a ``VectorModel``.
 
     Args:
         dtype: precision of matrix products. ``bfloat16`` applies to a recurrent network or transformer and
@@ -408,7 +353,7 @@ class NeuralLanguageModel:
             caches keep vectors of at most the same size.
 
     Raises:
-        ConfigError: If the dtype is unknown, or not supported on this device.
+        ConfigError: the dtype is unknown, or not supported on this device.
     """
 
     def __init__(
@@ -443,31 +388,25 @@ class NeuralLanguageModel:
 
     @property
     def backward(self) -> bool:
-        """See ``LanguageModel``."""
         return self.model.config.backward
 
     def vocabulary(self) -> frozenset[str]:
-        """See ``LanguageModel``."""
         return frozenset(self.words.words) - SPECIAL_TOKENS
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
-        """See ``LanguageModel``."""
         self._log_shares, self._default_log_share = log_shares, default
 
     def log_share(self, word: str) -> float:
-        """See ``LanguageModel``."""
         if self.words.is_known(word):
             return 0.0
         return self._log_shares.get(word, self._default_log_share)
 
     @property
     def vector_size(self) -> int:
-        """See ``VectorModel``."""
         return self.model.network.output_size
 
     @torch.inference_mode()
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
-        """See ``VectorModel``."""
         with phase(Phase.TEXT):
             trie = trie.in_direction(self.backward)
             whole, histories = trie, trie.contexts  # what topics are inferred from
@@ -542,7 +481,7 @@ class NeuralLanguageModel:
         return vectors + self.model.topic_output(topics)[self._to_device(root)], row_of_node
 
     def _tagged_vectors(self, trie: HypothesisTrie, ids: np.ndarray, tags: TagFilter) -> Tensor:
-        """Context vectors of a network that reads tags, (N, D); each node has a filter of its own."""
+        """Context vectors of a network that reads tags, (N, D); each node has another filter."""
         network = self.model.network
         features, in_contexts = tags.read_trie(trie, ids)  # (N, K)
         if isinstance(network, WindowedNetwork):
@@ -556,11 +495,7 @@ class NeuralLanguageModel:
     def _vectors_of_words(
         self, trie: HypothesisTrie, ids: np.ndarray, added: Tensor | None
     ) -> tuple[Tensor, np.ndarray]:
-        """Return what ``_context_vectors`` does, without what topics add to the vectors themselves.
-
-        Args:
-            added: (R, I) what the topics of each root add to the inputs of its nodes; None: nothing.
-        """
+        """``_context_vectors`` with ``added`` inputs, without what topics add to the vectors themselves."""
         network = self.model.network
         if not isinstance(network, WindowedNetwork):
             return self._recurrent_vectors(trie, ids, added), np.arange(trie.n_nodes)
@@ -584,7 +519,7 @@ class NeuralLanguageModel:
         """Context vectors of all nodes, (N, D); each level is one step of the recurrent state.
 
         Args:
-            added: (R, I) what is added to the inputs of the nodes of each root; None: nothing.
+            added: (R, I) what the topics of each root add to the inputs of its nodes; None: nothing.
             tags: features of each node and of each word of each context; None: the network reads none.
         """
         network: ContextNetwork = self.model.network
@@ -615,11 +550,7 @@ class NeuralLanguageModel:
         return vectors
 
     def _recall(self, contexts: Sequence[np.ndarray], added: Tensor | None) -> tuple[list[int], Rows]:
-        """What is known of each root: how many words of its context are, and vectors and states after these.
-
-        Args:
-            added: (R, I) what the topics of each root add to inputs; None: nothing.
-        """
+        """Number of known words of the context of each root, and the vectors and states after these."""
         if not any(map(len, contexts)):
             return [0] * len(contexts), self._read_start(len(contexts), added)
         assert isinstance(self.context_cache, ContextCache)
@@ -643,12 +574,7 @@ class NeuralLanguageModel:
         added: Tensor | None,
         in_contexts: list[Tensor] | None,
     ) -> AddInputs:
-        """Return what adds topics and tags to the inputs of the words of contexts that are not yet read.
-
-        Args:
-            added: (R, I) what the topics of each root add to inputs; None: nothing.
-            in_contexts: what the tags of each word of each context add to its input; None: nothing.
-        """
+        """Return what adds topics and tags to the inputs of the words of contexts that are not yet read."""
         blocks = None if added is None else self._block_inputs(contexts, added)
 
         def add_inputs(gates: Tensor, position: int, roots: list[int]) -> None:
@@ -661,13 +587,10 @@ class NeuralLanguageModel:
         return add_inputs
 
     def _block_inputs(self, contexts: list[np.ndarray], added: Tensor) -> list[Tensor]:
-        """What topics add to the inputs of each block of words of each context, (blocks, I).
+        """Inputs by topics, to add to those of each block of words of each context, (blocks, I).
 
         A network with carried state reads each block with the topics of the words before it; any other
         network reads the beginning of its sentence with the topics of its root.
-
-        Args:
-            added: (R, I) what the topics of each root add to inputs.
         """
         if not self.model.config.carried:
             counts = [-(-len(context) // CONTEXT_BLOCK) for context in contexts]

@@ -1,23 +1,13 @@
 """Open n-gram models of any kind: our own tables, ARPA files and KenLM binaries; write tables.
 
-Read and check the files of models with neither torch nor KenLM, before anything is built from them.
+Files are checked before anything is built from them, with neither torch nor KenLM: memory and time follow
+from the size of a file on disk, with which its header is compared. A KenLM binary is scored with the package
+``kenlm`` (Heafield 2011), one call per edge; it is imported only when such a model is loaded.
 
-Memory and time for a file follow from its size on disk: what its header declares is compared with that size.
-
-Write and map n-gram tables: the files described in docs/reference/ngram-tables.md.
-
-A file is a header and sections, each starting at a multiple of ``ALIGNMENT`` bytes: the words, the unigrams,
-and for every higher order its pilots and its records; then, if its words are names of classes, the words of
-the classes. The header's sizes determine where each section lies and how long the file is.
-
-Score tries with KenLM (Heafield 2011), one call per edge: for its binary files, and as a twin in tests.
-
-Needs the package ``kenlm``, which is imported only when such a model is loaded.
-
-Score tries with back-off n-gram models: from flat arrays, all edges of a trie at once, or with KenLM.
-
-A model file comes in, ARPA or our own or a KenLM binary; an ``NgramModel`` goes out, which takes tries. Its
-table can be placed on a GPU.
+A table (docs/reference/ngram-tables.md) is a header and sections, each starting at a multiple of
+``ALIGNMENT`` bytes: the words, the unigrams, and for every higher order its pilots and its records; then, if
+its words are names of classes, the words of the classes. The header's sizes determine where each section lies
+and how long the file is.
 """
 
 from __future__ import annotations
@@ -54,27 +44,14 @@ from rescorer.models.ngrams import (
 from rescorer.safe_input import Folder, descriptor_path, open_regular
 from rescorer.trie import HypothesisTrie, Words
 
-FIXED_OFFSET = 88
-"""Where the numbers of the header begin, after constants that KenLM compares itself."""
+FIXED_OFFSET = 88  # where the numbers of the header begin, after constants that KenLM compares itself
 FIXED = struct.Struct("<B3xfIB3xI")
 """Order, multiplier of the probing hash tables, kind of model, whether the words follow, version."""
 MAX_PROBING_MULTIPLIER = 100.0
 
 
-class KenlmHeader(NamedTuple):
-    """What the header of a KenLM binary says."""
-
-    counts: list[int]
-    """Number of n-grams per order."""
-
-
-def is_kenlm_binary(stream: BinaryIO) -> bool:
-    """Whether an open file begins as a KenLM binary does."""
-    return os.pread(stream.fileno(), len(KENLM_MAGIC), 0) == KENLM_MAGIC
-
-
-def read_kenlm_header(stream: BinaryIO) -> KenlmHeader:
-    """Read and check the header of a KenLM binary.
+def read_kenlm_header(stream: BinaryIO) -> list[int]:
+    """Check the header of a KenLM binary, and return its number of n-grams per order.
 
     Raises:
         BundleError: the file is not a KenLM binary, or is too small for the n-grams that it declares.
@@ -94,11 +71,10 @@ def read_kenlm_header(stream: BinaryIO) -> KenlmHeader:
         raise BundleError(
             f"{stream.name}: its header says {sum(counts):,} n-grams, but the file has only {size:,} bytes"
         )
-    return KenlmHeader(counts)
+    return counts
 
 
-MAX_BYTES = 1 << 28
-"""Largest word list: 20 million words of 12 bytes."""
+MAX_BYTES = 1 << 28  # largest word list: 20 million words of 12 bytes
 
 
 def read_words(folder: Folder, name: str) -> list[str]:
@@ -112,17 +88,14 @@ def read_words(folder: Folder, name: str) -> list[str]:
 
 
 def build_table(orders: Sequence[ArpaOrder], place: str) -> NgramTable:
-    """Build a table; the result does not depend on the order of n-grams above 1.
+    """Build a table from unigrams by id, then higher orders; the result does not depend on the order of
+    n-grams above 1.
 
     Some tools prune an n-gram w_1 … w_k whose context w_1 … w_{k-1} they have pruned. The context is then
     added with the probability that the model gives it anyway, by backing off, and a back-off weight of 1.
 
-    Args:
-        orders: unigrams by id, then higher orders.
-        place: the file's name, for messages.
-
     Raises:
-        BundleError: an n-gram occurs twice.
+        BundleError: an n-gram of the file ``place`` occurs twice.
     """
     pending = [order.ids.astype(np.int64) for order in orders]
     values = [order.values for order in orders]
@@ -158,20 +131,16 @@ def build_order(keys: np.ndarray, values: np.ndarray) -> OrderTable:
     filled.view(np.float32)[:, 2:] = values
     records = np.zeros((perfect.n_slots, 2), dtype=np.int64)
     records[:, 0] = NO_KEY
-    records.view("V16")[slots] = filled.view(
-        "V16"
-    )  # a record at a time: its place is far from the last one's
+    # a record at a time: its place is far from the last one's
+    records.view("V16")[slots] = filled.view("V16")
     return OrderTable(perfect, records)
 
 
 def list_ngrams(table: NgramTable, place: str) -> list[ArpaOrder]:
     """Return the n-grams of a table: ``build_table`` makes an equal table from them.
 
-    Args:
-        place: the file's name, for messages.
-
     Raises:
-        BundleError: an n-gram has a context that is not in the table.
+        BundleError: an n-gram has a context that is not in the table of the file ``place``.
     """
     ids_at = np.arange(table.n_words, dtype=np.int32)[:, None]  # the n-gram at each place of an order
     orders = [ArpaOrder(ids_at, np.array(table.unigrams))]
@@ -214,8 +183,7 @@ SUFFIX = ".ngram"
 MAGIC = b"rescorer n-gram\n"
 WORDS_VERSION, UNITS_VERSION = 1, 2
 """Version of models of contiguous words, and of all others, whose header says more."""
-START = struct.Struct("<16sIIQQ")
-"""Magic, version, order, number of words, bytes of all words."""
+START = struct.Struct("<16sIIQQ")  # magic, version, order, number of words, bytes of all words
 ORDER = struct.Struct("<QQII")
 """Number of n-grams, number of slots, logarithm of the number of pilots to base 2, seed."""
 UNITS = struct.Struct("<IIQQ")
@@ -228,7 +196,7 @@ MAX_SKIP = 10
 
 
 class OrderSizes(NamedTuple):
-    """What the header says of one order above 1."""
+    """Part of the header about one order above 1."""
 
     n_ngrams: int
     n_slots: int
@@ -237,7 +205,7 @@ class OrderSizes(NamedTuple):
 
 
 class UnitSizes(NamedTuple):
-    """What the header says of units other than contiguous words."""
+    """Part of the header about units other than contiguous words."""
 
     skip: int = 0
     has_classes: int = 0
@@ -248,8 +216,7 @@ class UnitSizes(NamedTuple):
 class TableHeader(NamedTuple):
     """The header of a file."""
 
-    n_units: int
-    """Words or classes, including ``<unk>``, ``<s>`` and ``</s>``."""
+    n_units: int  # words or classes, including ``<unk>``, ``<s>`` and ``</s>``
     name_bytes: int
     orders: tuple[OrderSizes, ...]
     units: UnitSizes = UnitSizes()
@@ -340,10 +307,11 @@ def map_table(stream: BinaryIO) -> TableContent:
     """
     header = read_table_header(stream)
     data = mmap.mmap(stream.fileno(), header.file_bytes, access=mmap.ACCESS_READ)
-    sections = iter(_slice_sections(memoryview(data), header.section_bytes))
+    sections = _slice_sections(memoryview(data), header.section_bytes)
     next(sections)
     names = _read_words(stream, bytes(next(sections)), header.n_units)
-    _check_first_words(stream, names)
+    if names[: len(FIRST_WORDS)] != FIRST_WORDS:
+        raise BundleError(f"{stream.name}: its first words are not {', '.join(FIRST_WORDS)}")
     unigrams = np.frombuffer(next(sections), np.float32).reshape(-1, 2)
     _check_values(stream, unigrams, 1)
     orders = []
@@ -364,10 +332,10 @@ def write_table(stream: BinaryIO, content: TableContent) -> None:
     )
     orders = tuple(
         OrderSizes(
-            int((order.records[:, 0] != NO_KEY).sum()),
-            order.hash.n_slots,
-            (len(order.hash.pilots) - 1).bit_length(),
-            order.hash.seed,
+            n_ngrams=int((order.records[:, 0] != NO_KEY).sum()),
+            n_slots=order.hash.n_slots,
+            bucket_bits=(len(order.hash.pilots) - 1).bit_length(),
+            seed=order.hash.seed,
         )
         for order in table.orders
     )
@@ -410,11 +378,6 @@ def _read_words(stream: BinaryIO, text: bytes, n_words: int) -> tuple[str, ...]:
     return words
 
 
-def _check_first_words(stream: BinaryIO, names: tuple[str, ...]) -> None:
-    if names[: len(FIRST_WORDS)] != FIRST_WORDS:
-        raise BundleError(f"{stream.name}: its first words are not {', '.join(FIRST_WORDS)}")
-
-
 def _read_members(stream: BinaryIO, sections: Iterator[memoryview], header: TableHeader) -> ClassMembers:
     words = _read_words(stream, bytes(next(sections)), header.n_words)
     if not set(words).isdisjoint(FIRST_WORDS):
@@ -441,12 +404,7 @@ def _check_values(stream: BinaryIO, values: np.ndarray, order: int) -> None:
 
 
 class KenlmNgram(NgramModel):
-    """A model that KenLM has loaded.
-
-    Args:
-        model: a ``kenlm.Model``.
-        words: its vocabulary, which a KenLM binary does not contain.
-    """
+    """A ``kenlm.Model``, with its vocabulary, which a KenLM binary does not contain."""
 
     def __init__(self, model: Any, words: frozenset[str], name: str = "ngram") -> None:
         from kenlm import State
@@ -573,7 +531,6 @@ def read_ngram(
     """Open an n-gram model; its kind is detected from its content.
 
     Args:
-        source: the model file, by its path or opened.
         words: vocabulary of a KenLM binary, from which it cannot be read.
         backward: whether the model was estimated from reversed sentences.
 
@@ -582,18 +539,15 @@ def read_ngram(
             is not installed.
     """
     with open_regular(source) if isinstance(source, Path) else nullcontext(source) as stream:
-        model = _read_model(stream, name, words)
+        if is_table_file(stream):
+            model: NgramModel = TableNgram(map_table(stream), name)
+        elif words is not None and not has_arpa_header(stream):
+            read_kenlm_header(stream)
+            model = load_kenlm(stream, words, name)
+        else:
+            model = read_arpa_model(stream, name)
     model.backward = backward
     return model
-
-
-def _read_model(stream: BinaryIO, name: str, words: frozenset[str] | None) -> NgramModel:
-    if is_table_file(stream):
-        return TableNgram(map_table(stream), name)
-    if words is not None and not has_arpa_header(stream):
-        read_kenlm_header(stream)
-        return load_kenlm(stream, words, name)
-    return read_arpa_model(stream, name)
 
 
 def contains_words(path: Path) -> bool:
@@ -603,7 +557,7 @@ def contains_words(path: Path) -> bool:
         BundleError: the file cannot be opened or is none of these; the message says what it is instead.
     """
     with open_regular(path) as stream:
-        if is_kenlm_binary(stream):
+        if os.pread(stream.fileno(), len(KENLM_MAGIC), 0) == KENLM_MAGIC:
             return False
         if not is_table_file(stream):
             check_arpa(stream)

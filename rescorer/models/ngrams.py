@@ -1,24 +1,5 @@
 """Back-off n-gram models as flat arrays, in which the n-grams of a whole trie are looked up at once.
 
-The array operations that NumPy and torch spell differently, so that one code looks up n-grams with both.
-
-Everything else that the code needs (arithmetic, comparison, assignment by index) is written alike.
-
-A static hash table in which every key is found by exactly one probe: compress, hash and displace.
-
-Belazzougui, Botelho & Dietzfelbinger (2009), "Hash, displace, and compress": a key's hash chooses one of many
-small buckets; each bucket has a number, its pilot, that was chosen so that all keys fall into distinct slots.
-
-    h       = mix(key)                          64 bits
-    bucket  = highest bits of h
-    x       = the 32 bits of h below those
-    slot    = ((x · (PILOT_FACTOR · pilot[bucket] + PILOT_OFFSET) mod 2^32) · number of slots) / 2^32
-
-A slot is smaller than the number of slots whatever the pilots are, so that a damaged table can give wrong
-answers but cannot lead outside of itself. Integers are int64, whose products wrap in NumPy and torch alike.
-
-A back-off n-gram model as flat arrays, in which the n-grams of a whole trie are looked up at once.
-
 An n-gram w_1 … w_k, k > 1, lies in the hash table of its order under the key (place of w_1 … w_{k-1}, w_k),
 where the place of a unigram is the id of its word and that of a longer n-gram its slot. So the n-gram that
 ends at a node of a trie is found from the one that ends at its parent and is one word shorter: one round per
@@ -28,15 +9,8 @@ order for all nodes, whatever their depth. Scores follow Katz (1987):
 
 Sums are in float32 and in KenLM's order, so that they equal KenLM's to the last bit.
 
-What the n-grams of a model are sequences of: words, or classes of words.
-
-The table knows only units, by number. A ``Units`` maps each word to its unit, and says how probable the word
-is within it, so that
-
-    P(w | h) = P(unit of w | units of h) · P(w | unit of w)
-
-Models of pieces of words would map a word to several units, whose log-probabilities are summed: there the
-forest of ``table`` gets an entry per piece, and this interface the pieces of a word.
+A table knows only units, by number: words, or classes of words. ``Units`` maps words to them, and says how
+probable a word is within its unit: P(w | h) = P(unit of w | units of h) · P(w | unit of w).
 """
 
 from __future__ import annotations
@@ -46,72 +20,57 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, repeat
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from rescorer.models.arpa import FIRST_WORDS
-from rescorer.models.language_model import EdgeScores
-from rescorer.models.network_files import END
+from rescorer.models.language_model import EdgeScores, LanguageModel
+from rescorer.models.network_files import END, UNKNOWN
 from rescorer.runtime import Phase, phase
 from rescorer.trie import HypothesisTrie, Words
 
-Array = Any
-"""A NumPy array or a torch tensor."""
+Array = Any  # a NumPy array or a torch tensor
 
 
-class ArrayLibrary(Protocol):
-    """Operations on arrays of one library and device."""
+class ArrayLibrary:
+    """Array operations that NumPy and torch spell differently: NumPy's here, torch's in ``TorchArrays``.
+
+    Everything else that looks up n-grams (arithmetic, comparison, assignment by index) is written alike.
+    """
 
     def asarray(self, values: np.ndarray) -> Array:
         """Convert a NumPy array, to the library's device."""
+        return values
 
     def numpy(self, array: Array) -> np.ndarray:
         """Convert back to a NumPy array."""
+        return array
 
     def take(self, array: Array, rows: Array) -> Array:
         """Gather rows along the first axis."""
+        return array.take(rows, axis=0)
 
     def true_places(self, mask: Array) -> Array:
         """Return the indices at which a vector is true, int64."""
+        return np.flatnonzero(mask)
 
     def int64(self, array: Array) -> Array:
         """Convert integers to int64."""
+        return array.astype(np.int64)
 
     def float32_view(self, array: Array) -> Array:
         """Reinterpret a contiguous (N, M) int64 array as (N, 2 M) float32."""
+        return array.view(np.float32)
 
     def full(self, size: int, value: float, like: Array) -> Array:
         """Make a vector of one value with the type of another array."""
-
-
-class NumpyArrays:
-    """``ArrayLibrary`` of NumPy."""
-
-    def asarray(self, values: np.ndarray) -> np.ndarray:
-        return values
-
-    def numpy(self, array: np.ndarray) -> np.ndarray:
-        return array
-
-    def take(self, array: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        return array.take(rows, axis=0)
-
-    def true_places(self, mask: np.ndarray) -> np.ndarray:
-        return np.flatnonzero(mask)
-
-    def int64(self, array: np.ndarray) -> np.ndarray:
-        return array.astype(np.int64)
-
-    def float32_view(self, array: np.ndarray) -> np.ndarray:
-        return array.view(np.float32)
-
-    def full(self, size: int, value: float, like: np.ndarray) -> np.ndarray:
         return np.full(size, value, dtype=like.dtype)
 
 
-NUMPY = NumpyArrays()
+NUMPY = ArrayLibrary()
 
 
 FIRST_FACTOR, SECOND_FACTOR = 0x9E3779B97F4A7C15 - (1 << 64), 0xD6E8FEB86659FD93 - (1 << 64)
@@ -127,11 +86,23 @@ FEW_BUCKETS = 32
 
 
 class PerfectHash(NamedTuple):
-    """Places keys into slots; ``records`` of a table hold the keys themselves, for comparison."""
+    """A static hash table in which every key is found by exactly one probe: compress, hash and displace.
+
+    Belazzougui, Botelho & Dietzfelbinger (2009): a key's hash chooses one of many small buckets; each bucket
+    has a number, its pilot, that was chosen so that all keys fall into distinct slots.
+
+        h       = mix(key)                          64 bits
+        bucket  = highest bits of h
+        x       = the 32 bits of h below those
+        slot    = ((x · (PILOT_FACTOR · pilot[bucket] + PILOT_OFFSET) mod 2^32) · number of slots) / 2^32
+
+    A slot is smaller than the number of slots whatever the pilots are, so that a damaged table can give wrong
+    answers but cannot lead outside of itself. Integers are int64, whose products wrap in NumPy and torch
+    alike. The records of a table hold the keys themselves, for comparison.
+    """
 
     seed: int
-    pilots: Array
-    """(2^b,) uint16."""
+    pilots: Array  # (2^b,) uint16
     n_slots: int
 
     def slots(self, keys: Array, xp: ArrayLibrary = NUMPY) -> Array:
@@ -174,13 +145,10 @@ def count_slots(n_keys: int) -> int:
 
 
 def build_perfect_hash(keys: np.ndarray) -> tuple[PerfectHash, np.ndarray]:
-    """Find pilots that give every key a slot of its own; the result depends on the set of keys alone.
+    """Find pilots that give every key, (N,) int64, a different slot; the result depends on the set of keys
+    alone.
 
-    Args:
-        keys: (N,) int64.
-
-    Returns:
-        The hash function, and the slot of each key, (N,) int64.
+    Return the hash function, and the slot of each key, (N,) int64.
 
     Raises:
         ValueError: a key occurs twice.
@@ -235,13 +203,8 @@ def _find_pilots(keys: np.ndarray, seed: int) -> np.ndarray:
 def _find_fitting(
     keys_low: np.ndarray, pilot: np.int64, is_taken: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Find the buckets all of whose keys a pilot gives free and distinct slots.
-
-    Args:
-        keys_low: (K, B) the low bits of the keys of each bucket.
-
-    Returns:
-        (F,) the fitting buckets, and (K, F) the slots of their keys.
+    """Find the (F,) buckets all of whose keys a pilot gives free and distinct slots, and the (K, F) slots of
+    these; ``keys_low`` has the low bits of the keys of each of B buckets, (K, B).
     """
     fitting, found = np.arange(keys_low.shape[1]), np.empty((0, keys_low.shape[1]), dtype=np.int64)
     for low in keys_low:  # most buckets fail with their first key
@@ -277,14 +240,9 @@ LN_10 = math.log(10.0)
 
 
 class NgramModel(ABC):
-    """A back-off model; see ``LanguageModel``.
+    """A back-off model; see ``LanguageModel``."""
 
-    Attributes:
-        name: name of the model in its bundle.
-        backward: see ``LanguageModel``; the files of n-grams do not say it.
-    """
-
-    backward = False
+    backward = False  # whether sentences are read backwards; the files of n-grams do not say it
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -298,7 +256,7 @@ class NgramModel(ABC):
 
     @abstractmethod
     def vocabulary(self) -> AbstractSet[str]:
-        """See ``LanguageModel``."""
+        """Words that the model knows."""
 
     @abstractmethod
     def unigram_log_probs(self, words: Sequence[str]) -> np.ndarray:
@@ -316,17 +274,14 @@ class NgramModel(ABC):
         """log10 P of every edge of a trie, (E,); unknown words get the probability of ``<unk>``."""
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
-        """See ``LanguageModel``."""
         self._log_shares, self._default_log_share = log_shares, default
 
     def log_share(self, word: str) -> float:
-        """See ``LanguageModel``."""
         if word in self.vocabulary():
             return 0.0
         return self._log_shares.get(word, self._default_log_share)
 
     def score(self, trie: HypothesisTrie) -> EdgeScores:
-        """See ``LanguageModel``."""
         with phase(Phase.NGRAM):
             trie = trie.in_direction(self.backward)
             vocabulary = self.vocabulary()
@@ -340,8 +295,7 @@ class NgramModel(ABC):
             return EdgeScores(log_probs, edge_unknown, backward=self.backward)
 
 
-UNKNOWN_ID, START_ID, END_ID = range(3)
-"""Ids of ``<unk>``, ``<s>`` and ``</s>``; those of words follow."""
+UNKNOWN_ID, START_ID, END_ID = range(3)  # ids of ``<unk>``, ``<s>`` and ``</s>``; those of words follow
 NO_PLACE = -1
 NO_KEY = -1 << 63
 """Key of an empty slot; those of n-grams are at least 0, and those of n-grams without a place above it."""
@@ -350,12 +304,9 @@ NO_KEY = -1 << 63
 class Matches(NamedTuple):
     """The n-grams of one order that some pairs of context and word have."""
 
-    pairs: Array
-    """(M,) indices of the pairs whose n-gram is in the model."""
-    places: Array
-    """(M,) their slots."""
-    values: Array
-    """(M, 2) float32: log10 probability and log10 back-off weight."""
+    pairs: Array  # (M,) indices of the pairs whose n-gram is in the model
+    places: Array  # (M,) their slots
+    values: Array  # (M, 2) float32: log10 probability and log10 back-off weight
 
 
 class OrderTable(NamedTuple):
@@ -366,34 +317,13 @@ class OrderTable(NamedTuple):
     """(slots, 2) int64: key, and two float32 in one integer: log10 probability and back-off weight."""
 
     def match(self, contexts: Array, words: Array, n_words: int, xp: ArrayLibrary = NUMPY) -> Matches:
-        """Look up n-grams.
-
-        Args:
-            contexts: (N,) int64, place of w_1 … w_{k-1}.
-            words: (N,) int64, id of w_k.
-        """
+        """Look up n-grams by the places of w_1 … w_{k-1}, (N,) int64, and the ids of w_k, (N,) int64."""
         keys = contexts * n_words
         keys += words
         slots = self.hash.slots(keys, xp)
         records = xp.take(self.records, slots)
         pairs = xp.true_places(records[:, 0] == keys)
         return Matches(pairs, xp.take(slots, pairs), xp.float32_view(xp.take(records, pairs))[:, 2:])
-
-
-class WordForest(NamedTuple):
-    """The words of a trie and of its contexts, each with the entry where the context that predicts it ends.
-
-    Entry 0 comes before every sentence. Then come the words of the contexts, from ``<s>``, as far as the
-    model looks back; the nodes of the trie; and its edges for ``</s>``. If words are predicted over a gap,
-    the nodes are only contexts, and all edges follow them.
-    """
-
-    words: np.ndarray
-    """(W,) int64 word ids."""
-    parents: np.ndarray
-    """(W,) int64 entry of the word before each, or of the last word before the gap."""
-    n_before: int
-    """Number of entries before the first edge of the trie."""
 
 
 @dataclass(frozen=True)
@@ -441,19 +371,12 @@ class NgramTable:
             ids: (n,) int64 id of each of the trie's words.
             skip: number of words between a context and the word that it predicts.
         """
-        forest = plant_forest(trie, ids, self.order, skip)
-        asarray = self.library.asarray
-        log10_probs = self.score_forest(asarray(forest.words), asarray(forest.parents))
-        return self.library.numpy(log10_probs)[forest.n_before :]
+        words, parents, n_before = plant_forest(trie, ids, self.order, skip)
+        log10_probs = self.score_forest(*map(self.library.asarray, (words, parents)))
+        return self.library.numpy(log10_probs)[n_before:]
 
     def score_next(self, context: np.ndarray, words: np.ndarray, skip: int = 0) -> np.ndarray:
-        """log10 P of each of several words after ``<s>`` and a context, (n,) float32.
-
-        Args:
-            context: (m,) int64 word ids.
-            words: (n,) int64 word ids.
-            skip: as in ``score_trie``.
-        """
+        """log10 P of each of several words after ``<s>`` and a context, all int64 ids: (n,) float32."""
         seen = context[-self.order - skip :]  # no n-gram sees all of it
         before = np.concatenate([[UNKNOWN_ID], np.full(1 + skip, START_ID), seen])
         parents = np.maximum(np.arange(-1, len(before) - 1), 0)
@@ -465,7 +388,7 @@ class NgramTable:
         return self.library.numpy(log10_probs)[len(before) :]
 
     def score_forest(self, words: Array, parents: Array) -> Array:
-        """log10 P of each word of a forest after those above it, (W,) float32; see ``WordForest``."""
+        """log10 P of each word of a forest after those above it, (W,) float32; see ``plant_forest``."""
         xp = self.library
         values = xp.take(self.unigrams, words)
         log10_probs, backoffs, places = values[:, 0] + 0.0, values[:, 1], words + 0
@@ -485,13 +408,22 @@ class NgramTable:
         return log10_probs
 
 
-def plant_forest(trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 0) -> WordForest:
+def plant_forest(
+    trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 0
+) -> tuple[np.ndarray, np.ndarray, int]:
     """Lay out the words of a trie, with as much of its contexts as an n-gram of this order sees.
+
+    Entry 0 comes before every sentence. Then come the words of the contexts, from ``<s>``, as far as the
+    model looks back; the nodes of the trie; and its edges for ``</s>``. If ``skip`` words lie between a
+    context and the word that it predicts, the nodes are only contexts, all edges follow them, and so many
+    more ``<s>`` precede each sentence, that its first words have contexts too.
 
     Args:
         ids: (n,) int64 id of each of the trie's words.
-        skip: number of words between a context and the word that it predicts. So many more ``<s>`` precede
-            each sentence, that its first words have contexts too.
+
+    Returns:
+        (W,) int64 word ids, (W,) int64 entry where the context that predicts each word ends, and the number
+        of entries before the first edge of the trie.
     """
     words, parents = [UNKNOWN_ID], [0]
     last_words, last_parents = [], []  # of each context: these are the roots
@@ -515,15 +447,11 @@ def plant_forest(trie: HypothesisTrie, ids: np.ndarray, order: int, skip: int = 
         for _ in range(skip):
             edge_parents = node_parents[edge_parents]
         n_inner, first = 0, len(node_words)
-    return WordForest(
-        np.concatenate([node_words, edge_words[n_inner:]]),
-        np.concatenate([node_parents, edge_parents[n_inner:]]),
-        first,
-    )
+    words_of_entries = np.concatenate([node_words, edge_words[n_inner:]])
+    return words_of_entries, np.concatenate([node_parents, edge_parents[n_inner:]]), first
 
 
-N_SPECIAL = len(FIRST_WORDS)
-"""The first units are ``<unk>``, ``<s>`` and ``</s>``, whatever the others are."""
+N_SPECIAL = len(FIRST_WORDS)  # the first units are ``<unk>``, ``<s>`` and ``</s>``, whatever the others are
 
 
 class Units(Protocol):
@@ -540,11 +468,7 @@ class Units(Protocol):
 
 
 class WordUnits:
-    """Every word is a unit of its own.
-
-    Args:
-        words: the word of each unit, ``<unk>``, ``<s>`` and ``</s>`` first.
-    """
+    """Every word is one unit; ``<unk>``, ``<s>`` and ``</s>`` are the first ones."""
 
     def __init__(self, words: Sequence[str]) -> None:
         self._ids = dict(zip(words[N_SPECIAL:], range(N_SPECIAL, len(words)), strict=True))
@@ -563,14 +487,12 @@ class ClassMembers(NamedTuple):
     """The words of classes."""
 
     words: tuple[str, ...]
-    classes: np.ndarray
-    """(n,) int32 unit of each word; none is ``<unk>``, ``<s>`` or ``</s>``."""
-    log10_probs: np.ndarray
-    """(n,) float32 log10 P(word | class)."""
+    classes: np.ndarray  # (n,) int32 unit of each word; none is ``<unk>``, ``<s>`` or ``</s>``
+    log10_probs: np.ndarray  # (n,) float32 log10 P(word | class)
 
 
 class ClassUnits:
-    """Units are classes of words (Brown et al. 1992); ``<unk>`` and ``</s>`` have classes of their own."""
+    """Units are classes of words (Brown et al. 1992); ``<unk>`` and ``</s>`` have separate classes."""
 
     def __init__(self, members: ClassMembers) -> None:
         self.members = members
@@ -620,20 +542,18 @@ class TableNgram(NgramModel):
         super().__init__(name)
         self.content, self.table = content, content.table
         self._library: ArrayLibrary = NUMPY
-        self._trie_table: NgramTable | None = None
         members = content.members
         self.units: Units = WordUnits(content.unit_names) if members is None else ClassUnits(members)
 
     def use_for_tries(self, library: ArrayLibrary) -> None:
         """Look up large tries in a library or on a device, where the first of them copies the table."""
-        self._library, self._trie_table = library, None
+        self._library = library
+        self.__dict__.pop("trie_table", None)
 
-    @property
+    @cached_property
     def trie_table(self) -> NgramTable:
         """The table for large tries, possibly on a device; its scores are the same to the last bit."""
-        if self._trie_table is None:
-            self._trie_table = self.table if self._library is NUMPY else self.table.to(self._library)
-        return self._trie_table
+        return self.table if self._library is NUMPY else self.table.to(self._library)
 
     @property
     def order(self) -> int:
@@ -662,3 +582,31 @@ class TableNgram(NgramModel):
         """ln P of words from log10 P of their units, (n,) float64."""
         within = self.units.log10_within(words)
         return (log10_probs.astype(np.float64) + (0.0 if within is None else within)) * LN_10
+
+
+def align_vocabularies(models: Sequence[LanguageModel], words: frozenset[str] = frozenset()) -> None:
+    """For each model, set the share of P(``<unk>``) that each word missing from its vocabulary receives.
+
+    In the model that lacks such a word, ``<unk>`` stands for it. The word's share of the probability of
+    ``<unk>`` is fixed at load time: P_m(w|h) = P_m(<unk>|h) · q_m(w), where q_m is the n-gram's unigram
+    distribution over the words that m lacks (uniform if the n-gram itself lacks them). ``<unk>``, which
+    stands for all words that no model knows, is one more symbol of q_m. Every model then spreads exactly
+    probability 1 over the union of the vocabularies and ``<unk>``, and so does their mixture. A share that
+    depends on the context would follow the n-gram more closely, but needs a sum over all missing words for
+    every context; q_m needs one sum at load time.
+
+    Args:
+        words: further words over which probability is to be spread, such as those of models to compare with.
+    """
+    union = words.union(*(model.vocabulary() for model in models))
+    ngram = next((model for model in models if isinstance(model, NgramModel)), None)
+    for model in models:
+        missing = sorted(union.difference(model.vocabulary()))
+        if not missing:
+            continue
+        if ngram is None or model is ngram:
+            model.share_unknown({}, -math.log(len(missing) + 1))
+            continue
+        log_probs = ngram.unigram_log_probs([UNKNOWN, *missing])
+        log_probs -= np.logaddexp.reduce(log_probs)
+        model.share_unknown(dict(zip(missing, log_probs[1:].tolist(), strict=True)), float(log_probs[0]))

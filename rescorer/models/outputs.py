@@ -1,15 +1,11 @@
 """Output layers: from a context vector to the log-probability of a word, by a full or class-factored softmax.
 
-Lay out within-class scores in tables, in which classes of similar size are padded to the same width.
+With target words sorted by class, within-class scores are laid out in tables, in which classes of similar
+size are padded to the same width: most of the work is a few operations per table instead of a few per class.
 
-With target words sorted by class, most of the work is a few operations per table instead of a few per class.
-
-Compute within-class scores in a few batched products, for GPUs.
-
-One product per class would keep a GPU busy with kernel launches. Instead, the vectors that are scored against
-a class are laid out in chunks of ``CHUNK_ROWS``, and every chunk is multiplied with a copy of its class's
-weights, (B, R, D) × (B, D, W): copying them costs less than launching hundreds of kernels. Classes of similar
-size share a product, in which the smaller ones are padded.
+One product per class would keep a GPU busy with kernel launches. There, the vectors that are scored against a
+class are laid out in chunks of ``CHUNK_ROWS``, and every chunk is multiplied with a copy of its class's
+weights, (B, R, D) × (B, D, W): copying them costs less than launching hundreds of kernels.
 """
 
 from __future__ import annotations
@@ -66,10 +62,8 @@ class OutputLayer(Protocol):
 
 
 def row_blocks(rows: Tensor, n_rows: int, size: int) -> Iterator[tuple[slice, Tensor | slice, Tensor]]:
-    """Split ``n_rows`` rows into blocks of ``size`` and find the edges of each block.
-
-    Args:
-        rows: (E,) int64, the row of each edge.
+    """Split ``n_rows`` rows into blocks of ``size``, and find the edges of each block by the row of each
+    edge, (E,).
 
     Yields:
         A block as a slice of the rows, an index of its edges, and the position of each edge's row within the
@@ -97,11 +91,8 @@ def equal_runs(values: Tensor) -> Iterator[tuple[int, int, int]]:
 
 
 def cross_entropies_and_gradients(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-    """−ln softmax(scores)[target] of each row, (N,), and its gradient with respect to the scores, (N, K).
-
-    Args:
-        scores: (N, K); −∞ is padding.
-        target: (N,) int64.
+    """−ln softmax(scores)[target] of each row, (N,), and its gradient with respect to the scores, (N, K), of
+    which −∞ is padding; target: (N,) int64.
     """
     log_p = torch.log_softmax(scores, dim=1)
     column = target.unsqueeze(1)
@@ -139,7 +130,6 @@ class FullSoftmax(nn.Module):
         return len(self.word_bias)
 
     def start_from_unigrams(self, counts: Tensor) -> None:
-        """See ``OutputLayer``."""
         counts = counts.to(self.word_bias).clamp(min=0.5)
         with torch.no_grad():
             self.word_bias.copy_(torch.log(counts / counts.sum()))
@@ -159,7 +149,6 @@ class FullSoftmax(nn.Module):
 
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         return functional.log_softmax(self._scores(hidden), dim=1)
 
     def _scores(self, hidden: Tensor) -> Tensor:
@@ -195,7 +184,11 @@ class _Loss(torch.autograd.Function):
                 bias_grad += delta.sum(dim=0)
                 delta = delta.to(h.dtype)
                 torch.mm(delta, w, out=hidden_grad[rows])
-                _add_product(weight_grad[:n_words], delta.t(), h)
+                words_grad = weight_grad[:n_words]
+                if delta.dtype == words_grad.dtype:
+                    words_grad.addmm_(delta.t(), h)
+                else:
+                    words_grad.add_(delta.t() @ h)
         ctx.save_for_backward(*grads)
         return loss.to(weight.dtype)
 
@@ -211,14 +204,6 @@ def _scores(hidden: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return torch.mm(hidden, weight.t()).to(bias.dtype).add_(bias)
 
 
-def _add_product(total: Tensor, a: Tensor, b: Tensor) -> None:
-    """Add A·B, which may be of another dtype, to ``total``."""
-    if a.dtype == total.dtype:
-        total.addmm_(a, b)
-    else:
-        total.add_(a @ b)
-
-
 MAX_SIZE_RATIO = 1.5
 FREE_PADDING = 16
 """Limits of padding: the largest class of a table has at most ``MAX_SIZE_RATIO`` times as many words as the
@@ -229,25 +214,19 @@ smallest, plus ``FREE_PADDING``."""
 class Table:
     """The classes of one table that have rows in a batch."""
 
-    rows: slice
-    """Rows of the batch, sorted by class, that belong to this table."""
-    width: int
-    """Number of words in the largest class."""
-    words: list[slice]
-    """Word ids of each class."""
-    counts: list[int]
-    """Number of rows of each class."""
+    rows: slice  # rows of the batch, sorted by class, that belong to this table
+    width: int  # number of words in the largest class
+    words: list[slice]  # word ids of each class
+    counts: list[int]  # number of rows of each class
 
 
 class TableLayout:
-    """Assignment of classes to tables; a class of one word needs no scores and belongs to no table.
-
-    Args:
-        class_sizes: number of words in each class; a class is a range of word ids.
+    """Assignment of classes, of some numbers of words, to tables; a class of one word needs no scores and has
+    none.
 
     Attributes:
         by_size: classes ordered by size, which is the layout order.
-        words: word ids of each class, in layout order.
+        words: word ids of each class, a range, in layout order.
         groups: for each table, the range of positions in layout order, and the words in its largest class.
     """
 
@@ -264,11 +243,7 @@ class TableLayout:
                 begin = end
 
     def tables(self, counts: Sequence[int]) -> list[Table]:
-        """The tables of a batch.
-
-        Args:
-            counts: number of rows of each class in the batch, in layout order.
-        """
+        """The tables of a batch, by its number of rows of each class in layout order."""
         tables = []
         begin = sum(counts[: self.groups[0][0].start]) if self.groups else 0
         for positions, width in self.groups:
@@ -294,22 +269,17 @@ def uncovered_ranges(ranges: Sequence[slice], n: int) -> Iterator[slice]:
 
 CHUNK_ROWS = 64
 """Number of vectors that share one copy of a class's weights; the last chunk of a class is padded."""
-MAX_COPIED_WEIGHTS = 1 << 27
-"""Largest number of copied weights held at once: 256 MB in bfloat16."""
+MAX_COPIED_WEIGHTS = 1 << 27  # largest number of copied weights held at once: 256 MB in bfloat16
 
 
 @dataclass(frozen=True, slots=True)
 class Chunks:
     """Distinct pairs of a vector and a class, in chunks that belong to one class each, in layout order."""
 
-    vectors: Tensor
-    """(B·R, D), padded with zeros where a chunk is not full."""
-    positions: Tensor
-    """(B,) position of each chunk's class in the layout."""
-    bounds: list[int]
-    """Number of chunks before each class in layout order, followed by the total."""
-    slots: Tensor
-    """(E,) index of each edge's vector in ``vectors``."""
+    vectors: Tensor  # (B·R, D), padded with zeros where a chunk is not full
+    positions: Tensor  # (B,) position of each chunk's class in the layout
+    bounds: list[int]  # number of chunks before each class in layout order, followed by the total
+    slots: Tensor  # (E,) index of each edge's vector in ``vectors``
 
 
 def build_chunks(hidden: Tensor, rows: Tensor, positions: Tensor, n_classes: int) -> Chunks:
@@ -329,11 +299,8 @@ def build_chunks(hidden: Tensor, rows: Tensor, positions: Tensor, n_classes: int
 
 
 def split_products(layout: TableLayout, bounds: list[int], size: int) -> Iterator[tuple[int, int, int]]:
-    """Split the chunks into products of at most ``MAX_COPIED_WEIGHTS``.
-
-    Args:
-        bounds: as in ``Chunks``.
-        size: D, the length of a vector.
+    """Split chunks, of vectors of ``size``, into products of at most ``MAX_COPIED_WEIGHTS``; see
+    ``Chunks.bounds``.
 
     Yields:
         First chunk, end of the chunks, and number of words in the largest class.
@@ -386,10 +353,8 @@ class ClassFactoredSoftmax(nn.Module):
     vocabulary must be ordered by class.
 
     Args:
-        size: D, length of a context vector.
+        size, word_weight: as for ``FullSoftmax``.
         class_sizes: number of words in each class; they sum to the number of words that can be predicted.
-        word_weight: (≥ V, D) matrix whose first rows are the word weights, such as the input embedding; None
-            creates new weights.
     """
 
     def __init__(self, size: int, class_sizes: Sequence[int], word_weight: Tensor | None = None) -> None:
@@ -418,7 +383,6 @@ class ClassFactoredSoftmax(nn.Module):
         return self.class_bounds[-1]
 
     def start_from_unigrams(self, counts: Tensor) -> None:
-        """See ``OutputLayer``."""
         counts = counts.to(torch.float32).clamp(min=0.5)
         mass = torch.zeros(len(self.class_bounds) - 1).index_add_(0, self.class_of, counts)
         with torch.no_grad():
@@ -426,7 +390,6 @@ class ClassFactoredSoftmax(nn.Module):
             self.class_layer.bias.copy_(torch.log(mass / mass.sum()))
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         return self.losses(hidden, words).sum(dtype=torch.float64).to(hidden.dtype)
 
     def losses(self, hidden: Tensor, words: Tensor) -> Tensor:
@@ -471,7 +434,6 @@ class ClassFactoredSoftmax(nn.Module):
 
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         return self.log_distribution(hidden)
 
     def log_distribution(self, hidden: Tensor) -> Tensor:
@@ -541,13 +503,10 @@ class _Losses(torch.autograd.Function):
 
 
 class MixtureOfSoftmaxes(ClassFactoredSoftmax):
-    """P(w|h) = Σ_k π_k(h) P(w | tanh(W_k h))  (Yang et al. 2018).
+    """P(w|h) = Σ_k π_k(h) P(w | tanh(W_k h)) with K = ``n_softmaxes`` components (Yang et al. 2018).
 
     A softmax of context vectors of D values cannot represent every table of probabilities; a mixture is not
-    bound to their rank. All components share the words' weights, and π is a softmax of its own.
-
-    Args:
-        n_softmaxes: K, number of components; other arguments are those of ``ClassFactoredSoftmax``.
+    bound to their rank. All components share the words' weights, and π is another softmax.
     """
 
     def __init__(
@@ -559,14 +518,12 @@ class MixtureOfSoftmaxes(ClassFactoredSoftmax):
         self.component_layer = nn.Linear(size, n_softmaxes * size, bias=False)
 
     def losses(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """See ``ClassFactoredSoftmax``."""
         log_shares, vectors = self._components(hidden)
         losses = super().losses(vectors, words.repeat_interleave(self.n_softmaxes))
         return -torch.logsumexp(log_shares - losses.view_as(log_shares), dim=1)
 
     @torch.no_grad()
     def log_probs(self, hidden: Tensor, rows: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         log_shares, vectors = self._components(hidden)
         n_softmaxes = self.n_softmaxes
         component_rows = (
@@ -576,7 +533,6 @@ class MixtureOfSoftmaxes(ClassFactoredSoftmax):
         return torch.logsumexp(log_shares[rows] + log_probs.view(-1, n_softmaxes), dim=1)
 
     def log_distribution(self, hidden: Tensor) -> Tensor:
-        """See ``ClassFactoredSoftmax``."""
         log_shares, vectors = self._components(hidden)
         by_component = super().log_distribution(vectors).view(*log_shares.shape, -1)  # (N, K, V)
         return torch.logsumexp(log_shares.unsqueeze(2) + by_component, dim=1)

@@ -1,21 +1,12 @@
 """Transformer decoders, over sequences and over the prefixes of a batch, each computed once.
 
-Put the prefixes of contexts and hypotheses into one tree, in preorder.
-
-The root is the start word. Below it come the distinct prefixes of the contexts, and below each context the
-trie of its hypotheses, so that contexts that begin alike are read once.
-
-Plan attention over a tree: blocks of nodes that are adjacent in preorder share their keys.
-
-The ancestors of a node are in its block, or on the path to the first node of the block. So each block attends
-to its own nodes and to that path, with a mask, and its products are dense. Blocks are computed chunk by
-chunk; between chunks only the keys and values of nodes on the paths of later blocks are kept, which bounds
-the memory whatever the size of the tree.
-
-Run a transformer over the prefixes of a batch, each computed once.
-
-Takes a trie with its contexts as word ids and a ``TransformerNetwork``; returns the context vector of each
-node.
+The prefixes of contexts and hypotheses are one tree, whose root is the start word: below it come the distinct
+prefixes of the contexts, and below each context the trie of its hypotheses, so that contexts that begin alike
+are read once. Blocks of nodes that are adjacent in preorder share their keys: the ancestors of a node are in
+its block, or on the path to the first node of the block. So each block attends to its own nodes and to that
+path, with a mask, and its products are dense. Blocks are computed chunk by chunk; between chunks only the
+keys and values of nodes on the paths of later blocks are kept, which bounds the memory whatever the size of
+the tree.
 """
 
 from __future__ import annotations
@@ -29,13 +20,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from rescorer.models.contexts import RowCache, count_context_words
+from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import linear, to_device
 from rescorer.models.network_files import NetworkConfig, feedforward_size
-from rescorer.models.networks import State, apply_dropout, drop_words
+from rescorer.models.networks import State, apply_dropout, drop_words, project
+from rescorer.runtime import count_context_words
 from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
-
-ROTARY_BASE = 10_000.0
 
 
 def rotary_table(n_positions: int, head_size: int, like: Tensor) -> Tensor:
@@ -47,7 +37,7 @@ def rotary_table(n_positions: int, head_size: int, like: Tensor) -> Tensor:
     """
     exponents = torch.arange(0, head_size, 2, dtype=torch.float64, device=like.device) / head_size
     positions = torch.arange(n_positions, dtype=torch.float64, device=like.device)
-    angles = positions.unsqueeze(1) * ROTARY_BASE**-exponents
+    angles = positions.unsqueeze(1) * 10_000.0**-exponents
     dtype = torch.complex128 if like.dtype == torch.float64 else torch.complex64
     return torch.polar(torch.ones_like(angles), angles).to(dtype)
 
@@ -62,29 +52,20 @@ def rotate(values: Tensor, rotations: Tensor) -> Tensor:
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017), (B, Q, heads, d), (B, K, heads, d) → (B, Q, H).
 
-    Args:
-        mask: (B or 1, 1, Q, K) bool, True where a query sees a key; None: each query sees the keys up to its
-            own position.
+    The mask, (B or 1, 1, Q, K) bool, is True where a query sees a key; None: each query sees the keys up to
+    its own position.
     """
-    attended = functional.scaled_dot_product_attention(
-        queries.transpose(1, 2),
-        keys.transpose(1, 2),
-        values.transpose(1, 2),
-        attn_mask=mask,
-        is_causal=mask is None,
-    )
+    queries, keys, values = (part.transpose(1, 2) for part in (queries, keys, values))
+    attended = functional.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None)
     return attended.transpose(1, 2).flatten(2)
 
 
 def window_mask(n_before: Tensor, n_memory: int, n_words: int, window: int) -> Tensor:
-    """Which of the keys, those in memory and then those of the words, each word of a sequence sees.
+    """Which of the keys, those in memory and then those of the words, each word of a sequence sees: (B, 1, T,
+    M + T) bool.
 
-    Args:
-        n_before: (B,) number of keys in memory that are valid, which are the last ones.
-        window: number of words that a word sees, including itself.
-
-    Returns:
-        (B, 1, T, M + T) bool.
+    Of the keys in memory, the last ``n_before`` ones, (B,), are valid. A word sees ``window`` words,
+    including itself.
     """
     words = torch.arange(n_memory, n_memory + n_words, device=n_before.device).unsqueeze(1)  # (T, 1)
     keys = torch.arange(n_memory + n_words, device=n_before.device)
@@ -123,11 +104,11 @@ class TransformerLayer(nn.Module):
         return queries, keys, values
 
     def merge_heads(self, attended: Tensor) -> Tensor:
-        """What attention adds to its input, (..., H) → (..., H)."""
+        """Output of attention, to add to its input, (..., H) → (..., H)."""
         return linear(attended, self.attention_output)
 
     def feed_forward(self, x: Tensor) -> Tensor:
-        """What the feed-forward network adds to its input, (..., H) → (..., H)."""
+        """Output of the feed-forward network, to add to its input, (..., H) → (..., H)."""
         gate, inner = linear(normalise(x, self.feedforward_norm), self.gate_and_input).chunk(2, dim=-1)
         activated = functional.silu(gate)
         activated = activated * inner if torch.is_grad_enabled() else activated.mul_(inner)
@@ -169,7 +150,7 @@ class TransformerNetwork(nn.Module):
         embedded = self.embedding(words) * self.output_size**0.5
         if self.training:
             embedded = drop_words(embedded, words, self.embedding.num_embeddings, self.embedding_dropout)
-        x, state = self._read(self._apply_dropout(_project(embedded, self.input_projection)), state)
+        x, state = self._read(self._apply_dropout(project(embedded, self.input_projection)), state)
         return self._apply_dropout(self.vectors(x)).transpose(0, 1), state  # (B, T, E)
 
     def _read(self, x: Tensor, state: State | None) -> tuple[Tensor, State]:
@@ -189,10 +170,9 @@ class TransformerNetwork(nn.Module):
         whole = state is None and n_words <= self.window
         mask = None if whole else window_mask(n_before, n_memory, n_words, self.window)
         after = [(n_before + n_words).clamp(max=self.window - 1)]
-        for layer, (before_keys, before_values) in zip(self.blocks, _pairs(memory), strict=True):
+        for layer, *before in zip(self.blocks, memory[::2], memory[1::2], strict=True):
             queries, keys, values = (part.transpose(0, 1) for part in layer.project(x))  # (B, T, heads, d)
-            keys = _append(before_keys, keys)
-            values = _append(before_values, values)
+            keys, values = map(_append, before, (keys, values))
             attended = attend(
                 rotate(queries, rotations[n_memory:]), rotate(keys, rotations), values, mask
             ).transpose(0, 1)
@@ -214,7 +194,7 @@ class TransformerNetwork(nn.Module):
 
     def vectors(self, x: Tensor) -> Tensor:
         """Context vectors from the output of the last layer, (..., H) → (..., D)."""
-        return _project(normalise(x, self.norm), self.projection)
+        return project(normalise(x, self.norm), self.projection)
 
     def _apply_dropout(self, values: Tensor) -> Tensor:
         return apply_dropout(values, self.dropout, self.locked) if self.training else values
@@ -236,7 +216,7 @@ class TransformerNetwork(nn.Module):
 
     def inputs(self, words: Tensor) -> Tensor:
         embedded = self.embedding(words).to(self.norm.dtype) * self.output_size**0.5
-        return _project(embedded, self.input_projection)  # (W, H)
+        return project(embedded, self.input_projection)  # (W, H)
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
         raise NotImplementedError("transformers have no topics")
@@ -255,37 +235,22 @@ def _random_matrix(rows: int, columns: int) -> Tensor:
     return torch.randn(rows, columns) * columns**-0.5
 
 
-def _project(values: Tensor, projection: nn.Module) -> Tensor:
-    return linear(values, projection.weight) if isinstance(projection, nn.Linear) else values
-
-
 def _append(before: Tensor, new: Tensor) -> Tensor:
     """Append the keys or values of new words to those in memory, (B, M, H), (B, T, heads, d)."""
     return torch.cat([before.to(new.dtype).unflatten(-1, new.shape[2:]), new], dim=1)
-
-
-def _pairs(memory: list[Tensor]) -> Iterator[tuple[Tensor, Tensor]]:
-    return zip(memory[::2], memory[1::2], strict=True)
 
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
     """Nodes of a tree, parents before children, first those of contexts."""
 
-    parent: np.ndarray
-    """(N,) parent of each node; the root, node 0, is its own parent."""
-    word: np.ndarray
-    """(N,) the model's id of the word on the edge into each node."""
-    position: np.ndarray
-    """(N,) number of words before that word."""
-    first: np.ndarray
-    """(N,) number of the node in preorder."""
-    last: np.ndarray
-    """(N,) number of the last node of its subtree in preorder."""
-    context_levels: Sequence[slice]
-    """Nodes of contexts, by their number of words, without the root."""
-    trie_nodes: np.ndarray
-    """Node of each node of the trie."""
+    parent: np.ndarray  # (N,) parent of each node; the root, node 0, is its own parent
+    word: np.ndarray  # (N,) the model's id of the word on the edge into each node
+    position: np.ndarray  # (N,) number of words before that word
+    first: np.ndarray  # (N,) number of the node in preorder
+    last: np.ndarray  # (N,) number of the last node of its subtree in preorder
+    context_levels: Sequence[slice]  # nodes of contexts, by their number of words, without the root
+    trie_nodes: np.ndarray  # node of each node of the trie
 
     @property
     def n_contexts(self) -> int:
@@ -296,11 +261,8 @@ class PrefixTree:
 def build_prefix_tree(
     trie: HypothesisTrie, ids: np.ndarray, encode: Callable[[Words], np.ndarray], start_word: int
 ) -> PrefixTree:
-    """Build the tree of a batch.
-
-    Args:
-        ids: the model's ids of the trie's words.
-        encode: returns the model's ids of words, and that of ``</s>`` for ``SENTENCE_END``.
+    """Build the tree of a batch. ``encode`` returns the model's ids of words, and that of ``</s>`` for
+    ``SENTENCE_END``; ``ids`` are those of the trie's words.
     """
     words = (*trie.words, SENTENCE_END)
     contexts = build_trie([tuple(words[i] for i in context) for context in trie.contexts])
@@ -324,10 +286,8 @@ def build_prefix_tree(
 
 
 def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.ndarray, np.ndarray]:
-    """Number of each node in preorder, and of the last node of its subtree, (N,) each.
-
-    Args:
-        levels: ranges of nodes; the children of a node are in later ranges.
+    """Number of each node in preorder, and of the last node of its subtree, (N,) each. The children of a node
+    are in later levels.
     """
     sizes = np.ones(len(parent), dtype=np.int64)
     for level in reversed(levels):
@@ -348,15 +308,10 @@ def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.
 
 
 def needed_context_nodes(tree: PrefixTree, window: int, cached: np.ndarray) -> np.ndarray:
-    """Which nodes of contexts are needed to compute the vectors of the trie.
+    """Which nodes of contexts, (n_contexts,) bool, are needed to compute the vectors of the trie.
 
-    These are the roots of the trie, and the ``window`` - 1 nodes above each node that is computed.
-
-    Args:
-        cached: (n_contexts,) bool, nodes that need not be computed.
-
-    Returns:
-        (n_contexts,) bool.
+    These are the roots of the trie, and the ``window`` - 1 nodes above each node that is computed, which
+    ``cached`` ones, (n_contexts,) bool, need not be.
     """
     reach = np.zeros(tree.n_contexts, dtype=np.int64)  # number of nodes that are needed from here upwards
     roots = tree.trie_nodes[tree.trie_nodes < tree.n_contexts]
@@ -376,51 +331,17 @@ paths are copied more often."""
 class Chunk:
     """Blocks of nodes to compute together. Keys are those of ``path``, followed by those of ``nodes``."""
 
-    nodes: np.ndarray
-    """(n,) nodes in preorder."""
-    path: np.ndarray
-    """(P,) nodes of earlier chunks whose keys are used, now or later, in preorder."""
-    path_keys: np.ndarray
-    """(P,) index of the keys of ``path`` among those of the chunk before."""
-    block_keys: np.ndarray
-    """(blocks, K) keys of each block, as indices."""
-    query_nodes: np.ndarray
-    """(blocks, BLOCK_NODES) nodes of each block; the last block repeats its last node."""
-    key_nodes: np.ndarray
-    """(blocks, K) node of each of ``block_keys``, -1 where there is none."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ranges:
-    """Where the nodes of a tree are, (N,) each on one device; see ``PrefixTree``."""
-
-    first: Tensor
-    last: Tensor
-    position: Tensor
-
-    def mask(self, query_nodes: Tensor, key_nodes: Tensor, window: int) -> Tensor:
-        """Compute which keys the nodes of each block attend to.
-
-        Args:
-            query_nodes, key_nodes: as in ``Chunk``.
-            window: as in ``plan_chunks``.
-
-        Returns:
-            (blocks, 1, BLOCK_NODES, K) bool.
-        """
-        queries, keys = query_nodes.unsqueeze(2), key_nodes.unsqueeze(1)
-        order = self.first[queries]
-        mask = (self.first[keys] <= order) & (order <= self.last[keys]) & (keys >= 0)
-        return (mask & (self.position[queries] - self.position[keys] < window)).unsqueeze(1)
+    nodes: np.ndarray  # (n,) nodes in preorder
+    path: np.ndarray  # (P,) nodes of earlier chunks whose keys are used, now or later, in preorder
+    path_keys: np.ndarray  # (P,) index of the keys of ``path`` among those of the chunk before
+    block_keys: np.ndarray  # (blocks, K) keys of each block, as indices
+    query_nodes: np.ndarray  # (blocks, BLOCK_NODES) nodes of each block; the last block repeats its last node
+    key_nodes: np.ndarray  # (blocks, K) node of each of ``block_keys``, -1 where there is none
 
 
 def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: int) -> Iterator[Chunk]:
-    """Divide the nodes of a tree into chunks.
-
-    Args:
-        kept: (N,) bool; the other nodes do not take part.
-        window: number of nodes that a node attends to: itself and its nearest ancestors.
-        chunk_nodes: maximum number of nodes per chunk, a multiple of ``BLOCK_NODES``.
+    """Divide the ``kept`` nodes of a tree, (N,) bool, into chunks of at most ``chunk_nodes``, a multiple of
+    ``BLOCK_NODES``. A node attends to ``window`` nodes: itself and its nearest ancestors.
     """
     nodes = np.flatnonzero(kept)
     nodes = nodes[np.argsort(tree.first[nodes])]
@@ -452,31 +373,23 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
 def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window: int) -> np.ndarray:
     """Numbers of the nodes above the first node of each block to which one of its nodes may attend.
 
-    Args:
-        nodes: in preorder.
-        number: (N,) number of each node of the tree among ``nodes``, -1 for the others.
-
-    Returns:
-        (blocks, P), -1 for none.
+    ``nodes`` are in preorder; ``number`` is that of each node of the tree among them, -1 for the others.
+    Returns (blocks, P), -1 for none.
     """
     first = np.arange(0, len(nodes), BLOCK_NODES)
     lowest = np.minimum.reduceat(tree.position[nodes], first) - window + 1
     node, columns = nodes[first], list[np.ndarray]()
-    while (goes_on := tree.position[node] > np.maximum(lowest, 0)).any():
-        node = np.where(goes_on, tree.parent[node], node)
-        columns.append(np.where(goes_on, number[node], -1))
+    while (has_more := tree.position[node] > np.maximum(lowest, 0)).any():
+        node = np.where(has_more, tree.parent[node], node)
+        columns.append(np.where(has_more, number[node], -1))
     return np.stack(columns, axis=1) if columns else np.zeros((len(first), 0), dtype=np.int64)
 
 
 def _lay_out_blocks(numbers: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lay out the blocks of a chunk: numbers of its queries, and of its keys, -1 for none.
+    """Lay out the blocks of a chunk: its queries, (blocks, BLOCK_NODES), and keys, (blocks, K), -1 for none.
 
-    Args:
-        numbers: those of the nodes of the chunk, in preorder.
-        paths: (blocks, P) those of the nodes above each block, -1 for none.
-
-    Returns:
-        (blocks, BLOCK_NODES) and (blocks, K).
+    ``numbers`` are those of the nodes of the chunk, in preorder; ``paths``, (blocks, P), those of the nodes
+    above each block, -1 for none.
     """
     paths = paths[:, (paths >= 0).any(axis=0)]
     filled = np.arange(numbers[0], numbers[0] + BLOCK_NODES * len(paths)).reshape(len(paths), BLOCK_NODES)
@@ -490,12 +403,9 @@ CHUNK_NODES = {"cpu": 1024, "cuda": 32_768}
 
 
 def tree_vectors(network: TransformerNetwork, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
-    """Compute the vectors of a trie.
+    """Compute the context vectors of a trie, (U, D), and for each of its nodes the row of its vector.
 
     Nodes of contexts whose vector, keys and values are cached are not computed again.
-
-    Returns:
-        Context vectors, (U, D), and for each node of the trie the row of its vector.
     """
     return _TreeRun(network, tree, cache).run()
 
@@ -514,7 +424,7 @@ class _TreeRun:
         distinct_words, self.input_row = np.unique(tree.word, return_inverse=True)
         self.inputs = network.inputs(self._to_device(distinct_words))
         self.rotations = network.rotations(int(tree.position.max()) + 1).unsqueeze(1)  # (positions, 1, d / 2)
-        self.ranges = Ranges(*map(self._to_device, (tree.first, tree.last, tree.position)))
+        self.ranges = [*map(self._to_device, (tree.first, tree.last, tree.position))]
         self.keys_and_values: list[Tensor] = []
         """Keys, values, keys, … of the layers for the last chunk, (P + n, heads, d)."""
         self.key_rows = np.zeros(0, dtype=np.int64)
@@ -555,9 +465,7 @@ class _TreeRun:
         row_of_node = np.where(is_new, np.cumsum(is_new) - 1, len(new) + np.cumsum(~is_new) - 1)
         self.key_rows = np.concatenate([np.arange(len(chunk.path)), len(chunk.path) + row_of_node])
         block_keys = self._to_device(self.key_rows[chunk.block_keys])
-        mask = self.ranges.mask(
-            self._to_device(chunk.query_nodes), self._to_device(chunk.key_nodes), self.network.window
-        )
+        mask = self._mask(self._to_device(chunk.query_nodes), self._to_device(chunk.key_nodes))
         queried = np.zeros(chunk.query_nodes.size, dtype=np.int64)  # known nodes have no queries
         queried[: len(is_new)][is_new] = np.arange(len(new))
         query_rows, places = self._to_device(queried), self._to_device(np.flatnonzero(is_new))
@@ -582,6 +490,13 @@ class _TreeRun:
             x = x + layer.feed_forward(x)
         self.keys_and_values = after
         self._keep(new, known, self.network.vectors(x), known_rows[0])
+
+    def _mask(self, query_nodes: Tensor, key_nodes: Tensor) -> Tensor:
+        """Which keys the nodes of each block attend to, (blocks, 1, BLOCK_NODES, K) bool; see ``Chunk``."""
+        queries, keys, (first, last, position) = query_nodes.unsqueeze(2), key_nodes.unsqueeze(1), self.ranges
+        order = first[queries]
+        mask = (first[keys] <= order) & (order <= last[keys]) & (keys >= 0)
+        return (mask & (position[queries] - position[keys] < self.network.window)).unsqueeze(1)
 
     def _known_rows(self, nodes: np.ndarray) -> list[Tensor]:
         """Vectors, keys, values, keys, … of nodes that are cached, (n, D), (n, H), …"""

@@ -1,14 +1,11 @@
 """Tree softmax: a word is a path of binary decisions, its probability the product of theirs.
 
-Trees of binary decisions with words at their leaves: numbering, checks and paths.
-
 A tree with L leaves is the array of the two children of each of its L-1 decisions, (L-1, 2). A child is a
 decision 0 … L-2, with a higher number than its parent and 0 as the root, or L-1+l for the leaf l. Leaves are
 numbered by their word: those of word 0 come first, then those of word 1, and so on.
 
-Products of vectors and the nodes of tree paths, without a copy of a node's vector per path.
-
-A path is a run of nodes. Paths are flat arrays: that of vector i has the nodes starts[i] … starts[i+1]-1.
+Paths are flat arrays: that of vector i has the nodes starts[i] … starts[i+1]-1. Vectors are multiplied with
+the nodes of their paths without a copy of a node's vector per path.
 """
 
 from __future__ import annotations
@@ -47,18 +44,14 @@ def check_places(places: np.ndarray, n_words: int, n_leaves: int) -> None:
 
 
 def leaf_paths(children: np.ndarray, n_leaves: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Find the path from the root to every leaf.
-
-    Args:
-        children: (L-1, 2).
+    """Find the path from the root to every leaf of a tree, (L-1, 2).
 
     Returns:
         (L + 1,) start of each leaf's path; and two flat arrays: the decisions on the paths, root first, and
         the child (0 or 1) taken at each decision.
 
     Raises:
-        BundleError: If ``children`` is not a tree over all leaves, or a path is longer than
-            ``MAX_PATH_DECISIONS``.
+        BundleError: ``children`` is not a tree over all leaves, or a path is too long.
     """
     parent, side = _parents(children, n_leaves)
     leaves, at = np.arange(n_leaves), np.arange(n_leaves - 1, len(parent))
@@ -104,12 +97,9 @@ with warnings.catch_warnings():  # torch warns once per process that sparse CSR 
 class NodeSums(NamedTuple):
     """Sums over the paths through each node."""
 
-    nodes: Tensor
-    """(U,) distinct nodes, ascending."""
-    counts: Tensor
-    """(U,) number of paths through each."""
-    sums: Tensor
-    """(U, D)."""
+    nodes: Tensor  # (U,) distinct nodes, ascending
+    counts: Tensor  # (U,) number of paths through each
+    sums: Tensor  # (U, D)
 
 
 def concatenate_runs(starts: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
@@ -122,12 +112,8 @@ def concatenate_runs(starts: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def score_nodes(vectors: Tensor, node_vectors: Tensor, starts: Tensor, nodes: Tensor, bias: Tensor) -> Tensor:
-    """Return the product of each vector and the vector of each node on its path, plus ``bias``, (M,).
-
-    Args:
-        vectors: (N, D), one row per path.
-        nodes: (M,) nodes of the paths; a path has each node once at most.
-        bias: (M,).
+    """The product of each vector, (N, D), and the vector of each of the (M,) nodes on its path, plus
+    ``bias``, (M,); a path has each node once at most.
     """
     pattern = torch.sparse_csr_tensor(
         starts, nodes, bias, (len(vectors), len(node_vectors)), check_invariants=False
@@ -136,11 +122,8 @@ def score_nodes(vectors: Tensor, node_vectors: Tensor, starts: Tensor, nodes: Te
 
 
 def sum_rows(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor | None = None) -> Tensor:
-    """Σ weights[m]·table[rows[m]] over each run of m, (N, D).
-
-    Args:
-        starts: (N + 1,).
-        weights: (M,); 1 if None.
+    """Σ weights[m]·table[rows[m]] over each run of m, (N, D), which begin at (N + 1,) starts; weights are 1
+    if None.
     """
     return functional.embedding_bag(rows, table, starts[:-1], mode="sum", per_sample_weights=weights)
 
@@ -155,11 +138,7 @@ def sum_by_node(vectors: Tensor, starts: Tensor, nodes: Tensor, weights: Tensor)
 
 
 def list_levels(children: np.ndarray) -> list[np.ndarray]:
-    """List the decisions of each depth, the deepest first, so that children come before their parents.
-
-    Args:
-        children: (L-1, 2), see ``tree_paths``.
-    """
+    """List the decisions of each depth, the deepest first, so that children come before their parents."""
     levels: list[np.ndarray] = []
     level = np.arange(min(1, len(children)))
     while len(level):
@@ -179,14 +158,8 @@ class SideDifferences(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, word_vectors, bias, tree, leaf_words, levels):  # type: ignore[no-untyped-def]
-        """Compute the differences, (L-1, D).
-
-        Args:
-            word_vectors: (≥ V, D).
-            bias: (L-1,) biases of the decisions.
-            tree: (L-1, 2) children of each decision.
-            leaf_words: (L,) word of each leaf.
-            levels: decisions of each depth, the deepest first.
+        """Compute the differences, (L-1, D), from (≥ V, D) word vectors and the biases, (L-1,), and children,
+        (L-1, 2), of decisions. Leaves have (L,) words; levels are decisions of each depth, the deepest first.
         """
         n_decisions, size = len(bias), word_vectors.shape[1]
         second_share = torch.sigmoid(bias).unsqueeze(1)
@@ -218,8 +191,7 @@ class SideDifferences(torch.autograd.Function):
         return word_grad, None, None, None, None
 
 
-BLOCK_EDGES = 16_384
-"""Number of edges whose decisions are held at once."""
+BLOCK_EDGES = 16_384  # number of edges whose decisions are held at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +199,9 @@ class Decisions:
     """The decisions on the paths to some leaves, as flat arrays: leaf i has the range starts[i] …
     starts[i+1]-1."""
 
-    starts: Tensor
-    """(N + 1,) int64."""
-    nodes: Tensor
-    """(M,) int64 decisions, from the root down."""
-    signs: Tensor
-    """(M,) +1 for the second child, -1 for the first."""
+    starts: Tensor  # (N + 1,) int64
+    nodes: Tensor  # (M,) int64 decisions, from the root down
+    signs: Tensor  # (M,) +1 for the second child, -1 for the first
 
 
 class TreeSoftmax(nn.Module):
@@ -282,14 +251,11 @@ class TreeSoftmax(nn.Module):
         return len(self.tree) + 1
 
     def set_tree(self, children: np.ndarray, places: np.ndarray | None = None) -> None:
-        """Replace the tree, see ``tree_paths``.
-
-        Args:
-            children: (L-1, 2), the two children of each decision.
-            places: (V,) number of leaves of each word; None for one each.
+        """Replace the tree, (L-1, 2) children of each decision, and the number of leaves of each word, (V,);
+        None: one.
 
         Raises:
-            BundleError: If ``children`` is not such a tree, a path is too long, or ``places`` does not fit.
+            BundleError: ``children`` is not such a tree, a path is too long, or ``places`` does not fit.
         """
         places = np.ones(self.n_words, dtype=np.int32) if places is None else np.asarray(places)
         check_places(places, self.n_words, self.n_leaves)
@@ -353,7 +319,6 @@ class TreeSoftmax(nn.Module):
         return weight
 
     def loss(self, hidden: Tensor, words: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         leaves, owners = self._leaves(words)
         if owners is not None:
             hidden = hidden.index_select(0, owners)
@@ -386,7 +351,6 @@ class TreeSoftmax(nn.Module):
 
     @torch.no_grad()
     def distribution(self, hidden: Tensor) -> Tensor:
-        """See ``OutputLayer``."""
         scores = functional.linear(hidden, self.decision_weight(), self.word_bias)  # (N, L-1)
         log_p = hidden.new_zeros(len(hidden), 2 * self.n_leaves - 1)  # ln P of reaching each decision or leaf
         for node, (first, second) in enumerate(self.tree.tolist()):
@@ -397,11 +361,7 @@ class TreeSoftmax(nn.Module):
 
 
 def _decision_scores(hidden: Tensor, weight: Tensor, bias: Tensor, path: Decisions) -> Tensor:
-    """Return the logit q_i·h + b_i of every decision, (M,), where h is the row of the decision's path.
-
-    Args:
-        hidden: (N, D), one row per path.
-    """
+    """The logit q_i·h + b_i of every decision, (M,), where h is the row of the decision's path."""
     return score_nodes(hidden, weight, path.starts, path.nodes, bias[path.nodes])
 
 

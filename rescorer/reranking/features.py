@@ -1,14 +1,5 @@
 """Features of hypotheses, computed from the whole list, from which a reranker computes its scores.
 
-Posteriors of words in their places: each hypothesis is aligned with the best one.
-
-A slot is a word of the best hypothesis, or the k-th word that others insert before one or at the end. The
-posterior of a word in its slot is the sum of those of the hypotheses with the same word there: an
-approximation of a confusion network whose alignments take microseconds, because no hypothesis moves the
-slots of others.
-
-Features of hypotheses, from which a reranker computes its scores.
-
 A feature is named ``kind`` or ``kind:argument``, such as ``score:acoustic`` or ``distance:2``. All features
 of one kind are computed together, so that their common part, such as the distances between all hypotheses,
 is computed once.
@@ -33,10 +24,7 @@ from rescorer.scoring.decision import MAX_STEPS, code_texts, expected_distances
 from rescorer.scoring.ranking import best_first, posteriors
 from rescorer.trie import Words
 
-MAX_VIEW_CELLS = 1 << 24
-"""Largest table of hypotheses and words, in bytes; beyond, pairs are sorted."""
-UNKNOWN_CODE = -1
-"""Code of the words of a context that no hypothesis has."""
+MAX_VIEW_CELLS = 1 << 24  # largest table of hypotheses and words, in bytes; beyond, pairs are sorted
 
 
 @dataclass(frozen=True)
@@ -101,7 +89,7 @@ class ListView:
     @cached_property
     def context_codes(self) -> np.ndarray:
         """Codes of the words of the context, (C,) int64; those that no hypothesis has are below 0."""
-        codes = (self.vocabulary.get(word, UNKNOWN_CODE) for word in self.context)
+        codes = (self.vocabulary.get(word, -1) for word in self.context)
         return np.fromiter(codes, np.int64, len(self.context))
 
     @cached_property
@@ -120,7 +108,7 @@ class ListView:
         def compute(text: str) -> np.ndarray:
             return self.remember(text, lambda view: posteriors(view.totals, float(text)))
 
-        return np.stack([compute(text) for text in temperatures], axis=1)
+        return np.stack([*map(compute, temperatures)], axis=1)
 
     def remember(self, key: str, compute: Callable[[ListView], np.ndarray]) -> np.ndarray:
         """Compute an array only once, for several features that need it."""
@@ -129,12 +117,7 @@ class ListView:
         return self._remembered[key]
 
     def sum_rows(self, values: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Sum values over hypotheses, (H,) float64.
-
-        Args:
-            values: (K,) one per word, or per index of ``rows``.
-            rows: (K,) index of the hypothesis of each value; None for that of each word.
-        """
+        """Sum (K,) values over hypotheses, (H,) float64; ``rows`` says whose they are, None: one per word."""
         where = self.rows if rows is None else rows
         return np.bincount(where, weights=values, minlength=len(self.words))
 
@@ -165,20 +148,27 @@ class ListView:
 
 MOVES = {"delete": 1, "insert": -1, "replace": 0}
 """By how many places an edit of the best hypothesis moves the words after it."""
-MAX_SLOT_CELLS = 1 << 20
-"""Largest table by which numbers are counted; beyond, they are sorted."""
+MAX_SLOT_CELLS = 1 << 20  # largest table by which numbers are counted; beyond, they are sorted
 
 
 def find_slots(view: ListView) -> np.ndarray:
-    """Return the slot of every word of a list, (N,) int64.
+    """Return the slot of every word of a list, (N,) int64: each hypothesis is aligned with the best one.
 
-    A slot is S times the place of a word in the best hypothesis, plus k for the k-th word inserted there,
-    where S is greater than the length of any hypothesis.
+    A slot is a word of the best hypothesis, or the k-th word that others insert before one or at the end: S
+    times the place in the best hypothesis, plus k, where S is greater than the length of any hypothesis. The
+    posterior of a word in its slot is the sum of those of the hypotheses with the same word there: an
+    approximation of a confusion network whose alignments take microseconds, because no hypothesis moves the
+    slots of others.
 
     Raises:
         LimitExceeded: the list is too long to be aligned.
     """
-    _check_work(view.lengths)
+    if (steps := count_slot_steps(view.lengths)) > MAX_STEPS:
+        raise LimitExceeded(
+            f"aligning {len(view.lengths):,} hypotheses of up to {int(view.lengths.max()):,} words takes "
+            f"{steps:,} steps; expected at most {MAX_STEPS:,}; send fewer hypotheses",
+            field="hypotheses",
+        )
     pivot, step = view.texts[int(best_first(view.totals)[0])], int(view.lengths.max()) + 1
     found = {text: Levenshtein.editops(pivot, text).as_list() for text in dict.fromkeys(view.texts)}
     edits = [found[text] for text in view.texts]
@@ -201,11 +191,7 @@ def find_slots(view: ListView) -> np.ndarray:
 
 
 def index_slots(view: ListView) -> np.ndarray:
-    """Number the pairs of a slot and a word in it, and return that of every word of a list, (N,) int64.
-
-    Raises:
-        LimitExceeded: the list is too long to be aligned.
-    """
+    """Number the pairs of a slot and a word in it: (N,) int64 for every word of a list, as ``find_slots``."""
     index = number_values(find_slots(view)) * len(view.vocabulary) + view.codes
     return index if index.max(initial=0) < MAX_SLOT_CELLS else number_values(index)
 
@@ -225,21 +211,10 @@ def count_slot_steps(lengths: np.ndarray) -> int:
     return 2 * int(lengths.sum()) * (int(lengths.max(initial=0)) // 64 + 1)
 
 
-def _check_work(lengths: np.ndarray) -> None:
-    """Raise LimitExceeded if aligning hypotheses of some lengths would take too long."""
-    if (steps := count_slot_steps(lengths)) > MAX_STEPS:
-        raise LimitExceeded(
-            f"aligning {len(lengths):,} hypotheses of up to {int(lengths.max()):,} words takes {steps:,} "
-            f"steps; expected at most {MAX_STEPS:,}; send fewer hypotheses",
-            field="hypotheses",
-        )
-
-
 MAX_FEATURES = 256
 MAX_TEMPERATURE = 1e6
 MAX_OVERLAP_ORDER = 5
-MAX_CODE = 1 << 62
-"""Largest code of an n-gram."""
+MAX_CODE = 1 << 62  # largest code of an n-gram
 
 
 Argument = Literal["", "component", "temperature", "order"]
@@ -252,21 +227,16 @@ Reduce = Callable[[ListView, np.ndarray], np.ndarray]
 class FeatureKind:
     """A family of features."""
 
-    compute: Compute
-    """Computes the features for some arguments, (H, number of arguments)."""
-    argument: Argument
-    """What follows the colon; nothing if empty."""
+    compute: Compute  # computes the features for some arguments, (H, number of arguments)
+    argument: Argument  # kind of the text after the colon; empty: there is none
     unit: str
     description: str
-    cost: Cost
-    """Order of the time that all features of the kind take together, for H hypotheses of N words."""
+    cost: Cost  # order of the time that all features of the kind take together, for H hypotheses of N words
 
 
 def feature_matrix(names: Sequence[str], view: ListView) -> np.ndarray:
-    """Compute features of all hypotheses of a list, (H, F) float64, neither centred nor scaled.
-
-    Args:
-        names: F features, valid as for ``check_feature``.
+    """Compute features of all hypotheses of a list, (H, F) float64, neither centred nor scaled; the F names
+    are valid as for ``check_feature``.
 
     Raises:
         LimitExceeded: the list is too long for distances or confusion networks.
@@ -324,41 +294,21 @@ def _parse_number(text: str) -> float:
         return np.nan
 
 
-def _scores(view: ListView, names: Sequence[str]) -> np.ndarray:
-    return np.stack([view.components[name] for name in names], axis=1)
-
-
-def _scores_per_word(view: ListView, names: Sequence[str]) -> np.ndarray:
-    return _scores(view, names) / view.n_words[:, None]
-
-
-def _posteriors(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
-    return view.posteriors(temperatures)
-
-
 def _distances(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
     return expected_distances(code_texts(view.texts, "word"), view.posteriors(temperatures))
 
 
-def _word_posteriors(view: ListView, temperatures: Sequence[str], reduce: Reduce) -> np.ndarray:
-    """Reduce, per hypothesis, the posteriors of its words anywhere in the list, (H, T)."""
-    rows, codes = view.word_keys
-    n = len(view.vocabulary)
-    columns = []
-    for shares in view.posteriors(temperatures).T:
-        masses = np.bincount(codes, weights=shares[rows], minlength=n)
-        columns.append(reduce(view, masses[view.codes]))
-    return np.stack(columns, axis=1)
+def _word_posteriors(reduce: Reduce, *, in_slots: bool = False) -> Compute:
+    """Reduce, per hypothesis, the posteriors of its words anywhere in the list, or in their slots: (H, T)."""
 
+    def compute(view: ListView, temperatures: Sequence[str]) -> np.ndarray:
+        index = view.remember("slots", index_slots) if in_slots else view.codes
+        rows, keys = (view.rows, index) if in_slots else view.word_keys
+        shares = view.posteriors(temperatures).T
+        masses = (np.bincount(keys, weights=of_hypotheses[rows]) for of_hypotheses in shares)
+        return np.stack([reduce(view, of_words[index]) for of_words in masses], axis=1)
 
-def _slot_posteriors(view: ListView, temperatures: Sequence[str], reduce: Reduce) -> np.ndarray:
-    """Reduce, per hypothesis, the posteriors of its words in their slots, (H, T)."""
-    index = view.remember("slots", index_slots)
-    columns = []
-    for shares in view.posteriors(temperatures).T:
-        masses = np.bincount(index, weights=shares[view.rows])
-        columns.append(reduce(view, masses[index]))
-    return np.stack(columns, axis=1)
+    return compute
 
 
 def _characters(view: ListView, _: Sequence[str]) -> np.ndarray:
@@ -399,14 +349,10 @@ def _overlap(view: ListView, orders: Sequence[str]) -> np.ndarray:
 
 
 def code_ngrams(one: np.ndarray, other: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Code the n-grams of two sequences as integers, the same for equal ones.
-
-    Args:
-        one: (N,) int64, codes of words, at least −1.
-        other: (M,) likewise.
+    """Code the n-grams of two sequences of codes, at least −1, as integers, the same for equal ones.
 
     Returns:
-        (N − order + 1,) and (M − order + 1,) int64, or empty ones.
+        (N − order + 1,) and (M − order + 1,) int64 for sequences of N and M, or empty ones.
     """
     n, m = max(len(one) - order + 1, 0), max(len(other) - order + 1, 0)
     words = np.concatenate((one, other)) + 1
@@ -423,17 +369,17 @@ def _column(compute: Callable[[ListView], np.ndarray]) -> Compute:
     return lambda view, _: compute(view)[:, None]
 
 
-def _reduced(compute: Callable[..., np.ndarray], reduce: Reduce) -> Compute:
-    return lambda view, arguments: compute(view, arguments, reduce)
-
-
 FEATURE_KINDS: dict[str, FeatureKind] = {
     "total": FeatureKind(
         _column(lambda view: view.totals), "", "nats", "total under the reranker's base weights", "H"
     ),
-    "score": FeatureKind(_scores, "component", "nats", "a stream, or a sentence by a language model", "H"),
+    "score": FeatureKind(
+        lambda view, names: np.stack([view.components[name] for name in names], axis=1),
+        "component", "nats", "a stream, or a sentence by a language model", "H",
+    ),
     "score_per_word": FeatureKind(
-        _scores_per_word, "component", "nats per word", "the same, divided by the number of words", "H"
+        lambda view, names: np.stack([view.components[name] / view.n_words for name in names], axis=1),
+        "component", "nats per word", "the same, divided by the number of words", "H",
     ),
     "words": FeatureKind(_column(lambda view: view.components[WORDS]), "", "words", "number of words", "H"),
     "characters": FeatureKind(
@@ -452,27 +398,27 @@ FEATURE_KINDS: dict[str, FeatureKind] = {
         "first in the input; leaks the same", "H",
     ),
     "posterior": FeatureKind(
-        _posteriors, "temperature", "probability", "softmax of the base totals at temperature T", "H"
+        ListView.posteriors, "temperature", "probability", "softmax of the base totals at temperature T", "H"
     ),
     "distance": FeatureKind(
         _distances, "temperature", "words",
         "expected word errors if the truth is in the list, by the posteriors at temperature T", "H² · N",
     ),
     "word_mean": FeatureKind(
-        _reduced(_word_posteriors, ListView.mean_per_row), "temperature", "probability",
+        _word_posteriors(ListView.mean_per_row), "temperature", "probability",
         "mean posterior, at temperature T, of the hypotheses that contain a word", "H · N",
     ),
     "word_least": FeatureKind(
-        _reduced(_word_posteriors, ListView.least_per_row), "temperature", "probability",
+        _word_posteriors(ListView.least_per_row), "temperature", "probability",
         "the least of them", "H · N",
     ),
     "slot_mean": FeatureKind(
-        _reduced(_slot_posteriors, ListView.mean_per_row), "temperature", "probability",
+        _word_posteriors(ListView.mean_per_row, in_slots=True), "temperature", "probability",
         "mean posterior of the words in their places, aligned with the best hypothesis, at temperature T",
         "H · N²",
     ),
     "slot_least": FeatureKind(
-        _reduced(_slot_posteriors, ListView.least_per_row), "temperature", "probability",
+        _word_posteriors(ListView.least_per_row, in_slots=True), "temperature", "probability",
         "the least of them", "H · N²",
     ),
     "copies": FeatureKind(_copies, "", "log", "log of the number of hypotheses with the same words", "H · N"),

@@ -1,25 +1,13 @@
-"""Networks of rerankers.
+"""Ensembles of linear networks, multilayer perceptrons and small transformers, for rerankers, in NumPy.
 
-Ensembles of linear networks, multilayer perceptrons and small transformers, in NumPy and float64.
+The inputs of hypothesis i are its features, centred in the list and divided by their scales, and after them
+the encoding of its words, if there is one, centred too: the mean of the context vectors from which a language
+model predicts its words and its end of sentence, times a projection. Because the mean is linear, the vectors
+are projected where the networks run, and K numbers per hypothesis leave that process.
 
-Encode the words of a hypothesis as the mean of a language model's context vectors, times a projection.
-
-A context vector is what the network of the model predicts a word from. The mean is over the vectors from
-which the words of the hypothesis and its end of sentence are predicted. Because the mean is linear, the
-vectors are projected where the networks run, and K numbers per hypothesis leave that process.
-
-An ensemble of linear networks or multilayer perceptrons, which score hypotheses by their features.
-
-The score of hypothesis i is the mean over the members of u·x_i + v·tanh(W·x_i + b), where x_i are its
-features, centred in the list and divided by their scales, and after them the encoding of its words, if there
-is one, centred too. The linear part has one weight per input; the second part, with U hidden units, is
-missing in linear networks.
-
-An ensemble of small transformers over the hypotheses of a list, in NumPy and float64.
-
-Every hypothesis attends to all hypotheses of its list. Their positions play no part: if the hypotheses change
-places, so do their scores. A member computes, for the features x of each hypothesis and an encoding e of its
-words, both centred in the list,
+The score of a linear network or perceptron is u·x_i + v·tanh(W·x_i + b). In a transformer, every hypothesis
+attends to all hypotheses of its list, and their positions play no part. For the features x of each hypothesis
+and the encoding e of its words,
 
     z = [x, e] W_input + b_input
     z = z + attention(normalise(z))                                                       in each layer
@@ -27,7 +15,7 @@ words, both centred in the list,
     score = u · [x, e] + v · normalise(z)
 
 The layers have pre-layer normalisation (Xiong et al. 2020, arXiv 2002.04745) without gains and biases, which
-would only repeat the matrices that follow. Where v is 0, the score is that of the linear reranker u.
+would only repeat the matrices that follow. The score of an ensemble is the mean over its members.
 """
 
 from __future__ import annotations
@@ -41,12 +29,10 @@ import numpy as np
 from rescorer.errors import ConfigError, LimitExceeded, quote
 from rescorer.reranking.features import MAX_FEATURES
 
-MAX_ENCODING_SIZE = 32
-"""Largest K of a reranker."""
-MAX_VECTOR_SIZE = 16_384
-"""Longest context vector, as in the configuration of networks."""
+MAX_ENCODING_SIZE = 32  # largest K of a reranker
+MAX_VECTOR_SIZE = 16_384  # longest context vector, as in the configuration of networks
 ENCODING = "encoding:"
-"""What the name of an encoding begins with in explanations; that of the language model follows."""
+"""Prefix of the name of an encoding in explanations; that of the language model follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,27 +43,21 @@ class WordEncoder:
         ConfigError: the projection has another shape, or a value that is not finite.
     """
 
-    model: str
-    """Name of the model, which must be a network."""
-    projection: np.ndarray
-    """(D, K) float64, from context vectors of length D."""
+    model: str  # name of the model, which must be a network
+    projection: np.ndarray  # (D, K) float64, from context vectors of length D
 
     def __post_init__(self) -> None:
-        shape = self.projection.shape
+        shape, place = self.projection.shape, f"the projection of the context vectors of {quote(self.model)}"
         if len(shape) != 2 or not 0 < shape[0] <= MAX_VECTOR_SIZE or not shape[1]:
             raise ConfigError(
-                f"the projection of the context vectors of {quote(self.model)} has the shape {shape}; "
-                f"expected 1 to {MAX_VECTOR_SIZE:,} rows, and columns"
+                f"{place} has the shape {shape}; expected 1 to {MAX_VECTOR_SIZE:,} rows, and columns"
             )
         if not np.isfinite(self.projection).all():
-            raise ConfigError(
-                f"the projection of the context vectors of {quote(self.model)} has a value that is not finite"
-            )
+            raise ConfigError(f"{place} has a value that is not finite")
 
 
 MAX_MEMBERS, MAX_HIDDEN = 64, 1024
-MAX_PARAMETERS = 1 << 20
-"""Largest number of parameters of all members: 8 MB."""
+MAX_PARAMETERS = 1 << 20  # largest number of parameters of all members: 8 MB
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,16 +70,11 @@ class Ensemble:
         ConfigError: shapes do not match, or a parameter is not finite.
     """
 
-    linear: np.ndarray
-    """(M, I) float64, u."""
-    hidden: np.ndarray
-    """(M, I, U) float64, W."""
-    bias: np.ndarray
-    """(M, U) float64, b."""
-    output: np.ndarray
-    """(M, U) float64, v."""
-    encoding: int = 0
-    """K, length of the encoding of the words; 0 without one."""
+    linear: np.ndarray  # (M, I) float64, u
+    hidden: np.ndarray  # (M, I, U) float64, W
+    bias: np.ndarray  # (M, U) float64, b
+    output: np.ndarray  # (M, U) float64, v
+    encoding: int = 0  # K, length of the encoding of the words; 0 without one
 
     def __post_init__(self) -> None:
         members, inputs = self.linear.shape
@@ -143,14 +118,8 @@ class Ensemble:
         return not self.hidden_units
 
     def score(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """Score hypotheses by their features and the encodings of their words.
-
-        Args:
-            x: (H, F) float64, centred and scaled.
-            encoding: (H, K) float64, centred; None if K is 0.
-
-        Returns:
-            (H,) float64.
+        """Score hypotheses, (H,) float64, by their features, (H, F) float64, centred and scaled, and the
+        encodings of their words, (H, K) float64, centred; None if K is 0.
         """
         inputs = x if encoding is None else np.concatenate((x, encoding), axis=1)
         score: np.ndarray = inputs @ self.linear.mean(axis=0)
@@ -160,13 +129,12 @@ class Ensemble:
         return score
 
 
-MAX_LAYERS, MAX_WIDTH, MAX_HEADS, MAX_UNITS = 4, 128, 8, 512
+TRANSFORMER_LIMITS = {"layers": (1, 4), "width": (1, 128), "heads": (1, 8)}
+MAX_UNITS = 512
 MAX_ATTENTION_WEIGHTS = 1 << 28
 """Largest number of attention weights of all members, layers and heads: some seconds of work."""
-MAX_CELLS = 1 << 20
-"""Largest number of attention weights in memory at a time: 8 MB."""
-VARIANCE_FLOOR = 1e-5
-"""Added to the variance in layer normalisation."""
+MAX_CELLS = 1 << 20  # largest number of attention weights in memory at a time: 8 MB
+VARIANCE_FLOOR = 1e-5  # added to the variance in layer normalisation
 
 Parameters = Mapping[str, np.ndarray]
 
@@ -179,29 +147,16 @@ class TransformerSizes:
         ConfigError: a size is not within its limits, or the heads do not divide the width.
     """
 
-    features: int
-    """F, number of features of a hypothesis."""
-    encoding: int
-    """K, length of the encoding of its words; 0 without one."""
-    layers: int
-    """L."""
-    width: int
-    """W, length of the vector z of a hypothesis."""
-    heads: int
-    """Number of parts of that vector in which hypotheses attend to each other independently."""
-    units: int
-    """U, hidden units of the feed-forward part of a layer."""
+    features: int  # F, number of features of a hypothesis
+    encoding: int  # K, length of the encoding of its words; 0 without one
+    layers: int  # L
+    width: int  # W, length of the vector z of a hypothesis
+    heads: int  # number of parts of that vector in which hypotheses attend to each other independently
+    units: int  # U, hidden units of the feed-forward part of a layer
 
     def __post_init__(self) -> None:
-        limits = {
-            "features": (1, MAX_FEATURES),
-            "encoding": (0, MAX_ENCODING_SIZE),
-            "layers": (1, MAX_LAYERS),
-            "width": (1, MAX_WIDTH),
-            "heads": (1, MAX_HEADS),
-            "units": (1, MAX_UNITS),
-        }
-        for name, (least, most) in limits.items():
+        limits = {"features": (1, MAX_FEATURES), "encoding": (0, MAX_ENCODING_SIZE), **TRANSFORMER_LIMITS}
+        for name, (least, most) in (limits | {"units": (1, MAX_UNITS)}).items():
             if not least <= getattr(self, name) <= most:
                 raise ConfigError(
                     f"a transformer with {getattr(self, name):,} {name}; expected {least} to {most}"
@@ -240,8 +195,7 @@ class TransformerEnsemble:
     """
 
     sizes: TransformerSizes
-    parameters: Parameters
-    """float64, by name; the shapes are those of ``TransformerSizes.parameter_shapes``."""
+    parameters: Parameters  # float64, by name; the shapes are those of ``TransformerSizes.parameter_shapes``
 
     def __post_init__(self) -> None:
         if "linear" not in self.parameters or not 0 < self.members <= MAX_MEMBERS:
@@ -282,19 +236,18 @@ class TransformerEnsemble:
         return False
 
     def score(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """Score the hypotheses of one list.
-
-        Args:
-            x: (H, F) float64, features, centred and scaled.
-            encoding: (H, K) float64, encodings of their words, centred; None if K is 0.
-
-        Returns:
-            (H,) float64.
+        """Score the hypotheses of one list; see ``Ensemble.score``.
 
         Raises:
             LimitExceeded: the list is too long, because the work grows with H².
         """
-        self._check_length(len(x))
+        n_weights = len(x) ** 2 * self.members * self.sizes.layers * self.sizes.heads
+        if n_weights > MAX_ATTENTION_WEIGHTS:
+            raise LimitExceeded(
+                f"a transformer over {len(x):,} hypotheses has {n_weights:,} attention weights; expected at "
+                f"most {MAX_ATTENTION_WEIGHTS:,}; send fewer hypotheses",
+                field="hypotheses",
+            )
         inputs = x if encoding is None else np.concatenate((x, encoding), axis=1)
         score: np.ndarray = inputs @ self.parameters["linear"].mean(axis=0)
         for member in range(self.members):
@@ -303,22 +256,10 @@ class TransformerEnsemble:
             score += z @ parameters["output"] / self.members
         return score
 
-    def _check_length(self, n: int) -> None:
-        n_weights = n * n * self.members * self.sizes.layers * self.sizes.heads
-        if n_weights > MAX_ATTENTION_WEIGHTS:
-            raise LimitExceeded(
-                f"a transformer over {n:,} hypotheses has {n_weights:,} attention weights; expected at most "
-                f"{MAX_ATTENTION_WEIGHTS:,}; send fewer hypotheses",
-                field="hypotheses",
-            )
-
 
 def encode_list(inputs: np.ndarray, parameters: Parameters, heads: int) -> np.ndarray:
-    """Compute what a member's output is linear in: the normalised vectors after its last layer, (H, W).
-
-    Args:
-        inputs: (H, F + K), features and encodings.
-        parameters: those of one member, without the first axis.
+    """Compute what a member's output is linear in: the normalised vectors after its last layer, (H, W). The
+    inputs, (H, F + K), are features and encodings; the parameters have no axis of members.
     """
     z = inputs @ parameters["input"] + parameters["input_bias"]
     for layer in range(len(parameters["attention"])):
@@ -338,10 +279,8 @@ LAYER_PARAMETERS = frozenset(
 
 
 def attend(projected: np.ndarray, heads: int) -> np.ndarray:
-    """Scaled dot-product attention of all hypotheses to all (Vaswani et al. 2017), (H, W).
-
-    Args:
-        projected: (H, 3·W), queries, keys and values; each of them has ``heads`` parts.
+    """Scaled dot-product attention of all hypotheses to all (Vaswani et al. 2017), (H, W), from queries, keys
+    and values, (H, 3·W), each of which has ``heads`` parts.
     """
     n, width = len(projected), projected.shape[1] // 3
     parts = projected.reshape(n, 3, heads, width // heads).transpose(1, 2, 0, 3)  # (3, heads, H, W / heads)

@@ -1,14 +1,10 @@
 """A reranker: its features, the weights of their total, the networks that score them, and its files.
 
-A reranker: its features, the weights of their total, and the networks that score them.
-
 The networks are linear ones or multilayer perceptrons, which score each hypothesis by its own features, or
 transformers over all hypotheses of a list. All of them may also have an encoding of the words.
 
-Write and read a reranker as ``config.json`` and ``parameters.safetensors``.
-
-The configuration says which sizes the parameters have; they are compared with the header of the parameters
-before anything is built. Nothing here needs torch.
+The files are ``config.json``, which says which sizes the parameters have, and ``parameters.safetensors``,
+whose header is compared with these before anything is built. Nothing here needs torch.
 """
 
 from __future__ import annotations
@@ -46,14 +42,12 @@ from rescorer.reranking.features import (
 from rescorer.reranking.networks import (
     ENCODING,
     MAX_ENCODING_SIZE,
-    MAX_HEADS,
     MAX_HIDDEN,
-    MAX_LAYERS,
     MAX_MEMBERS,
     MAX_PARAMETERS,
     MAX_UNITS,
     MAX_VECTOR_SIZE,
-    MAX_WIDTH,
+    TRANSFORMER_LIMITS,
     Ensemble,
     TransformerEnsemble,
     TransformerSizes,
@@ -201,16 +195,10 @@ class Reranker:
         return (*self.features, *encodings)
 
     def contributions(self, x: np.ndarray, encoding: np.ndarray | None = None) -> np.ndarray:
-        """What each feature adds to each score: the score minus that without the feature.
+        """Compute each score minus that without each feature, and without the encoding.
 
-        In a linear reranker the contributions add up to the score.
-
-        Args:
-            x: result of ``inputs``.
-            encoding: result of ``centre_encoding``.
-
-        Returns:
-            (H, F) float64, or (H, F + 1) where the last one is that of the encoding.
+        In a linear reranker the contributions, (H, F) float64, or (H, F + 1) with that of the encoding as the
+        last one, add up to the score. The arguments are results of ``inputs`` and ``centre_encoding``.
         """
         score = self.ensemble.score(x, encoding)
         parts = []
@@ -226,11 +214,8 @@ class Reranker:
 def replace_by_base(weights: Weights, rerankers: Sequence[Reranker]) -> Weights:
     """Put the base weights of rerankers, times the weights of their scores, in the place of the scores.
 
-    These weights rank where rerankers cannot run because the scores of a model are missing.
-
-    Args:
-        weights: weights that may name other rerankers, too.
-        rerankers: those to replace.
+    These weights, which may name other rerankers too, rank where some cannot run because the scores of a
+    model are missing.
     """
     parts = [(weights.rerankers[reranker.name], reranker.base) for reranker in rerankers]
     names = {reranker.name for reranker in rerankers}
@@ -248,7 +233,7 @@ def replace_by_base(weights: Weights, rerankers: Sequence[Reranker]) -> Weights:
 def _add_parts(
     own: Mapping[str, float], parts: Sequence[tuple[float, Mapping[str, float]]]
 ) -> dict[str, float]:
-    """Sum of weights by name, each part times its factor."""
+    """Sum weights by name, each part times its factor."""
     total = dict(own)
     for factor, values in parts:
         for name, value in values.items():
@@ -256,24 +241,16 @@ def _add_parts(
     return total
 
 
-STEPS_PER_LIST = 10_000
-"""Time that any reranker takes for any list."""
-STEPS_PER_NETWORK = 1500
-"""Time that any network with hidden units takes for any list."""
-STEPS_PER_WORD = 25
-"""Time that a word takes in features whose cost is H · N, such as looking up its code."""
-STEPS_PER_ALIGNMENT = 1500
-"""Least time of aligning one hypothesis with another."""
-STEPS_PER_FEATURE = 2000
-"""Time that a feature takes for any list."""
+STEPS_PER_LIST = 10_000  # time that any reranker takes for any list
+STEPS_PER_NETWORK = 1500  # time that any network with hidden units takes for any list
+STEPS_PER_WORD = 25  # time that a word takes in features whose cost is H · N, such as looking up its code
+STEPS_PER_ALIGNMENT = 1500  # least time of aligning one hypothesis with another
+STEPS_PER_FEATURE = 2000  # time that a feature takes for any list
 STEPS_PER_VALUE = 5
 """Time of computing a feature of a hypothesis from numbers that are known, at each temperature."""
-PRODUCTS_PER_STEP = 2
-"""Products of a network that take as long as a step."""
-PRODUCTS_PER_UNIT = 20
-"""Products that take as long as the hyperbolic tangent of a hidden unit."""
-STEPS_PER_LAYER = 40_000
-"""Time that any layer of a transformer takes for any list."""
+PRODUCTS_PER_STEP = 2  # products of a network that take as long as a step
+PRODUCTS_PER_UNIT = 20  # products that take as long as the hyperbolic tangent of a hidden unit
+STEPS_PER_LAYER = 40_000  # time that any layer of a transformer takes for any list
 STEPS_PER_WEIGHT, STEPS_PER_UNIT = 2, 8
 """Times of an attention weight, mostly its exponential function, and of a hidden unit of a layer."""
 PRODUCTS_OF_MATRICES_PER_STEP = 8
@@ -283,9 +260,7 @@ PRODUCTS_OF_MATRICES_PER_STEP = 8
 def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -> int:
     """Estimate the work of scoring a list, as an upper bound for hypotheses that differ everywhere.
 
-    Args:
-        words: canonical words of each hypothesis.
-        context: canonical words of what was said before.
+    The words are the canonical ones of each hypothesis, and of what was said before.
     """
     lengths = np.fromiter(map(len, words), np.int64, len(words))
     costs = [FEATURE_KINDS[feature.partition(":")[0]].cost for feature in reranker.features]
@@ -297,28 +272,20 @@ def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -
         steps += count_steps(lengths.tolist()) + n_rows * n_rows * n_temperatures // PRODUCTS_PER_STEP
     if (n_slots := costs.count("H · N²")) > 0:
         steps += count_slot_steps(lengths) + n_rows * STEPS_PER_ALIGNMENT + n_words * STEPS_PER_WORD * n_slots
-    return steps + _count_network_steps(reranker.ensemble, n_rows)
-
-
-def _count_network_steps(ensemble: Ensemble | TransformerEnsemble, n_rows: int) -> int:
-    """Estimate the work of the networks of a reranker for a list of some hypotheses."""
-    members, units = ensemble.members, ensemble.hidden_units
-    if isinstance(ensemble, TransformerEnsemble):
-        return members * _count_transformer_steps(ensemble.sizes, n_rows)
-    inputs = ensemble.features + ensemble.encoding
-    products = n_rows * (inputs + members * units * (inputs + PRODUCTS_PER_UNIT))
-    return (members * STEPS_PER_NETWORK if units else 0) + products // PRODUCTS_PER_STEP
-
-
-def _count_transformer_steps(sizes: TransformerSizes, n_rows: int) -> int:
-    """Estimate the work of one transformer."""
-    width, units = sizes.width, sizes.units
-    products_by_row = width * (4 * width + 2 * units)
-    products_by_pair = 2 * width
-    products = sizes.layers * n_rows * (products_by_row + n_rows * products_by_pair)
-    products += n_rows * width * (sizes.features + sizes.encoding)
-    activations = sizes.layers * n_rows * (STEPS_PER_WEIGHT * n_rows * sizes.heads + STEPS_PER_UNIT * units)
-    return sizes.layers * STEPS_PER_LAYER + activations + products // PRODUCTS_OF_MATRICES_PER_STEP
+    ensemble = reranker.ensemble
+    members, units, inputs = ensemble.members, ensemble.hidden_units, ensemble.features + ensemble.encoding
+    if not isinstance(ensemble, TransformerEnsemble):
+        products = n_rows * (inputs + members * units * (inputs + PRODUCTS_PER_UNIT))
+        return steps + (members * STEPS_PER_NETWORK if units else 0) + products // PRODUCTS_PER_STEP
+    width, layers = ensemble.sizes.width, ensemble.sizes.layers
+    products_by_row, products_by_pair = width * (4 * width + 2 * units), 2 * width
+    products = layers * n_rows * (products_by_row + n_rows * products_by_pair) + n_rows * width * inputs
+    activations = (
+        layers * n_rows * (STEPS_PER_WEIGHT * n_rows * ensemble.sizes.heads + STEPS_PER_UNIT * units)
+    )
+    return steps + members * (
+        layers * STEPS_PER_LAYER + activations + products // PRODUCTS_OF_MATRICES_PER_STEP
+    )
 
 
 SCHEMA = 1
@@ -329,11 +296,6 @@ TRANSFORMER, ENCODER = "transformer", "encoder"
 Config = Mapping[str, Any]
 Limits = Mapping[str, tuple[int, int]]
 PERCEPTRON_LIMITS: Limits = {"members": (1, MAX_MEMBERS), "hidden_units": (0, MAX_HIDDEN)}
-TRANSFORMER_LIMITS: Limits = {
-    "layers": (1, MAX_LAYERS),
-    "width": (1, MAX_WIDTH),
-    "heads": (1, MAX_HEADS),
-}
 ENCODER_LIMITS: Limits = {"vector_size": (1, MAX_VECTOR_SIZE), "size": (1, MAX_ENCODING_SIZE)}
 
 
@@ -382,8 +344,15 @@ def check_config(config: Config) -> None:
     for value in config["held_out"].values():
         if type(value) not in (int, float) or not abs(value) <= MAX_NUMBER:
             raise ConfigError("'held_out' is not an object of finite numbers by name")
-    _check_encoder(config)
-    _check_transformer(config)
+    if ENCODER in config:
+        _check_keys(config[ENCODER], ("model", *ENCODER_LIMITS), (), f"{ENCODER}.")
+        _check_integers(config[ENCODER], ENCODER_LIMITS, f"{ENCODER}.")
+        if not isinstance(config[ENCODER]["model"], str):
+            raise ConfigError(f"'{ENCODER}.model' is not a string")
+    if TRANSFORMER in config:
+        _check_keys(config[TRANSFORMER], tuple(TRANSFORMER_LIMITS), (), f"{TRANSFORMER}.")
+        _check_integers(config[TRANSFORMER], TRANSFORMER_LIMITS, f"{TRANSFORMER}.")
+        _check_integers(config, {"hidden_units": (1, MAX_UNITS)})
     n_parameters = sum(math.prod(shape) for shape in parameter_shapes(config).values())
     if n_parameters > MAX_PARAMETERS:
         raise ConfigError(f"{n_parameters:,} parameters; expected at most {MAX_PARAMETERS:,}")
@@ -397,14 +366,11 @@ def transformer_sizes(config: Config) -> TransformerSizes | None:
     """
     if TRANSFORMER not in config:
         return None
-    sizes = config[TRANSFORMER]
     return TransformerSizes(
-        len(config["features"]),
-        encoding_size(config),
-        sizes["layers"],
-        sizes["width"],
-        sizes["heads"],
-        config["hidden_units"],
+        features=len(config["features"]),
+        encoding=encoding_size(config),
+        units=config["hidden_units"],
+        **{name: config[TRANSFORMER][name] for name in TRANSFORMER_LIMITS},
     )
 
 
@@ -427,23 +393,6 @@ def parameter_shapes(config: Config) -> dict[str, tuple[int, ...]]:
     if units:
         shapes |= {"hidden": (members, inputs, units), "bias": (members, units), "output": (members, units)}
     return shapes
-
-
-def _check_encoder(config: Config) -> None:
-    """Check the part of a configuration that only networks with an encoding of the words have."""
-    if ENCODER in config:
-        _check_keys(config[ENCODER], ("model", *ENCODER_LIMITS), (), f"{ENCODER}.")
-        _check_integers(config[ENCODER], ENCODER_LIMITS, f"{ENCODER}.")
-        if not isinstance(config[ENCODER]["model"], str):
-            raise ConfigError(f"'{ENCODER}.model' is not a string")
-
-
-def _check_transformer(config: Config) -> None:
-    """Check the part of a configuration that only transformers have."""
-    if TRANSFORMER in config:
-        _check_keys(config[TRANSFORMER], tuple(TRANSFORMER_LIMITS), (), f"{TRANSFORMER}.")
-        _check_integers(config[TRANSFORMER], TRANSFORMER_LIMITS, f"{TRANSFORMER}.")
-        _check_integers(config, {"hidden_units": (1, MAX_UNITS)})
 
 
 def _check_keys(
@@ -475,10 +424,8 @@ Tensors = Mapping[str, np.ndarray]
 
 
 def write_reranker(reranker: Reranker, folder: Path) -> None:
-    """Write the two files of a reranker into a folder, which is made if need be.
-
-    Args:
-        folder: ``reranker/NAME`` of a bundle; the name of the reranker is that of its folder.
+    """Write the two files of a reranker into a folder, ``reranker/NAME`` of a bundle, which is made if need
+    be.
 
     Raises:
         ConfigError: the configuration would be too large to be read.
@@ -490,23 +437,14 @@ def write_reranker(reranker: Reranker, folder: Path) -> None:
             f"expected at most {MAX_JSON_BYTES:,}: shorten tuned_on"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / PARAMETERS_FILE).write_bytes(
-        save(
-            {
-                name: np.ascontiguousarray(values, dtype=np.float64)
-                for name, values in _collect_tensors(reranker).items()
-            }
-        )
-    )
+    tensors = _collect_tensors(reranker).items()
+    contiguous = {name: np.ascontiguousarray(values, dtype=np.float64) for name, values in tensors}
+    (folder / PARAMETERS_FILE).write_bytes(save(contiguous))
     (folder / RERANKER_CONFIG_FILE).write_text(text, encoding="utf-8")
 
 
 def read_reranker(folder: Folder, name: str) -> Reranker:
-    """Read a reranker.
-
-    Args:
-        folder: the folder of its two files.
-        name: name of the reranker.
+    """Read a reranker from the folder of its two files.
 
     Raises:
         BundleError: a file cannot be read, a value is not one of those permitted, or the two files do not fit
@@ -573,7 +511,22 @@ def _read_parameters(folder: Folder, config: Config) -> dict[str, np.ndarray]:
     with folder.open(PARAMETERS_FILE) as stream:
         found = read_tensor_header(stream)
         for name in sorted({*shapes, *found}):
-            _check_tensor(f"{path}: {name[:MAX_QUOTED_CHARS]!a}", found.get(name), shapes.get(name))
+            place = f"{path}: {name[:MAX_QUOTED_CHARS]!a}"
+            if name not in shapes:
+                raise BundleError(
+                    f"{place} is not a parameter of the reranker that {RERANKER_CONFIG_FILE} describes"
+                )
+            if name not in found:
+                raise BundleError(
+                    f"{place} is missing; {RERANKER_CONFIG_FILE} needs it, of shape "
+                    f"{format_shape(shapes[name])}"
+                )
+            if found[name] != TensorInfo("F64", shapes[name]):
+                raise BundleError(
+                    f"{place} has the type {found[name].dtype} and the shape "
+                    f"{format_shape(found[name].shape)}; {RERANKER_CONFIG_FILE} needs F64 and "
+                    f"{format_shape(shapes[name])}"
+                )
         n_bytes = sum(math.prod(shape) for shape in shapes.values()) * FLOAT_BYTES
         try:
             tensors: dict[str, np.ndarray] = load(stream.read(8 + MAX_HEADER_BYTES + n_bytes))
@@ -583,17 +536,3 @@ def _read_parameters(folder: Folder, config: Config) -> dict[str, np.ndarray]:
         if not np.isfinite(values).all():
             raise BundleError(f"{path}: {name} has values that are not finite")
     return tensors
-
-
-def _check_tensor(place: str, found: TensorInfo | None, shape: tuple[int, ...] | None) -> None:
-    if shape is None:
-        raise BundleError(f"{place} is not a parameter of the reranker that {RERANKER_CONFIG_FILE} describes")
-    if found is None:
-        raise BundleError(
-            f"{place} is missing; {RERANKER_CONFIG_FILE} needs it, of shape {format_shape(shape)}"
-        )
-    if found != TensorInfo("F64", shape):
-        raise BundleError(
-            f"{place} has the type {found.dtype} and the shape {format_shape(found.shape)}; "
-            f"{RERANKER_CONFIG_FILE} needs F64 and {format_shape(shape)}"
-        )

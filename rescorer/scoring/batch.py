@@ -25,15 +25,14 @@ import numpy as np
 from rescorer.models.language_model import mix_scores
 from rescorer.runtime import Phase, phase
 from rescorer.scoring.combination import MIXTURE
-from rescorer.scoring.components import Asked, Component, EdgeScoresByModel, PreparedList, find_by_name
+from rescorer.scoring.components import Asked, EdgeScoresByModel, PreparedList, find_by_name
 from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import TextScore
 
 if TYPE_CHECKING:
     from rescorer.reranking.networks import WordEncoder
 
-WORD_UNITS = "words"
-"""The units of models that read whole words."""
+WORD_UNITS = "words"  # the units of models that read whole words
 Value = TypeVar("Value")
 
 
@@ -47,26 +46,22 @@ class ScoreRequest:
     encoders: Mapping[str, WordEncoder] = field(default_factory=dict)
     """Encoders of words, by the names that their results get."""
     units: str = WORD_UNITS
-    """What the edges of the trie are."""
+    """Units of the edges of the trie."""
 
 
 class Part(NamedTuple):
     """Hypotheses of one list that are scored together: all of them, or as many as fit into a batch."""
 
     prepared: PreparedList
-    indices: Sequence[int]
-    """Their indices in the list."""
-    cost: int
-    """Upper bound of the number of tokens to score; see ``BatchPlan.cost``."""
+    indices: Sequence[int]  # their indices in the list
+    cost: int  # upper bound of the number of tokens to score; see ``BatchPlan.cost``
 
 
 class Batch:
-    """Hypotheses that are scored together, and their scores.
+    """Hypotheses that are scored together, part by part, and their scores.
 
-    Args:
-        parts: the hypotheses, which have their rows in this order.
-        models: names of the models that score them; empty: all, which encoders of words need.
-        encoders: encoders of words besides those that the components of the lists need.
+    Only some ``models`` may score them; empty: all, which encoders of words need. ``encoders`` are those
+    besides the ones that the components of the lists need.
     """
 
     def __init__(
@@ -79,14 +74,14 @@ class Batch:
         self._encoders = encoders or {}
         ends = accumulate((len(part.indices) for part in parts), initial=0)
         self._rows = [slice(first, last) for first, last in pairwise(ends)]
+        # Asks for what is scored besides the trie; None before the trie is scored, and at the end.
         self._asking: Asked | None = None
-        """Asks for what is scored besides the trie; None before the trie is scored, and at the end."""
         self._known: dict[Hashable, Any] = {}
         self._indices: list[Sequence[int]] = []
         self.scores: EdgeScoresByModel = {}
         """Edge scores of the trie by model, once they have been added."""
         self.notes: dict[str, Any] = {}
-        """What components keep of the scores that they have asked for, by their names."""
+        """Kept by components of the scores that they have asked for, by their names."""
 
     @cached_property
     def trie(self) -> HypothesisTrie:
@@ -112,15 +107,11 @@ class Batch:
     @property
     def tokens_asked(self) -> int:
         """Upper bound of the number of tokens that are scored besides the trie."""
-        return sum(
-            component.tokens(part.prepared) for part in self.parts for component in part.prepared.components
-        )
+        return sum(one.tokens(part.prepared) for part in self.parts for one in part.prepared.components)
 
     def advance(self, scores: EdgeScoresByModel | None = None) -> ScoreRequest | None:
-        """Return what has to be scored next; None: nothing has.
-
-        Args:
-            scores: edge scores by model, of the request that was returned before; None at first.
+        """Return what has to be scored next, None if nothing has, by the edge scores of the request that was
+        returned before.
         """
         if scores is None:
             return ScoreRequest(self.trie, self.models, self._find_encoders())
@@ -153,13 +144,9 @@ class Batch:
         return value
 
     def _ask(self) -> Asked:
-        for component in self._components():
-            yield from component.ask(self)
-
-    def _components(self) -> list[Component]:
-        """The components of all lists, one of each name."""
         of_lists = {id(part.prepared.components): part.prepared.components for part in self.parts}
-        return [*find_by_name([*chain.from_iterable(of_lists.values())]).values()]
+        for component in find_by_name([*chain.from_iterable(of_lists.values())]).values():
+            yield from component.ask(self)
 
     def _find_encoders(self) -> dict[str, WordEncoder]:
         encoders = dict(self._encoders)
@@ -174,17 +161,13 @@ class ScoredPart(NamedTuple):
     """Hypotheses of one list that have been scored."""
 
     batch: Batch
-    rows: slice
-    """Rows of the batch that are theirs."""
-    indices: Sequence[int]
-    """For each of them, its index in the list."""
+    rows: slice  # rows of the batch that are theirs
+    indices: Sequence[int]  # for each of them, its index in the list
 
 
 def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[int, TextScore]:
-    """Score each word of the hypotheses of a part by each model and the mixture, by index in the list.
-
-    Args:
-        ngram: name of the model that says which words are unknown.
+    """Score each word of the hypotheses of a part by each model and the mixture, by index in the list. The
+    model ``ngram`` says which words are unknown.
     """
     trie, scores = part.batch.trie, part.batch.scores
     mixture = prepared.options.weights.mixture
@@ -209,11 +192,8 @@ def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[in
 
 def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = False) -> Iterator[list[Part]]:
     """Divide lists, in order, into batches of at most ``max_words`` words.
-
-    A list that is larger alone is cut, and a hypothesis that is longer alone gets a batch of its own.
-
-    Args:
-        backward: as for ``plan_batches``.
+    A list that is larger alone is cut, and a hypothesis that is longer alone is a batch by itself; see
+    ``plan_batches``.
     """
     costs = [_cost(prepared.words, [prepared.history] * len(prepared.words)) for prepared in lists]
     if sum(costs) > max_words:  # worth counting words that hypotheses share only once
@@ -258,17 +238,12 @@ class BatchPlan(NamedTuple):
 def plan_batches(
     words: Sequence[Words], contexts: Sequence[Words], max_words: int, *, backward: bool = False
 ) -> Iterator[BatchPlan]:
-    """Plan batches of at most ``max_words`` words; a longer hypothesis gets a batch of its own.
+    """Plan batches of at most ``max_words`` words; a longer hypothesis is a batch by itself.
 
     Hypotheses that fit into one batch keep their order. If there are more, they are cut between subtrees of
-    their common trie, so that few prefixes are scored in more than one batch.
-
-    Args:
-        words: canonical words of each hypothesis.
-        contexts: the words that each hypothesis continues.
-        max_words: maximum number of words per batch.
-        backward: whether a backward model scores them too. Words that hypotheses share from their start then
-            count in each of them, because the reversed trie has them once for each way to go on.
+    their common trie, so that few prefixes are scored in more than one batch. The words of each hypothesis
+    continue its context. If a backward model scores them too, words that hypotheses share from their start
+    count in each of them, because the reversed trie has them once for each way to go on.
     """
     if not words:
         return
@@ -294,11 +269,7 @@ def plan_batches(
 
 
 def count_distinct(words: Sequence[Words], context: Words, *, backward: bool = False) -> int:
-    """Count the words of a list like ``BatchPlan.cost``, but those that hypotheses share only once.
-
-    Args:
-        backward: as for ``plan_batches``.
-    """
+    """Count the words of a list like ``BatchPlan.cost``, but those that hypotheses share only once."""
     contexts = [context] * len(words)
     order = sorted(range(len(words)), key=words.__getitem__)
     added = sum(_cost_after(words, contexts, before, i, backward) for before, i in pairwise(order))

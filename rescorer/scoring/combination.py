@@ -30,13 +30,11 @@ WORDS, OOV = "words", "oov"
 EMPTY = "empty"
 """Component name of the indicator of hypotheses without words. It follows from ``words`` and is not
 stored."""
-RERANKER = "reranker:"
-"""What the component name of a reranker's score begins with; its name follows."""
+RERANKER = "reranker:"  # prefix of the component name of a reranker's score; its name follows
 CACHE = "cache"
 """Component name of what the cache of a session changed in the mixture, which includes it; only lists with
 something said before have it, under weights with a cache."""
-NEURAL_CACHE = "neural_cache"
-"""Component name of what the neural cache then changed, likewise."""
+NEURAL_CACHE = "neural_cache"  # component name of what the neural cache then changed, likewise
 PHRASES = "phrases"
 """Component name of the credits of phrases; only lists in which a phrase was found have it."""
 GENERATED, SOUND_MATCH = "generated", "sound_match"
@@ -46,10 +44,8 @@ DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.5, 2.0
 """Their weights, as multiples of Σ lm, where weights do not say."""
 COUNTED = (WORDS, OOV, EMPTY, CACHE, NEURAL_CACHE, PHRASES, GENERATED, SOUND_MATCH)
 """Components that are neither streams of a list nor scores of models."""
-MIXTURE = "mixture"
-"""Component name of the word-level mixture of the language models."""
-NUMBERS: tuple[type[Any], ...] = (int, float, numbers.Real)
-"""Types of numbers in weights."""
+MIXTURE = "mixture"  # component name of the word-level mixture of the language models
+NUMBERS: tuple[type[Any], ...] = (int, float, numbers.Real)  # types of numbers in weights
 
 
 def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray:
@@ -77,10 +73,8 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
 
 
 def weights_by_component(weights: Weights, components: Collection[str] = ()) -> dict[str, float]:
-    """The weight of each component of a total, by the name of the component.
-
-    Args:
-        components: those that the list has, because only some lists have phrases or generated hypotheses.
+    """The weight of each component of a total, by name, where only some lists have phrases or generated
+    hypotheses.
     """
     empty = {EMPTY: weights.empty} if weights.empty else {}
     empty |= {PHRASES: phrase_weight(weights)} if PHRASES in components else {}
@@ -107,12 +101,8 @@ def generation_weights(weights: Weights) -> dict[str, float]:
 def state_defaults(weights: Weights) -> Weights:
     """The same weights with numbers for phrases and generated hypotheses, which no longer follow Σ lm."""
     made = generation_weights(weights)
-    return replace(
-        weights,
-        phrases=phrase_weight(weights),
-        generated=made[GENERATED],
-        sound_match=made[SOUND_MATCH],
-    )
+    phrases, generated, sound_match = phrase_weight(weights), made[GENERATED], made[SOUND_MATCH]
+    return replace(weights, phrases=phrases, generated=generated, sound_match=sound_match)
 
 
 def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:
@@ -141,7 +131,9 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
         elif name == "calibration":
             checked[name] = parse_calibration(value)
         elif name in OPTIONAL_NUMBERS:
-            checked[name] = None if value is None else _parse_optional_number(value, name)
+            checked[name] = None if value is None else _parse_finite(value, name)
+            if name != "generated" and value is not None and checked[name] < 0:
+                raise ConfigError(f"weights.{name} is {checked[name]}; expected a number of at least 0")
         elif name in (CACHE, NEURAL_CACHE):
             checked[name] = check_cache_share(value, name)
         elif name == "flatness":
@@ -155,9 +147,8 @@ def parse_weights(values: Mapping[str, Any]) -> Weights:
         elif name == "tuned_with":
             checked[name] = {str(key): bool(flag) for key, flag in value.items()}
         else:
-            checked[name] = {
-                str(key): _parse_finite(number, f'{name}["{key}"]') for key, number in value.items()
-            }
+            numbers_of = value.items()
+            checked[name] = {str(key): _parse_finite(one, f'{name}["{key}"]') for key, one in numbers_of}
     return Weights(**checked)
 
 
@@ -187,9 +178,8 @@ def parse_calibration(value: Any) -> Calibration | None:
     if value is None or isinstance(value, Calibration):
         return value
     _check_keys(value, Calibration, "settings of weights.calibration")
-    return Calibration(
-        **{name: _parse_map(part, f"weights.calibration.{name}") for name, part in value.items()}
-    )
+    maps = {name: _parse_map(part, f"weights.calibration.{name}") for name, part in value.items()}
+    return Calibration(**maps)
 
 
 def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
@@ -204,12 +194,9 @@ def _parse_map(value: Any, name: str) -> ConfidenceMap | None:
             raise ConfigError(f"{name}.{field.name} is {quote(str(numbers))}; expected a list of numbers")
         for number in numbers[: MAX_KNOTS + 1]:  # more are refused below
             _parse_finite(number, f"{name.removeprefix('weights.')}.{field.name}")
+    knots = (tuple(map(float, value[name])) for name in ("posteriors", "confidences"))
     try:
-        return ConfidenceMap(
-            float(value["temperature"]),
-            tuple(map(float, value["posteriors"])),
-            tuple(map(float, value["confidences"])),
-        )
+        return ConfidenceMap(float(value["temperature"]), *knots)
     except ConfigError as error:
         raise ConfigError(f"{name}: {error}") from None
 
@@ -232,13 +219,6 @@ def _parse_finite(value: Any, name: str) -> float:
             "expected a finite number"
         )
     return float(value)
-
-
-def _parse_optional_number(value: Any, name: str) -> float:
-    weight = _parse_finite(value, name)
-    if name != "generated" and weight < 0:
-        raise ConfigError(f"weights.{name} is {weight}; expected a number of at least 0")
-    return weight
 
 
 def check_cache_share(value: Any, name: str = CACHE) -> float:
@@ -286,7 +266,6 @@ def weights_to_dict(weights: Weights) -> dict[str, Any]:
     return converted if decision == MAXIMUM else {**converted, "decision": asdict(decision)}
 
 
-OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")
-"""Fields of ``Weights`` that are numbers or None."""
+OPTIONAL_NUMBERS = ("phrases", "generated", "sound_match")  # fields of ``Weights`` that are numbers or None
 LATER_FIELDS = ("empty", "tuned_with", "held_out", "rerankers", "cache", "neural_cache", "components")
 """Fields of ``Weights`` that the first version did not have."""

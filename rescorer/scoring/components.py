@@ -9,7 +9,7 @@ takes. ``rescorer.extensions`` lists the components beyond those of this module.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Generator, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
@@ -34,10 +34,7 @@ Asked = Generator["ScoreRequest", EdgeScoresByModel, None]
 
 
 class Interpolation(Protocol):
-    """What a mixture is interpolated with, word by word."""
-
-    def add_to(self, mixture: EdgeScores) -> EdgeScores:
-        """Interpolate the scores of all edges."""
+    """Scores with which a mixture is interpolated word by word."""
 
     def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
         """Interpolate scores of some edges, (n,)."""
@@ -81,11 +78,8 @@ class BoundOptions:
         """The components that a list has."""
         if not self.optional:
             return self.components
-        return tuple(
-            component
-            for component in self.components
-            if component.name not in self.optional or component.is_asked_by_list(nbest)
-        )
+        of_list = (c for c in self.components if c.name not in self.optional or c.is_asked_by_list(nbest))
+        return tuple(of_list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,18 +99,18 @@ class PreparedList:
     history: Words = ()
     """All words that models read before the hypotheses; see ``previous.join_history``."""
     confidences: tuple[float, ...] = ()
-    """How sure each previous utterance of the history is; empty: all are certain."""
+    """Confidence of each previous utterance of the history; empty: all are certain."""
     flatness: float = 0.0
     """θ of the neural cache; 0: there is none."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """What components keep of the list, by the name of the component."""
+    """Kept by components of the list, by the name of the component."""
     compared: tuple[Words, ...] = ()
     """Words of each hypothesis as texts are compared, where the options compare any; see
     ``ListRanker.text_normaliser``."""
 
 
 class Outline(NamedTuple):
-    """What is known of a list before anything is made of it, for upper bounds: objects, or the messages of
+    """A list before anything is made of it, for upper bounds: objects, or the messages of
     these, whose fields have the same names."""
 
     nbest: Any
@@ -149,11 +143,7 @@ class ScoredList(NamedTuple):
         return self.options.weights
 
     def gather(self, sums: Callable[[Batch], Mapping[str, np.ndarray]]) -> Columns:
-        """Collect the rows of this list from arrays over all hypotheses of its batches.
-
-        Args:
-            sums: returns (H, …) arrays by name for a batch.
-        """
+        """Collect the rows of this list from arrays over all hypotheses of its batches, (H, …) by name."""
         n, columns = len(self.prepared.words), Columns()
         for part in self.parts:
             for name, values in sums(part.batch).items():
@@ -178,7 +168,7 @@ class Component:
     name: ClassVar[str]
     """Under which lists keep its notes."""
     asked_by: ClassVar[AskedBy | None] = None
-    """What asks for it; None: a weight of one of its columns in ``Weights.components`` does."""
+    """Fields that ask for it; None: a weight of one of its columns in ``Weights.components`` does."""
     columns: tuple[str, ...] = ()
     """Names that its columns can have, which no stream may have."""
     always: bool = False
@@ -262,11 +252,11 @@ class Component:
         yield from ()
 
     def interpolations(self, batch: Batch, weights: Weights) -> Mapping[str, Interpolation]:
-        """What the mixture is interpolated with, by the column that says what this changed."""
+        """Interpolations of the mixture, by the column that says what each changed."""
         return {}
 
     def mixture_key(self, weights: Weights) -> Hashable:
-        """What of the weights ``interpolations`` depends on besides the λ of the mixture."""
+        """The weights on which ``interpolations`` depends besides the λ of the mixture."""
         return None
 
     # For a scored list
@@ -352,7 +342,7 @@ class Mixture(Component):
 
 
 def interpolate_mixture(batch: Batch, options: BoundOptions) -> Mapping[str, Interpolation]:
-    """What the mixture of a batch is interpolated with under some options, by column, in this order."""
+    """Interpolations of the mixture of a batch under some options, by column, in this order."""
 
     def compute() -> Mapping[str, Interpolation]:
         return {
@@ -374,7 +364,7 @@ def sum_mixture(batch: Batch, options: BoundOptions) -> Columns:
         mixed = mix_scores(batch.scores, options.weights.mixture)
         sums = {MIXTURE: mixed.sum_paths(batch.trie, batch.partial)}
         for name, interpolation in interpolate_mixture(batch, options).items():
-            mixed = interpolation.add_to(mixed)
+            mixed = replace(mixed, log_probs=interpolation.interpolate(mixed.log_probs))
             changed = mixed.sum_paths(batch.trie, batch.partial)
             sums |= {MIXTURE: changed, name: changed - sums[MIXTURE]}
         return sums
@@ -383,7 +373,7 @@ def sum_mixture(batch: Batch, options: BoundOptions) -> Columns:
 
 
 def _mixture_key(options: BoundOptions) -> Hashable:
-    """What the mixture of a batch depends on besides the scores of the batch."""
+    """The options on which the mixture of a batch depends besides its scores."""
     shares = tuple(options.weights.mixture.items())
     return shares, tuple(component.mixture_key(options.weights) for component in options.components)
 

@@ -1,51 +1,21 @@
-"""Decide among the scored hypotheses of a list.
-
-Minimum Bayes risk, confusion networks, votes of recognisers, and how sure to be.
-
-Decide among the scored hypotheses of a list, by minimum Bayes risk or consensus, and say how sure to be.
+"""Decide among the scored hypotheses of a list, by minimum Bayes risk or consensus, and say how sure to be.
 
 Totals of a list and its canonical words come in; an order, expected errors, a consensus or confidences go
 out. Everything here is arithmetic on arrays: it needs neither models nor SciPy.
 
-Edit distances between all hypotheses of a list.
+Minimum Bayes risk: the expected errors of hypothesis i are R_i = Σ_j p_j · d(i, j), where d is the edit
+distance and p the posteriors of the list: the errors to expect if the reference is one of the hypotheses and
+these are their probabilities (Stolcke, König & Weintraub 1997; Goel & Byrne 2000). Choosing the hypothesis
+with the fewest minimises the expected number of errors; choosing the maximum minimises that of wrong
+sentences. For distances, tokens are coded as characters, because rapidfuzz compares strings of up to 64
+characters with SIMD instructions, many at a time.
 
-Tokens are coded as characters, because rapidfuzz compares strings of up to 64 characters with SIMD
-instructions, many at a time. Equal hypotheses are compared once. Tokens that all hypotheses have in common at
-their beginning or end are left out, since they do not change a distance.
-
-Confidence in the best hypothesis of a list, and in each of its words.
-
-Posteriors of a list are the softmax of its totals divided by a temperature. The posterior of the best
+Confidence: posteriors are the softmax of the totals divided by a temperature. The posterior of the best
 hypothesis is the share that hypotheses with the same words have; the posterior of one of its words is the
 share of the hypotheses that have the word in the same place, by their minimum edit distance alignment with
 the best one (Wessel et al. 2001 compute it on time frames, which n-best lists rarely have). A calibrated,
 monotone map turns posteriors into confidences. It is needed because posteriors know only the list: the
 truth may be outside.
-
-Confusion networks: sequences of slots that hold competing words with their posteriors.
-
-Word sequences are added one after the other, the most probable first, which is the pivot; each is aligned
-to the network so far by dynamic programming. The cost of an alignment is the expected number of errors
-between the sequence and one drawn from the network slot by slot: 1 − P(word) for a word in a slot,
-1 − P(no word) for a slot that is passed over, and 1 for a word that needs a new slot. This is the procedure
-of SRILM's ``nbest-lattice -use-mesh`` (Mangu, Brill & Stolcke 2000); Hakkani-Tür & Riccardi (2003) describe
-the same pivot alignment for lattices. Taking the best word of every slot minimises the expected number of
-errors in the network.
-
-Combine the lists of several recognisers for the same utterance by voting word by word (ROVER).
-
-After Fiscus, "A post-processing system to yield reduced word error rates: recognizer output voting error
-reduction" (ASRU 1997): the outputs are aligned into one confusion network, and the best word of each slot
-wins. Here a system votes with its whole list: a hypothesis counts its posterior in its own list times the
-weight of the system. NIST's confidence of having no word is ``null_weight``, which multiplies the vote for
-no word.
-
-Expected errors of each hypothesis, and the order of minimum Bayes risk.
-
-The expected errors of hypothesis i are R_i = Σ_j p_j · d(i, j), where d is the edit distance and p the
-posteriors of the list: the errors to expect if the reference is one of the hypotheses and these are their
-probabilities (Stolcke, König & Weintraub 1997; Goel & Byrne 2000). Choosing the hypothesis with the fewest
-minimises the expected number of errors; choosing the maximum minimises that of wrong sentences.
 """
 
 from __future__ import annotations
@@ -72,10 +42,7 @@ similar, and up to 30 ns if they are long and have nothing in common.
 
 A list within this limit has fewer distinct words than there are characters (1.1 million): n hypotheses of w
 words have at most nw distinct words and at least (nw)² / 128 steps."""
-ROWS = 64
-"""Hypotheses that are compared with all others in one call, which bounds the memory."""
-EXPECTED_DISTANCE = 31
-"""Hint for rapidfuzz: distances up to this value are found without computing the whole table."""
+ROWS = 64  # hypotheses that are compared with all others in one call, which bounds the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,29 +54,18 @@ class CodedList:
     index: np.ndarray
     """(H,) int64, position of each hypothesis in ``codes``."""
 
-    @property
-    def steps(self) -> int:
-        return count_steps([len(code) for code in self.codes])
-
 
 def count_steps(lengths: Sequence[int]) -> int:
-    """Bound the work of comparing all pairs of hypotheses.
+    """Bound the work of comparing all pairs of hypotheses, by the number of tokens of each distinct one.
 
     A step compares one token of a hypothesis with up to 64 tokens of another, as the bit-parallel algorithm
     of Myers (1999) and Hyyrö (2003) does.
-
-    Args:
-        lengths: number of tokens of each distinct hypothesis.
     """
     return sum(lengths) * sum(length // 64 + 1 for length in lengths) // 2
 
 
 def code_list(words: Sequence[Words], unit: ErrorUnit = "word") -> CodedList:
-    """Code the hypotheses of a list for comparison.
-
-    Args:
-        words: canonical words of each hypothesis.
-        unit: what a token is; see ``rescorer.text.units``.
+    """Code the words of hypotheses, or other units of ``rescorer.text.units``, for comparison.
 
     Raises:
         LimitExceeded: the comparison would take more than ``MAX_STEPS``.
@@ -138,7 +94,11 @@ def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], 
     """The distinct texts, without what all have in common at either end, and the index of each text."""
     positions: dict[Text, int] = {}
     index = np.array([positions.setdefault(text, len(positions)) for text in texts], dtype=np.int64)
-    distinct = _strip_common_ends(list(positions))
+    distinct = list(positions)
+    n_first = _common_prefix_length(distinct)
+    distinct = [text[n_first:] for text in distinct]
+    if n_last := _common_prefix_length([text[::-1] for text in distinct]):
+        distinct = [text[: len(text) - n_last] for text in distinct]
     steps = count_steps(list(map(len, distinct)))
     if steps > MAX_STEPS:
         raise LimitExceeded(
@@ -148,14 +108,6 @@ def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], 
             field="hypotheses",
         )
     return distinct, index
-
-
-def _strip_common_ends(texts: list[Text]) -> list[Text]:
-    """Remove the longest common prefix of all texts, then the longest common suffix of the rest."""
-    n_first = _common_prefix_length(texts)
-    rests = [text[n_first:] for text in texts]
-    n_last = _common_prefix_length([rest[::-1] for rest in rests])
-    return [rest[: len(rest) - n_last] for rest in rests] if n_last else rests
 
 
 def _common_prefix_length(texts: Sequence[Text]) -> int:
@@ -171,17 +123,10 @@ def distance_blocks(codes: Sequence[str]) -> Iterator[tuple[int, np.ndarray]]:
         The first row b of the block, and its distances to the hypotheses from b on, (rows, D − b) int32.
     """
     for begin in range(0, len(codes), ROWS):
-        yield (
-            begin,
-            cdist(
-                codes[begin : begin + ROWS],
-                codes[begin:],
-                scorer=Levenshtein.distance,
-                score_hint=EXPECTED_DISTANCE,
-                dtype=np.int32,
-                workers=1,
-            ),
-        )
+        rows = codes[begin : begin + ROWS]
+        # distances up to the hint are found without computing the whole table
+        options: dict[str, Any] = {"score_hint": 31, "dtype": np.int32, "workers": 1}
+        yield begin, cdist(rows, codes[begin:], scorer=Levenshtein.distance, **options)
 
 
 def distance_matrix(words: Sequence[Words], unit: ErrorUnit = "word") -> np.ndarray:
@@ -201,23 +146,20 @@ def distance_matrix(words: Sequence[Words], unit: ErrorUnit = "word") -> np.ndar
     return matrix[coded.index[:, None], coded.index]
 
 
-Span = tuple[float, float]
-"""Start and end of a word in seconds."""
-WORDS_FIELD = "words"
+Span = tuple[float, float]  # start and end of a word in seconds
+WORDS_FIELD, TIMES = "words", ("start_s", "duration_s")
 """Field of a hypothesis with one object per word: ``word``, ``start_s``, ``duration_s``."""
 
 
 def find_spans(
     fields: Mapping[str, Any], words: Words, normalise: Callable[[str], Words]
 ) -> tuple[Span, ...] | None:
-    """Return the start and end of each canonical word of a hypothesis, or None if they are not known.
+    """Return the start and end of each canonical word of a hypothesis, or None if its client's fields do not
+    say.
 
     The time of a token that is normalised to several words, such as ``we_did``, is divided equally among
-    them; that of a token without words, such as ``<sil>``, is ignored.
-
-    Args:
-        fields: the client's fields of the hypothesis, plain data or a protobuf ``Struct``.
-        words: canonical words of the hypothesis, which those of the field must equal.
+    them; that of a token without words, such as ``<sil>``, is ignored. The words of the field must be those
+    of the hypothesis. Fields are plain data or a protobuf ``Struct``.
     """
     if WORDS_FIELD not in fields:
         return None
@@ -227,11 +169,9 @@ def find_spans(
     spans: list[Span] = []
     spoken: list[str] = []
     for entry in entries:
-        if not (
-            isinstance(entry, Mapping) and all(key in entry for key in ("word", "start_s", "duration_s"))
-        ):
+        if not isinstance(entry, Mapping) or not all(key in entry for key in ("word", *TIMES)):
             return None
-        token, start_s, duration_s = entry["word"], entry["start_s"], entry["duration_s"]
+        token, start_s, duration_s = (entry[key] for key in ("word", *TIMES))
         if not (isinstance(token, str) and is_time(start_s) and is_time(duration_s)):
             return None
         if not is_time(start_s + duration_s):  # too large for a number
@@ -248,8 +188,7 @@ def is_time(value: object) -> bool:
     return type(value) in (int, float) and 0 <= value <= MAX_NUMBER  # type: ignore[operator]
 
 
-POSTERIOR_DECIMALS = 9
-"""Decimals of posteriors: the posterior of what all hypotheses agree on is exactly 1."""
+POSTERIOR_DECIMALS = 9  # decimals of posteriors: the posterior of what all hypotheses agree on is exactly 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,12 +204,8 @@ class Confidence:
 def estimate_confidence(
     calibration: Calibration, words: Sequence[Words], totals: np.ndarray, best: int
 ) -> Confidence:
-    """Estimate the confidence in the best hypothesis of a list.
-
-    Args:
-        words: canonical words of each hypothesis, also of those that were merged or dropped.
-        totals: (H,) float64, finite, before merging.
-        best: index of the best hypothesis.
+    """Estimate the confidence in the best hypothesis of a list, by its words and finite totals, (H,), before
+    merging and dropping.
     """
     utterance, word = None, None
     if calibration.utterance is not None:
@@ -289,13 +224,10 @@ def find_equal(words: Sequence[Words], best: int) -> np.ndarray:
 
 
 def align_words(words: Sequence[Words], best: int) -> np.ndarray:
-    """Find which hypotheses have each word of the best one in the same place.
+    """Find which hypotheses have each of the W words of the best one in the same place: (W, H) bool.
 
     Each hypothesis is aligned with the best one by minimum edit distance; if there are several such
     alignments, rapidfuzz chooses.
-
-    Returns:
-        (W, H) bool, for the W words of the best hypothesis.
     """
     spoken = words[best]
     columns: dict[Words, np.ndarray] = {}
@@ -309,14 +241,8 @@ def align_words(words: Sequence[Words], best: int) -> np.ndarray:
 
 
 def agreement_posteriors(agrees: np.ndarray, totals: np.ndarray, temperature: float) -> np.ndarray:
-    """Add the posteriors of the hypotheses that agree.
-
-    Args:
-        agrees: (K, H) bool: whether each hypothesis agrees with each of K claims.
-        totals: (H,) float64, finite.
-
-    Returns:
-        (K,) float64, from 0 to 1.
+    """Add the posteriors of the hypotheses that agree with each of K claims, (K, H) bool, under finite
+    totals, (H,): (K,) float64, from 0 to 1.
     """
     return np.round(agrees @ posteriors(totals, temperature), POSTERIOR_DECIMALS)
 
@@ -326,18 +252,14 @@ def apply_map(confidence_map: ConfidenceMap, shares: np.ndarray) -> np.ndarray:
     return np.interp(shares, confidence_map.posteriors, confidence_map.confidences)
 
 
-EMPTY = ""
-"""Stands in a slot for the sequences that have no word there."""
-COST_SCALE = 1 << 32
-"""Factor of the costs, which are integers so that equal costs are recognised as equal."""
+EMPTY = ""  # stands in a slot for the sequences that have no word there
+COST_SCALE = 1 << 32  # factor of the costs, which are integers so that equal costs are recognised as equal
 MAX_TABLE_CELLS = 5_000_000
 """Largest table of one alignment: words of a sequence times slots. It takes up to 120 MB."""
-MAX_CELLS = 200_000_000
-"""Largest number of cells of all alignments of a network, which take about 20 ns each."""
+MAX_CELLS = 200_000_000  # largest number of cells of all alignments of a network, which take about 20 ns each
 SLOT_CELLS = 50
 """Cells that take as long as visiting a slot once, which each alignment does, however short its sequence."""
-MIN_POSTERIOR = 1e-9
-"""Posterior from which a hypothesis takes part in a network; less cannot decide anything."""
+MIN_POSTERIOR = 1e-9  # posterior from which a hypothesis takes part in a network; less cannot decide anything
 NO_TIME = np.zeros(3)
 
 
@@ -350,7 +272,7 @@ class Slot:
     times: dict[str, np.ndarray] = field(default_factory=dict)
     """Weighted sums by word of 1, start and end, over the sequences with times: (3,) float64."""
     surfaces: dict[str, str] = field(default_factory=dict)
-    """How each word is written in the first sequence that has it here."""
+    """Spelling of each word in the first sequence that has it here."""
 
     def add(self, word: str, weight: float, span: Span | None = None, surface: str = "") -> None:
         self.masses[word] = self.masses.get(word, 0.0) + weight
@@ -360,7 +282,15 @@ class Slot:
 
 
 class ConfusionNetwork:
-    """A network that grows by weighted word sequences.
+    """A sequence of slots that hold competing words with their posteriors, which grows by word sequences.
+
+    Word sequences are added one after the other, the most probable first, which is the pivot; each is aligned
+    to the network so far by dynamic programming. The cost of an alignment is the expected number of errors
+    between the sequence and one drawn from the network slot by slot: 1 − P(word) for a word in a slot,
+    1 − P(no word) for a slot that is passed over, and 1 for a word that needs a new slot. This is the
+    procedure of SRILM's ``nbest-lattice -use-mesh`` (Mangu, Brill & Stolcke 2000); Hakkani-Tür & Riccardi
+    (2003) describe the same pivot alignment for lattices. Taking the best word of every slot minimises the
+    expected number of errors in the network.
 
     >>> network = ConfusionNetwork()
     >>> network.add(("the", "cat"), 0.6)
@@ -412,7 +342,7 @@ class ConfusionNetwork:
         return [{word: mass / self._total for word, mass in slot.masses.items()} for slot in self._slots]
 
     def surfaces(self) -> list[dict[str, str]]:
-        """How each word is written in the first sequence that has it in a slot, by slot."""
+        """Spelling of each word in the first sequence that has it in a slot, by slot."""
         return [slot.surfaces for slot in self._slots]
 
     def consensus(self) -> tuple[ConsensusWord, ...]:
@@ -421,9 +351,7 @@ class ConfusionNetwork:
         Posteriors are rounded before they are compared, and ties go to the word that came first. Times are
         means over the sequences that have the word there and have times, weighted by their weights.
         """
-        return tuple(self._best_words())
-
-    def _best_words(self) -> Iterator[ConsensusWord]:
+        words = []
         for slot, shares in zip(self._slots, self.posteriors(), strict=True):
             best = max(shares, key=lambda word: round(shares[word], TIE_DECIMALS))
             if best == EMPTY:
@@ -433,7 +361,8 @@ class ConfusionNetwork:
                 mass, start, end = slot.times[best].tolist()
                 start_s, duration_s = start / mass, (end - start) / mass
             text = slot.surfaces[best] if slot.surfaces[best] != best else ""
-            yield ConsensusWord(best, min(shares[best], 1.0), start_s, duration_s, text)
+            words.append(ConsensusWord(best, min(shares[best], 1.0), start_s, duration_s, text))
+        return tuple(words)
 
     def _align(self, words: Sequence[str]) -> list[tuple[int | None, int | None]]:
         """Return the slots and words that the cheapest alignment pairs; None for a new slot or no word.
@@ -443,12 +372,7 @@ class ConfusionNetwork:
         """
         if not self._slots:
             return [(None, i) for i in range(len(words))]
-        self._count_cells(len(words) + 1, len(self._slots) + 1)
-        pair_costs, pass_costs = self._pair_costs(words), self._pass_costs()
-        table = fill_table(pair_costs, pass_costs)
-        return trace_back(table, pair_costs, pass_costs)
-
-    def _count_cells(self, rows: int, columns: int) -> None:
+        rows, columns = len(words) + 1, len(self._slots) + 1
         cells = (rows + SLOT_CELLS) * columns
         if rows * columns > MAX_TABLE_CELLS or self._cells + cells > MAX_CELLS:
             raise LimitExceeded(
@@ -458,6 +382,9 @@ class ConfusionNetwork:
                 field="hypotheses",
             )
         self._cells += cells
+        pair_costs = self._pair_costs(words)
+        pass_costs = self._costs_of([slot.masses.get(EMPTY, 0.0) for slot in self._slots])
+        return trace_back(fill_table(pair_costs, pass_costs), pair_costs, pass_costs)
 
     def _pair_costs(self, words: Sequence[str]) -> np.ndarray:
         """Costs of each word in each slot, (L, S) int64."""
@@ -472,10 +399,6 @@ class ConfusionNetwork:
             row_indices, slot_indices, masses = zip(*found, strict=True)
             costs[row_indices, slot_indices] = self._costs_of(masses)
         return costs[[rows[word] for word in words]]
-
-    def _pass_costs(self) -> np.ndarray:
-        """Costs of passing over each slot, (S,) int64."""
-        return self._costs_of([slot.masses.get(EMPTY, 0.0) for slot in self._slots])
 
     def _costs_of(self, masses: Sequence[float]) -> np.ndarray:
         """Costs 1 − mass / total, in integers."""
@@ -525,13 +448,10 @@ def build_confusion_network(
     spans: Sequence[Sequence[Span] | None] | None = None,
     surfaces: Sequence[Sequence[str] | None] | None = None,
 ) -> ConfusionNetwork:
-    """Build the network of a list.
+    """Build the network of a list from words, posteriors, times and spellings of its hypotheses, the most
+    probable first.
 
-    Args:
-        words: canonical words of each hypothesis, the most probable first.
-        posteriors: of each hypothesis; those below ``MIN_POSTERIOR`` are left out.
-        spans: start and end of each word in seconds, by hypothesis; None where they are not known.
-        surfaces: each word as it is written, by hypothesis.
+    Hypotheses with posteriors below ``MIN_POSTERIOR`` are left out; see ``ConfusionNetwork.add``.
 
     Raises:
         LimitExceeded: the network would take too long.
@@ -551,7 +471,7 @@ MAX_DEPTH = 20
 
 @dataclass(frozen=True, slots=True)
 class RoverSettings:
-    """How systems vote.
+    """Settings of the vote of systems.
 
     Raises:
         ConfigError: a value is not one of those described.
@@ -595,20 +515,16 @@ class VotedWord:
     """A word that won the vote of its slot."""
 
     word: str
-    posterior: float
-    """Share of the votes, before the vote for no word is weighted; not calibrated."""
-    surface: str
-    """The word as the first system that voted for it writes it."""
+    posterior: float  # share of the votes, before the vote for no word is weighted; not calibrated
+    surface: str  # the word as the first system that voted for it writes it
 
 
 @dataclass(frozen=True, slots=True)
 class VotingSlot:
     """The words that compete for one place."""
 
-    votes: dict[str, float]
-    """Votes for each word, and for ``EMPTY``; they sum to 1."""
-    surfaces: dict[str, str]
-    """How each word is written by the first system, by word."""
+    votes: dict[str, float]  # votes for each word, and for ``EMPTY``; they sum to 1
+    surfaces: dict[str, str]  # spelling of each word by the first system that has it
 
 
 def build_voting_network(lists: Sequence[SystemList], settings: RoverSettings) -> list[VotingSlot]:
@@ -648,7 +564,12 @@ def vote(slots: Sequence[VotingSlot], null_weight: float = 1.0) -> tuple[VotedWo
 
 
 def combine(lists: Sequence[SystemList], settings: RoverSettings) -> tuple[VotedWord, ...]:
-    """Combine the lists of all systems for one utterance into words, which no list need have together.
+    """Combine the lists of all systems for one utterance into words, by voting word by word (ROVER).
+
+    After Fiscus, "A post-processing system to yield reduced word error rates: recognizer output voting error
+    reduction" (ASRU 1997): the outputs are aligned into one confusion network, and the best word of each slot
+    wins. Here a system votes with its whole list: a hypothesis counts its posterior in its own list times the
+    weight of the system. NIST's confidence of having no word is ``null_weight``.
 
     Raises:
         LimitExceeded: the lists are too long.
@@ -657,19 +578,18 @@ def combine(lists: Sequence[SystemList], settings: RoverSettings) -> tuple[Voted
 
 
 def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorUnit = "word") -> np.ndarray:
-    """Compute the expected errors of each hypothesis under the posteriors of a list.
+    """Compute the expected errors of each hypothesis under the posteriors of a list, in words or other units.
 
     Args:
-        words: canonical words of each hypothesis.
         posteriors: (H,) float64, not negative; ``ranking.posteriors`` computes them from totals. Those of
             equal hypotheses are added. Or (H, T), several posteriors of each hypothesis.
         unit: what counts as an error: a wrong word, or another unit of ``rescorer.text.units``.
 
     Returns:
-        The shape of ``posteriors``, float64, in words or other units.
+        The shape of ``posteriors``, float64.
 
     Raises:
-        LimitExceeded: the list is too long to be compared, see ``distances.MAX_STEPS``.
+        LimitExceeded: the list is too long to be compared, see ``MAX_STEPS``.
     """
     return expected_distances(code_list(words, unit), posteriors)
 
@@ -696,19 +616,14 @@ def fewest_errors_first(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
 
 STEPS_PER_ROW = 2000
 """Least time of aligning one word to a confusion network, in units of ``distances.count_steps``."""
-STEPS_PER_SLOT = 400
-"""Time of visiting one slot of a network, which every hypothesis does, in the same units."""
+STEPS_PER_SLOT = 400  # time of visiting one slot of a network, which every hypothesis does, in the same units
 
 
 def apply_rule(
     ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normaliser: Normaliser
 ) -> Ranking:
-    """Decide a list that is ranked by its totals.
-
-    Args:
-        ranking: the list, largest total first.
-        words: canonical words of each hypothesis, in input order.
-        normaliser: what the words come from; it also finds how they are written, and their times.
+    """Decide a list that is ranked by its totals, by the words of each hypothesis in input order. The
+    normaliser, which they come from, also finds how words are written, and their times.
 
     Raises:
         InvalidList: the list is too long for the rule.
@@ -735,9 +650,8 @@ def estimate_steps(rule: DecisionRule, words: Sequence[Words]) -> int:
     if rule.kind == "confusion_network":
         longest = max(lengths, default=0)  # a network seldom has many more slots
         return sum(lengths) * (STEPS_PER_ROW + longest) + len(words) * longest * STEPS_PER_SLOT
-    return count_steps(
-        lengths if rule.unit == "word" else [sum(map(len, hypothesis)) for hypothesis in words]
-    )
+    in_words = rule.unit == "word"
+    return count_steps(lengths if in_words else [sum(map(len, hypothesis)) for hypothesis in words])
 
 
 def _order_by_expected_errors(ranking: Ranking, rule: DecisionRule, words: Sequence[Words]) -> Ranking:

@@ -1,32 +1,14 @@
-"""Check lists before anything is computed from them.
-
-Their sizes, words and past, and what of them was not read.
-
-What happens to lists before they are scored: checks, joining with the past, cutting into batches.
-
-Lists, canonical words and earlier utterances come in; the same within bounds, and plans of batches, go out.
-
-Bound the utterances before a list, and join them with the context of its own sentence.
-
-A model that carries its state across sentence boundaries reads ``history``: the words of each previous
-utterance, ``SENTENCE_END`` after each, then the context of the sentence that is rescored.
-
-Find numbers of hypotheses that may be scores, but that were not read as a score stream.
+"""Check lists before anything is computed from them: sizes, words, past, and what of them was not read.
 
 A reader keeps fields that it does not know, so that they come back with the answer. A score under an unknown
-name is such a field: nothing ranks by it until an option says that it is one.
+name is such a field: nothing ranks by it until an option says that it is one. So are the beams of a
+recogniser under an unknown name: without a word about them, a list has only the best text.
 
-Find arrays that look like hypotheses, but that were not read as those of any list.
-
-A reader knows the usual names of hypotheses and keeps fields that it does not know. The beams of a recogniser
-under an unknown name are such a field: without a word about them, a list has only the best text.
-
-Recognise scores of end-to-end models under weights of language models that nobody has tuned for them.
-
-An acoustic model's score is a sum over frames: log-densities of a hundred nats and more per word, which a
-language model at weight 1 barely moves. The score of an encoder-decoder, a transducer or a CTC model is ln P
-of the text given the audio: a fraction of a nat to a few nats per word, with the model's own knowledge of the
-language in it. A language model at weight 1 outweighs such scores many times, and can triple the errors.
+Scores of end-to-end models call for weights that were tuned for them. An acoustic model's score is a sum over
+frames: log-densities of a hundred nats and more per word, which a language model at weight 1 barely moves.
+The score of an encoder-decoder, a transducer or a CTC model is ln P of the text given the audio: a fraction
+of a nat to a few nats per word, with the model's own knowledge of the language in it. A language model at
+weight 1 outweighs such scores many times, and can triple the errors.
 """
 
 from __future__ import annotations
@@ -37,7 +19,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from rescorer.errors import MAX_QUOTED_CHARS, InvalidList, pluralise, quote, shorten
@@ -62,10 +43,8 @@ then stays the same for several requests, so that caches have the states of netw
 class SpokenWords(NamedTuple):
     """An utterance that models read."""
 
-    words: Words
-    """Canonical words, at least one."""
-    confidence: float
-    """Confidence of the utterance."""
+    words: Words  # canonical words, at least one
+    confidence: float  # confidence of the utterance
 
 
 def normalise_previous(
@@ -102,7 +81,8 @@ def collect_confidences(previous: Iterable[SpokenWords]) -> tuple[float, ...]:
 
 
 def join_history(previous: Iterable[Words], context: Words) -> Words:
-    """Return the words of previous utterances, ``SENTENCE_END`` after each, then those of the context."""
+    """Return what models that carry their state across sentences read: the words of each previous utterance,
+    ``SENTENCE_END`` after each, then the context of the sentence that is rescored."""
     return tuple(word for words in previous for word in (*words, SENTENCE_END)) + context
 
 
@@ -111,8 +91,7 @@ def join_words(previous: Iterable[Words], context: Words) -> Words:
     return tuple(word for words in previous for word in words) + context
 
 
-MAX_NAMED = 4
-"""Number of fields that a message names."""
+MAX_NAMED = 4  # number of fields that a message names
 MAX_NAME_CHARS = 40
 """Longest name of a field that is considered: a message has to show it, and somebody has to type it."""
 MIN_LISTS_TO_TRUST = 5
@@ -172,12 +151,10 @@ def find_unread_fields(lists: Sequence[NBestList]) -> list[UnreadField]:
 
 
 def find_partial_scores(lists: Sequence[NBestList]) -> dict[str, int]:
-    """Find fields that are called like a score, and that only some hypotheses of a list have.
+    """Find fields that are called like a score, and that only some hypotheses of a list have: numbers of
+    lists by name.
 
     Services may write the confidence of the best text only. No option can read a stream from such a field.
-
-    Returns:
-        The number of lists by the name of the field.
     """
     found: Counter[str] = Counter()
     for nbest in lists:
@@ -234,16 +211,12 @@ def _describe_scores(name: str, parent: str, columns: Sequence[Sequence[float]])
     is_other = bool(OTHER_NAME.search(label)) or any(map(OTHER_WORDS.fullmatch, words))
     is_measured = any(value < 0 or not value.is_integer() for column in columns for value in column)
     base = match[1] if (match := BASE_IN_NAME.search(name)) else "e"
-    is_logarithm = "log" in name.lower()
-    if PROBABILITY_NAME.search(label) and not is_logarithm and _are_probabilities(columns):
+    may_be_probability = PROBABILITY_NAME.search(label) and "log" not in name.lower()
+    if may_be_probability and all(0.0 < value <= 1.0 for column in columns for value in column):
         base = "prob"
     sign = ":cost" if base != "prob" and _is_cost(label, columns) else ""
     units = f":{base}{sign}" if sign or base != "e" else ""
     return UnreadField(name, parent, is_named or (is_measured and not is_other), is_named, units)
-
-
-def _are_probabilities(columns: Sequence[Sequence[float]]) -> bool:
-    return all(0.0 < value <= 1.0 for column in columns for value in column)
 
 
 def _is_cost(name: str, columns: Sequence[Sequence[float]]) -> bool:
@@ -269,8 +242,7 @@ PART_NAME = re.compile(r"word|token|piece|symbol|char|phone|sentence|paragraph",
 """Matches the names of arrays that hold the parts of one text."""
 MIN_SHARED = 0.5
 """Share of words that a text has in common with the best hypothesis, at least, if it is one of the list."""
-MAX_ITEMS = 100
-"""Number of elements of an array that are looked at."""
+MAX_ITEMS = 100  # number of elements of an array that are looked at
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +254,7 @@ class UnreadList:
     text_name: str
     """Name of the text in each object; empty if the elements are texts or pairs of text and score."""
     kind: str
-    """What the elements are: ``object``, ``text`` or ``pair``."""
+    """Kind of the elements: ``object``, ``text`` or ``pair``."""
 
     @property
     def description(self) -> str:
@@ -319,9 +291,7 @@ def find_unread_lists(lists: Sequence[NBestList]) -> list[UnreadList]:
 
 def _arrays(fields: Mapping[str, Any]) -> Iterator[tuple[str, list[Any]]]:
     for name, value in fields.items():
-        is_usable = isinstance(name, str) and 0 < len(name) <= MAX_NAME_CHARS and name.isprintable()
-        is_usable = is_usable and not PART_NAME.search(name)
-        if is_usable and isinstance(value, list) and len(value) > 1:
+        if _is_usable(name) and not PART_NAME.search(name) and isinstance(value, list) and len(value) > 1:
             yield name, value
 
 
@@ -354,23 +324,19 @@ MAX_NATS_PER_WORD = 3.0
 DSTC10 2.3, but PocketSphinx 100, Switchboard's recogniser 277; a language model alone has 4 to 9."""
 MIN_RATIO = 0.5
 """Smallest weight of the language models, relative to that of the scores, that is worth a warning."""
-MIN_LISTS = 5
-"""Number of lists from which scores are judged."""
+MIN_LISTS = 5  # number of lists from which scores are judged
 
 
 @dataclass(frozen=True, slots=True)
 class UntunedWeights:
     """Weights that were never tuned and give language models too much say over scores."""
 
-    name: str
-    """Name of the weights."""
-    streams: tuple[str, ...]
-    """The streams that have a weight."""
-    nats_per_word: float
-    """Mean score per word, where the end of the sentence counts as a word; 0 or below."""
+    name: str  # name of the weights
+    streams: tuple[str, ...]  # the streams that have a weight
+    nats_per_word: float  # mean score per word, where the end of the sentence counts as a word; 0 or below
 
     def describe(self) -> str:
-        """What is wrong, without the remedy."""
+        """Say what is wrong, without the remedy."""
         scores = ", ".join(map(repr, self.streams))
         return (
             f"weights {self.name!r} were never tuned, and the scores {scores} look like those of an "
@@ -387,11 +353,15 @@ def find_untuned_weights(lists: Sequence[NBestList], weights: Weights) -> Untune
     heaviest = max(map(abs, streams.values()))
     if sum(weights.lm.values()) < MIN_RATIO * heaviest:
         return None
-    sums = [
-        (_sum_scores(nbest, streams) / heaviest, max(map(max, _columns(nbest, streams))), _count_words(nbest))
-        for nbest in lists
-        if nbest.hypotheses and streams.keys() <= nbest.streams.keys()
-    ]
+    sums = []
+    for nbest in lists:
+        if nbest.hypotheses and streams.keys() <= nbest.streams.keys():
+            columns = [nbest.streams[name] for name in streams]
+            score = math.fsum(
+                w * math.fsum(column) for w, column in zip(streams.values(), columns, strict=True)
+            )
+            n_words = sum(len(hypothesis.text.split()) + 1 for hypothesis in nbest.hypotheses)
+            sums.append((score / heaviest, max(map(max, columns)), n_words))
     total, best = math.fsum(part for part, _, _ in sums), max((top for _, top, _ in sums), default=0.0)
     # The best of every list at exactly 0 is a rank or a difference, and a log-probability is never above 0.
     is_relative = all(top == 0.0 for _, top, _ in sums)
@@ -401,47 +371,32 @@ def find_untuned_weights(lists: Sequence[NBestList], weights: Weights) -> Untune
     return UntunedWeights(weights.name, tuple(streams), per_word) if -per_word <= MAX_NATS_PER_WORD else None
 
 
-def _columns(nbest: NBestList, streams: dict[str, float]) -> list[Sequence[float]]:
-    return [nbest.streams[name] for name in streams]
-
-
-def _sum_scores(nbest: NBestList, streams: dict[str, float]) -> float:
-    return math.fsum(weight * math.fsum(nbest.streams[name]) for name, weight in streams.items())
-
-
-def _count_words(nbest: NBestList) -> int:
-    return sum(len(hypothesis.text.split()) + 1 for hypothesis in nbest.hypotheses)
-
-
-MAX_WORDS = 100_000
-"""Maximum number of words in a hypothesis or context; no real sentence is longer."""
+MAX_WORDS = 100_000  # maximum number of words in a hypothesis or context; no real sentence is longer
 NUMBERS = (float, int, numbers.Real)
 """Types of numbers; the first two are recognised fastest, the last one includes those of arrays."""
 TEXT, NUMBER = (str, "a string"), (NUMBERS, "a number")
-EXPECTED_TYPES: Mapping[type[Any], Mapping[str, tuple[Any, str]]] = MappingProxyType(
-    {
-        NBestList: {
-            "id": TEXT,
-            "hypotheses": (Sequence, "a tuple of Hypothesis objects"),
-            "streams": (Mapping, "scores by the name of the stream"),
-            "context": TEXT,
-            "previous": (Sequence, "a tuple of Utterance objects"),
-            "phrases": (Sequence, "a tuple of Phrase objects"),
-        },
-        Hypothesis: {
-            "text": TEXT,
-            "partial": (int, "True or False"),
-            "generated": ((Generated, type(None)), "a Generated or None"),
-        },
-        Utterance: {"text": TEXT, "speaker": TEXT, "confidence": NUMBER},
-        Phrase: {
-            "text": TEXT,
-            "weight": NUMBER,
-            "spellings": ((tuple, list), "a tuple of strings"),
-            "slot": TEXT,
-        },
-    }
-)
+EXPECTED_TYPES: Mapping[type[Any], Mapping[str, tuple[Any, str]]] = {
+    NBestList: {
+        "id": TEXT,
+        "hypotheses": (Sequence, "a tuple of Hypothesis objects"),
+        "streams": (Mapping, "scores by the name of the stream"),
+        "context": TEXT,
+        "previous": (Sequence, "a tuple of Utterance objects"),
+        "phrases": (Sequence, "a tuple of Phrase objects"),
+    },
+    Hypothesis: {
+        "text": TEXT,
+        "partial": (int, "True or False"),
+        "generated": ((Generated, type(None)), "a Generated or None"),
+    },
+    Utterance: {"text": TEXT, "speaker": TEXT, "confidence": NUMBER},
+    Phrase: {
+        "text": TEXT,
+        "weight": NUMBER,
+        "spellings": ((tuple, list), "a tuple of strings"),
+        "slot": TEXT,
+    },
+}
 """Types of the fields that are scored or sent, and how errors describe them."""
 
 

@@ -1,9 +1,9 @@
-"""How lists are to be rescored: one object, from clients and commands to the core."""
+"""Options of rescoring: one object, from clients and commands to the core."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
@@ -95,20 +95,12 @@ def _read_decision(name: str, value: Any) -> DecisionRule | None:
     if value is None or isinstance(value, DecisionRule):
         return value
     if isinstance(value, str):
-        if value not in get_args(DecisionKind):
-            known = get_args(DecisionKind)
-            raise ConfigError(
-                f"{name} is {quote(value)}; expected a DecisionRule, or one of "
-                f"{', '.join(known)}{did_you_mean(value, known)}"
-            )
+        known = get_args(DecisionKind)
+        if value not in known:
+            expected = f"a DecisionRule, or one of {', '.join(known)}{did_you_mean(value, known)}"
+            raise ConfigError(f"{name} is {quote(value)}; expected {expected}")
         return DecisionRule(value)  # type: ignore[arg-type]
     _refuse(name, value, "a DecisionRule, the name of its kind, or None")
-
-
-def _read_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        _refuse(name, value, "True or False")
-    return value
 
 
 def _read_phrases(name: str, value: Any) -> tuple[Phrase, ...]:
@@ -143,21 +135,20 @@ def _read_sequence(name: str, value: Any) -> tuple[Any, ...]:
     return tuple(value)
 
 
-def _read_model(name: str, value: Any) -> str:
-    if not isinstance(value, str):
-        _refuse(name, value, 'the name of a model, or "" for the loaded one')
-    return value
+def _read(kind: type[Any], expected: str) -> Callable[[str, Any], Any]:
+    def check(name: str, value: Any) -> Any:
+        return value if isinstance(value, kind) else _refuse(name, value, expected)
+
+    return check
 
 
-_READERS = {
+_READERS: dict[str, Callable[[str, Any], Any]] = {
     "weights": _read_weights,
     "decision": _read_decision,
-    "merge": _read_flag,
-    "drop_empty": _read_flag,
-    "generate": _read_flag,
+    **dict.fromkeys(("merge", "drop_empty", "generate"), _read(bool, "True or False")),
     "phrases": _read_phrases,
     "phrase_lists": _read_names,
-    "model": _read_model,
+    "model": _read(str, 'the name of a model, or "" for the loaded one'),
 }
 
 
@@ -213,7 +204,10 @@ def read_items(lists: Any, kinds: type[Any] | tuple[type[Any], ...]) -> Iterator
     if isinstance(lists, kinds):
         lists = (lists,)
     if isinstance(lists, (str, bytes, Mapping)) or not hasattr(lists, "__iter__"):
-        raise TypeError(f"lists are of type {type(lists).__name__}; expected {_EXPECTED_LISTS}")
+        expected = (
+            "an NBestList, or a sequence of them; rescorer.formats.registry chooses a reader for a file"
+        )
+        raise TypeError(f"lists are of type {type(lists).__name__}; expected {expected}")
     return (_check_item(index, item, kinds) for index, item in enumerate(lists))
 
 
@@ -224,9 +218,6 @@ def _check_item(index: int, item: Any, kinds: type[Any] | tuple[type[Any], ...])
     if isinstance(item, (str, Hypothesis)):
         hint = '; hypotheses belong into a list: NBestList("id", (Hypothesis("text"), …), streams)'
     raise TypeError(f"lists[{index}] is of type {type(item).__name__}; expected an NBestList{hint}")
-
-
-_EXPECTED_LISTS = "an NBestList, or a sequence of them; rescorer.formats.registry chooses a reader for a file"
 
 
 def as_texts(texts: str | Sequence[str], name: str = "texts") -> Sequence[str]:

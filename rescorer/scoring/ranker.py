@@ -54,11 +54,9 @@ def only_name_message(name: str, known: Collection[str]) -> str:
 
 
 class ListRanker:
-    """Prepare lists for the language models, and rank them by the models' scores.
+    """Prepare lists for the language models of a bundle, and rank them by the models' scores.
 
-    Args:
-        bundle: the normaliser, weights and model names to use.
-        components: classes of the components, in the order of their columns.
+    The components, in the order of their columns, are classes.
     """
 
     def __init__(self, bundle: Bundle, components: Sequence[type[Component]]) -> None:
@@ -85,7 +83,11 @@ class ListRanker:
         if weights is None:
             return default
         if isinstance(weights, str):
-            weights = self._find_weights(weights)
+            known = self.bundle.weights
+            if weights not in known:
+                message = f"no weights are named {quote(weights)}; the bundle has: {', '.join(sorted(known))}"
+                raise ConfigError(message + did_you_mean(weights, sorted(known)))
+            weights = known[weights]
         else:
             self._check_name(weights)
         for component in self.components:
@@ -93,22 +95,16 @@ class ListRanker:
                 weights = component.complete(weights)
         if not weights.mixture:
             weights = replace(weights, mixture=default.mixture)
-        check_weights(
-            weights,
-            list(self.bundle.model_kinds),
-            self.bundle.rerankers,
-            self.bundle.backward,
-            self.bundle.remembers,
-        )
-        self._check_components(weights)
+        bundle = self.bundle
+        check_weights(weights, list(bundle.model_kinds), bundle.rerankers, bundle.backward, bundle.remembers)
+        known_columns = weighted_columns(map(type, self.components))
+        for name in weights.components:
+            if name not in known_columns:
+                raise ConfigError(
+                    f"weights.components names {quote(name)}; this version knows "
+                    f"{', '.join(known_columns) or 'no such components'}{did_you_mean(name, known_columns)}"
+                )
         return weights
-
-    def _find_weights(self, name: str) -> Weights:
-        known = self.bundle.weights
-        if name not in known:
-            message = f"no weights are named {quote(name)}; the bundle has: {', '.join(sorted(known))}"
-            raise ConfigError(message + did_you_mean(name, sorted(known)))
-        return known[name]
 
     def _check_name(self, weights: Weights) -> None:
         """Raise ConfigError if nothing but a name was set, and the bundle has other weights of that name."""
@@ -117,16 +113,6 @@ class ListRanker:
             return
         if weights not in (known, replace(known, mixture={})):
             raise ConfigError(only_name_message(weights.name, self.bundle.weights))
-
-    def _check_components(self, weights: Weights) -> None:
-        """Raise ConfigError if weights name a column that no component has."""
-        known = weighted_columns(map(type, self.components))
-        for name in weights.components:
-            if name not in known:
-                raise ConfigError(
-                    f"weights.components names {quote(name)}; this version knows "
-                    f"{', '.join(known) or 'no such components'}{did_you_mean(name, known)}"
-                )
 
     def bind(self, options: RescoreOptions | Weighting = None) -> BoundOptions:
         """Complete options, and find the components that they use.

@@ -22,8 +22,7 @@ from rescorer.types import (
 TIE_DECIMALS = 4
 """Number of decimals to which totals are rounded before being compared. The last digits of float32 products
 depend on which hypotheses share a batch; the ranking must not."""
-MAX_TOTAL = 1e300
-"""Maximum absolute value of a total; subtracting or rounding larger totals would overflow."""
+MAX_TOTAL = 1e300  # maximum absolute value of a total; subtracting or rounding larger totals would overflow
 
 
 def best_first(totals: np.ndarray) -> np.ndarray:
@@ -57,11 +56,8 @@ def posteriors(totals: np.ndarray, temperature: float = 1.0) -> np.ndarray:
 
 
 def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarray, list[tuple[int, ...]]]:
-    """Merge hypotheses with equal keys, adding their probabilities (log-sum-exp of their totals).
-
-    Args:
-        keys: what makes two hypotheses equal, such as their canonical words.
-        totals: (H,).
+    """Merge hypotheses with equal keys, such as canonical words, adding their probabilities (log-sum-exp of
+    totals).
 
     Returns:
         (H,) totals, in which the best member of each group has the total of the group and the others -inf;
@@ -214,12 +210,7 @@ def ranking(
     *,
     keep_order: bool = False,
 ) -> Ranking:
-    """Rank a list by its totals.
-
-    Args:
-        components: (H,) float64 by name.
-        total: (H,) float64, the weighted sum of the components.
-        merge_by, dropped, keep_order: as in ``select_and_order``.
+    """Rank a list by its totals, (H,) float64; other arguments are those of ``select_and_order``.
 
     Raises:
         InvalidList: a total is not finite, or its absolute value is larger than ``MAX_TOTAL``.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Phrase, candidates, sounds
 from rescorer.candidates import GenerationSettings, Generator
+from rescorer.extensions import Generation
 from rescorer.sounds import Pronouncer, parse_dictionary
 from rescorer.text import Normaliser
 from rescorer.types import Generated
@@ -210,6 +212,24 @@ def test_what_is_made_is_new_near_and_explained(hypotheses, phrases, max_new):
         assert hypothesis.text.split() == [*expected, *source[end:]]
 
 
+def components_of_generated(hypotheses):
+    """The columns that ``Generation`` adds to a list."""
+    columns = {}
+    prepared = SimpleNamespace(nbest=NBestList("u", tuple(hypotheses)))
+    Generation.add_columns(None, columns, SimpleNamespace(prepared=prepared))
+    return columns
+
+
+def test_components_say_what_sound_says_for_a_phrase():
+    made = Generated(0, 0, 1, "rust", "rusk", 0.6, 4)
+    found = components_of_generated([Hypothesis("rust"), Hypothesis("rusk", generated=made)])
+    assert {name: values.tolist() for name, values in found.items()} == {
+        "generated": [0.0, 1.0],
+        "sound_match": [0.0, 1.0],
+    }
+    assert components_of_generated([Hypothesis("rust")]) == {}
+
+
 def stands_in(words, start, end, phrase):
     """Whether a phrase stands in a text where some of its words are among those from ``start`` to ``end``."""
     flat = [(word, index) for index, part in enumerate(words) for word in part]
@@ -324,7 +344,7 @@ def test_long_texts_and_spellings_are_not_searched(monkeypatch):
         searched.append((len(phones), [len(phrase) for phrase in phrases]))
         return find(phones, boundaries, phrases, max_distance)
 
-    monkeypatch.setattr(sounds, "find_similar", record)
+    monkeypatch.setattr(candidates, "find_similar", record)
     phrases = (Phrase("rusk", spellings=("rust " * 16, "canoe" * 21)), Phrase("canoe " * 17))
     long = "at " * (candidates.MAX_SEARCHED_WORDS - 2)
     one = nbest("call rust", long, "call rust")

@@ -20,6 +20,7 @@ from rescorer.sounds import (
     longest_match,
     phone_numbers,
 )
+from tests.support.phrase_search import estimate_sound_bytes
 
 
 def slow_distance(first: bytes, second: bytes) -> int:
@@ -131,11 +132,7 @@ def test_memory_is_bounded(n_phones, n_phrases, length, n_sounds):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    n_places, width = n_phones + 1, longest_match(length, 0.4)
-    pairs = min(n_places * n_phrases, sounds.MAX_PAIRS)
-    cells = min(pairs * (width + 1), sounds.MAX_CELLS + width)
-    place_bytes, pair_bytes, cell_bytes = width * 16 + 1024, 64, 48
-    assert peak <= n_places * place_bytes + pairs * pair_bytes + cells * cell_bytes
+    assert peak <= estimate_sound_bytes(n_phones + 1, [length] * n_phrases, 0.4)
 
 
 def test_costs_are_a_distance():

@@ -30,8 +30,9 @@ def names(phones: bytes) -> str:
     return " ".join(PHONES[number] for number in phones)
 
 
-def pronounce(pronouncer: Pronouncer, *words: str) -> bytes:
-    (phones,) = pronouncer.pronounce_each([words])
+def pronounce(rules: LetterToSound | Pronouncer, *words: str) -> bytes:
+    """The phones of some words in a row."""
+    (phones,) = rules.pronounce_each([words] if isinstance(rules, Pronouncer) else [*words])
     return phones
 
 
@@ -42,8 +43,7 @@ def test_many_words_sound_as_each_alone():
     together = Pronouncer(WORDS).pronounce_each(sequences)
     for words, phones in zip(sequences, together, strict=True):
         alone = [
-            pronounce(Pronouncer(WORDS), word) if word in WORDS else RULES.pronounce_each([word])[0]
-            for word in words
+            pronounce(Pronouncer(WORDS), word) if word in WORDS else pronounce(RULES, word) for word in words
         ]
         alone = [b"" if set("7<") & set(word) else part for word, part in zip(words, alone, strict=True)]
         assert phones == (b"".join(alone) if all(alone) else b"")
@@ -57,7 +57,7 @@ def test_guesses_are_forgotten_when_there_are_too_many(monkeypatch):
     words = ["zab", "zeb", "zib", "zob", "zub", "zyb"]
     for count in (2, 3, 6):
         found = pronouncer.pronounce_each([(word,) for word in words[:count]])
-        assert found == [RULES.pronounce_each([word])[0] for word in words[:count]]
+        assert found == [pronounce(RULES, word) for word in words[:count]]
         assert len(pronouncer._guessed) <= 4
 
 
@@ -126,10 +126,10 @@ def test_words_that_are_too_long_have_no_sound():
 def test_letters_are_learned_from_the_dictionary():
     rules = LetterToSound(WORDS)
     for word, phones in WORDS.items():
-        assert rules.pronounce_each([word])[0] == phones  # each has contexts of its own
-    assert names(rules.pronounce_each(["yorkton"])[0]) == "Y AO R K T AH N"
-    assert rules.pronounce_each(["cát"])[0] == WORDS["cat"]
-    assert rules.pronounce_each(["qqq"])[0] == b""  # no word has the letter
+        assert pronounce(rules, word) == phones  # each has contexts of its own
+    assert names(pronounce(rules, "yorkton")) == "Y AO R K T AH N"
+    assert pronounce(rules, "cát") == WORDS["cat"]
+    assert pronounce(rules, "qqq") == b""  # no word has the letter
 
 
 def test_a_regular_spelling_is_learned_without_error():
@@ -149,7 +149,7 @@ def test_a_regular_spelling_is_learned_without_error():
     words = {text: say(text) for text in texts}
     rules = LetterToSound({word: phones for word, phones in words.items() if phones})
     new = ["".join(rng.choices(string.ascii_lowercase, k=6)) for _ in range(200)]
-    assert sum(rules.pronounce_each([word])[0] == say(word) for word in new) >= 190
+    assert sum(pronounce(rules, word) == say(word) for word in new) >= 190
 
 
 def test_one_dictionary_is_read_once(tmp_path):

@@ -14,7 +14,7 @@ from rescorer.extensions import PhraseReader
 from rescorer.models.language_model import EdgeScores
 from rescorer.phrases import ENTRY_PROBABILITY, compile_phrases
 from rescorer.trie import build_trie
-from tests.support.phrase_matches import find_matches
+from tests.support.phrase_search import find_matches
 
 MIXTURE = {"ngram": 0.25, "neural": 0.75}
 PHRASES = [Phrase("a b", 3.0), Phrase("a c d"), Phrase("e", 2.0, ("d d",))]

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.models import contexts as contexts_module
-from rescorer.models.contexts import BOOKKEEPING_BYTES, ContextCache, ContextWords
+from rescorer.models.contexts import BOOKKEEPING_BYTES, ContextCache
 from rescorer.models.kernels import is_int8_exact
 from rescorer.models.neural import NeuralLanguageModel
+from rescorer.runtime import ContextWords
 from rescorer.trie import build_trie
 from tests.support.tiny_models import NETWORK_WORDS, stable_network
 

@@ -36,7 +36,7 @@ def test_agrees_with_the_twin(batch, share):
     trie = build(batch)
     log_probs = np.log(np.random.default_rng(0).uniform(0.001, 1, trie.n_edges))
     cache = read_sessions(trie, share)
-    mixed = cache.add_to(EdgeScores(log_probs, np.zeros(trie.n_edges, dtype=bool))).log_probs
+    mixed = cache.interpolate(log_probs)
     for i, (words, (history, confidences)) in enumerate(batch):
         edges = trie.path_edges(i)
         expected = [
@@ -72,7 +72,7 @@ def test_scores_do_not_depend_on_company(batch):
 def test_nothing_said_before_changes_no_bit():
     trie = build_trie([("the", "cat"), ("the",)], [(), ("the", SENTENCE_END)], [(), (0.0,)])
     scores = EdgeScores(np.log(np.linspace(0.1, 0.9, trie.n_edges)), np.zeros(trie.n_edges, dtype=bool))
-    assert (read_sessions(trie, 0.3).add_to(scores).log_probs == scores.log_probs).all()
+    assert (read_sessions(trie, 0.3).interpolate(scores.log_probs) == scores.log_probs).all()
     assert read_sessions(trie, 0.0) is None
 
 
@@ -80,7 +80,7 @@ def test_confidence_and_age_weaken_what_was_said():
     def prob(history, confidences=()):
         trie = build_trie([("cat",)], [history], [confidences])
         scores = EdgeScores(np.log(np.full(2, 0.01)), np.zeros(2, dtype=bool))
-        return read_sessions(trie, 0.2).add_to(scores).log_probs[0]
+        return read_sessions(trie, 0.2).interpolate(scores.log_probs)[0]
 
     said = ("the", "cat", SENTENCE_END)
     assert prob(said) > prob(said, (0.5,)) > prob(said, (0.1,)) > prob(said, (0.0,)) == np.log(0.01)

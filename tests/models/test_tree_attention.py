@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
 from rescorer.models import transformer
-from rescorer.models.contexts import ContextWords, RowCache
+from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import is_int8_exact
 from rescorer.models.network_files import NetworkConfig
 from rescorer.models.neural import NeuralLanguageModel
@@ -21,6 +21,7 @@ from rescorer.models.transformer import (
     rotate,
     tree_vectors,
 )
+from rescorer.runtime import ContextWords
 from rescorer.trie import build_trie
 from tests.support.reference_scorer import reference_log_probs
 from tests.support.tiny_models import NETWORK_WORDS, stable_network

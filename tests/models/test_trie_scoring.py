@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.models.language_model import mix_scores
-from rescorer.models.neural import NeuralLanguageModel, align_vocabularies
+from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
+from rescorer.models.ngrams import align_vocabularies
 from rescorer.trie import build_trie
 from tests.support.reference_scorer import reference_log_probs, reference_mixture
 from tests.support.tiny_models import NETWORK_WORDS, random_network, write_arpa

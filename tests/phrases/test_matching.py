@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from rescorer import LimitExceeded, Phrase
 from rescorer import phrases as phrases_module
 from rescorer.phrases import (
-    MAX_KEPT_ENDINGS,
     MAX_PHRASE_WORDS,
     MAX_PHRASES,
     PhraseMatch,
@@ -20,7 +19,7 @@ from rescorer.phrases import (
     compile_phrases,
     estimate_steps,
 )
-from tests.support.phrase_matches import find_matches
+from tests.support.phrase_search import estimate_search_bytes, find_matches
 
 
 def split(text: str) -> tuple[str, ...]:
@@ -139,9 +138,7 @@ def test_memory_is_bounded(n_words, letters):
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    ending_bytes, match_bytes = 320, 160  # of a phrase that is kept, and of one that is found, at most
-    kept = min(estimate_steps(n_words, compiled), MAX_KEPT_ENDINGS)
-    assert peak <= kept * ending_bytes + n_words * match_bytes
+    assert peak <= estimate_search_bytes(n_words, compiled)
 
 
 def test_only_the_end_of_a_partial_hypothesis_is_credited():

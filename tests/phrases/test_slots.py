@@ -23,7 +23,7 @@ from rescorer.phrases import (
     read_slots,
 )
 from rescorer.types import Hypothesis
-from tests.support.phrase_matches import find_matches
+from tests.support.phrase_search import find_matches
 from tests.support.random_ngrams import katz_log10_probs, random_orders, write_random_arpa
 
 SLOTS = {"d", "e", "unseen"}

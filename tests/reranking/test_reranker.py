@@ -17,6 +17,7 @@ from rescorer.reranking.networks import Ensemble, WordEncoder
 from rescorer.reranking.reranker import Reranker
 from rescorer.scoring.ranking import best_first, posteriors
 from rescorer.types import Weights
+from tests.support.tiny_rerankers import linear_ensemble
 
 FEATURES = (
     "total", "score:acoustic", "score_per_word:lm", "words", "characters", "oov", "empty", "log_rank",
@@ -153,10 +154,3 @@ def test_says_what_it_needs():
     assert make_reranker(["score:am", "score_per_word:ngram", "words"]).needs == (
         "acoustic", "lm", "am", "ngram",
     )  # fmt: skip
-
-
-def linear_ensemble(weights: np.ndarray) -> Ensemble:
-    """An ensemble of linear networks with weights of (M, F), without an encoding."""
-    members, inputs = weights.shape
-    none = np.zeros((members, 0))
-    return Ensemble(weights, np.zeros((members, inputs, 0)), none, none)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, Weights
 from rescorer.formats.jsonlines import read_lists
-from rescorer.models.contexts import ContextWords
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
+from rescorer.runtime import ContextWords
 from rescorer.scoring.list_checks import (
     MAX_PREVIOUS_WORDS,
     STEP,

@@ -155,7 +155,8 @@ def test_estimated_work_bounds_the_work_of_minimum_bayes_risk():
     assert estimate_steps(DecisionRule(), words) == 0
     for unit in ("word", "character", "mixed"):
         rule = DecisionRule("minimum_bayes_risk", unit)
-        assert estimate_steps(rule, words) >= decision_module.code_list(words, unit).steps
+        compared = [len(code) for code in decision_module.code_list(words, unit).codes]
+        assert estimate_steps(rule, words) >= decision_module.count_steps(compared)
     assert estimate_steps(CONSENSUS, words) == 10 * (STEPS_PER_ROW + 4) + 4 * 4 * STEPS_PER_SLOT
 
 

@@ -21,6 +21,13 @@ FEATURES = (
 )  # fmt: skip
 
 
+def linear_ensemble(weights: np.ndarray) -> Ensemble:
+    """An ensemble of linear networks with weights of (M, F), without an encoding."""
+    members, inputs = weights.shape
+    none = np.zeros((members, 0))
+    return Ensemble(weights, np.zeros((members, inputs, 0)), none, none)
+
+
 def random_reranker(
     name: str,
     base: Weights,

@@ -28,9 +28,9 @@ from rescorer.formats.io.text_io import check_target
 from rescorer.models.bundle import TEXT, WEIGHTS, Bundle, list_model_files, publish, read_bundle
 from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import NETWORK_FILES
-from rescorer.models.neural import align_vocabularies, load_model
+from rescorer.models.neural import load_model
 from rescorer.models.ngram_files import contains_words
-from rescorer.models.ngrams import NgramModel
+from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.pipeline import Rescorer, load_bundle_models, load_ngram
 from rescorer.safe_input import Folder
 from rescorer.scoring.combination import MIXTURE, weights_to_dict

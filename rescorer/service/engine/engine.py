@@ -20,8 +20,8 @@ from typing import Any, NamedTuple, TypeVar
 import structlog
 
 from rescorer.errors import DeadlineExceeded, ScoringError, Unavailable
-from rescorer.models.contexts import ContextWords
 from rescorer.protocol.v1 import rescorer_pb2 as pb
+from rescorer.runtime import ContextWords
 from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker

@@ -24,9 +24,8 @@ import numpy as np
 
 from rescorer import errors
 from rescorer.errors import BundleError, RescorerError, ScoringError, Unavailable
-from rescorer.models.contexts import ContextWords
 from rescorer.models.language_model import EdgeScores
-from rescorer.runtime import shield_children
+from rescorer.runtime import ContextWords, shield_children
 from rescorer.trie import HypothesisTrie
 
 HOST_MODULE = "rescorer.service.workers.host"

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rescorer.errors import BundleError, ScoringError, Unavailable
-from rescorer.models.contexts import ContextWords
 from rescorer.models.language_model import EdgeScores
 from rescorer.pipeline import TrieScorer
 from rescorer.runtime import (
+    ContextWords,
     Stopwatch,
     ignore_group_signals,
     keep_freed_memory,

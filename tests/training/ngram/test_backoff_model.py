@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from rescorer.errors import BundleError, FormatError
 from rescorer.models import arpa
 from rescorer.models.network_files import END, START, UNKNOWN
-from rescorer.models.neural import align_vocabularies
+from rescorer.models.ngrams import align_vocabularies
 from rescorer_training.cli import app
 from rescorer_training.evaluation.perplexity import open_ngram
 from rescorer_training.ngram.backoff_model import load_backoff_model

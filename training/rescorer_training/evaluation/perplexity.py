@@ -25,9 +25,8 @@ from rescorer.evaluation.scored_lists import to_perplexity
 from rescorer.models.arpa import LOG10_ZERO
 from rescorer.models.bundle import read_bundle
 from rescorer.models.language_model import LanguageModel, check_mixture, mix
-from rescorer.models.neural import align_vocabularies
 from rescorer.models.ngram_files import contains_words, read_ngram, read_words
-from rescorer.models.ngrams import LN_10, NgramModel
+from rescorer.models.ngrams import LN_10, NgramModel, align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, load_bundle_models, load_network
 from rescorer.safe_input import Folder
 from rescorer.scoring.batch import plan_batches

@@ -37,9 +37,9 @@ from rescorer.models.bundle import (
 )
 from rescorer.models.language_model import LanguageModel, check_mixture
 from rescorer.models.network_files import NETWORK_FILES
-from rescorer.models.neural import align_vocabularies, load_model, save_model
+from rescorer.models.neural import load_model, save_model
 from rescorer.models.ngram_files import SUFFIX, contains_words, read_arpa_model, write_table
-from rescorer.models.ngrams import NgramModel
+from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.pipeline import load_network, load_ngram
 from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, RERANKER_FILES
 from rescorer.safe_input import Folder, SealedFolder
