@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from rescorer.cli.evaluate import legend, render_alignment, render_change
+from rescorer.cli.evaluate import LABELS, LEGEND, render_alignment, render_pair
 from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
 from rescorer.evaluation.error_analysis import (
     AlignedList,
@@ -90,12 +90,13 @@ def print_explanation(found: Explanation, aligner: Aligner) -> None:
         print_out(_make_feature_table(found, component), "")
     width = make_console().width
     if found.reference is None:
-        print_out(*render_change(align_tokens(found.first_pass.words, found.winner.words), width))
+        changed = align_tokens(found.first_pass.words, found.winner.words)
+        print_out(*render_pair(changed, LABELS[1:], width))
         return
     before, after = (
         aligner.align(found.reference, candidate.words) for candidate in (found.first_pass, found.winner)
     )
-    print_out(legend(), *render_alignment(AlignedList(found.id, before, after), width))
+    print_out(LEGEND, *render_alignment(AlignedList(found.id, before, after), width))
 
 
 def _make_feature_table(found: Explanation, component: str) -> FoldingTable:

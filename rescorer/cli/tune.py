@@ -12,13 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from rescorer.cli.evaluate import (
-    describe_false_alarms,
-    describe_over_boosting,
-    false_alarms_to_dict,
-    render_error_rates,
-    warn_if_worse,
-)
+from rescorer.cli.evaluate import render_error_rates, warn_if_worse
 from rescorer.errors import FormatError, pluralise
 from rescorer.evaluation.calibration import (
     CONSTANT,
@@ -39,7 +33,10 @@ from rescorer.evaluation.false_alarms import (
     Tally,
     ThresholdJudgement,
     choose,
+    describe_false_alarms,
+    describe_over_boosting,
     draw_decoys,
+    false_alarms_to_dict,
     judge_threshold,
     score_outcomes,
 )

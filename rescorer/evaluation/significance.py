@@ -11,13 +11,14 @@ Where a run has several verdicts, each is judged by its p-value corrected for th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 
+from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.error_analysis import Aligner, Tokens, reference_tokens
 from rescorer.evaluation.error_rate import CountingSettings, WordErrors
 from rescorer.evaluation.figures import (
@@ -28,7 +29,7 @@ from rescorer.evaluation.figures import (
     interval_to_list,
     round_p,
 )
-from rescorer.evaluation.list_errors import evaluate_list, to_percent
+from rescorer.evaluation.list_errors import ListKey, evaluate_list, find_first_pass, index_lists, to_percent
 from rescorer.evaluation.statistics import (
     DRAWS,
     LEVEL,
@@ -48,7 +49,8 @@ from rescorer.evaluation.statistics import (
     wilcoxon,
 )
 from rescorer.evaluation.systems import Comparison, Row, count_by_list
-from rescorer.types import Hypothesis, NBestList
+from rescorer.formats.rescored import is_rescored
+from rescorer.types import Hypothesis, NBestList, Weights
 
 
 class Significance:
@@ -235,6 +237,11 @@ class RecognisedText:
     places: np.ndarray | None
     """Errors at each place of the reading, as from ``place_errors``; None if they have no places, because
     transcription marks were honoured in counting them."""
+
+
+DrawnUnit = Literal["list", "group"]
+RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
+"""What a system recognised in each list, with the group of the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -454,3 +461,65 @@ def _correct(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
         replace(pair, corrected={test: by_test[test][number] for test in tests})
         for number, pair in enumerate(pairs)
     ]
+
+
+def recognise_lists(
+    lists: Iterable[NBestList],
+    normalise: Callable[[str], Tokens],
+    counting: CountingSettings,
+    first_pass: Weights | None,
+    on_rejected: Callable[[InvalidList], object],
+) -> RecognisedLists:
+    """Count the errors of the text that a system chose in each list; with the group of the list.
+
+    Args:
+        first_pass: weights that order lists which ``rescorer rescore`` did not write; None for their order.
+        on_rejected: called with the error of each list that cannot be evaluated.
+    """
+    recognised = []
+    for nbest in lists:
+        try:
+            is_ordered = first_pass is None or is_rescored(nbest)
+            chosen = 0 if is_ordered else find_first_pass(nbest, normalise, first_pass)
+            text = recognise_text(nbest, chosen, normalise, counting)
+        except InvalidList as error:
+            on_rejected(error)
+            continue
+        recognised.append((nbest.id, normalise(nbest.reference or ""), (text, nbest.group)))
+    return index_lists(recognised)
+
+
+def compare_shared(
+    systems: Mapping[str, RecognisedLists],
+    shared: Sequence[ListKey],
+    by: DrawnUnit | None,
+    tests: Sequence[RankTestName],
+) -> PairwiseComparison:
+    """Compare systems on their shared lists.
+
+    Raises:
+        ConfigError: no list is shared, or groups are to be drawn, but there are fewer than two.
+    """
+    if not shared:
+        examples = ", ".join(f"{name} {next(iter(lists))[0]!r}" for name, lists in systems.items())
+        raise ConfigError(
+            "the files share no list with the same id and reference: nothing to compare; the first ids are: "
+            + examples
+        )
+    groups = find_groups([[lists[key][1] for key in shared] for lists in systems.values()])
+    if by == "group" and groups is None:
+        raise ConfigError("--by group: the lists have fewer than two groups; name them with --groups")
+    texts = {name: [lists[key][0] for key in shared] for name, lists in systems.items()}
+    by_group = groups is not None and by != "list"
+    return compare_pairwise(texts, groups, by_group=by_group, tests=tests)
+
+
+def find_groups(groups_by_system: Sequence[Sequence[str]]) -> list[str] | None:
+    """The group of each list, from the first system that names it; None if there are fewer than two groups.
+
+    A list without a group is a group of its own.
+    """
+    named = [next(filter(None, groups), "") for groups in zip(*groups_by_system, strict=True)]
+    if len(set(named)) < 2:
+        return None
+    return [group or f"\0{number}" for number, group in enumerate(named)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -56,10 +56,19 @@ from rescorer.evaluation.report.data import (
     list_weights,
     make_problem,
 )
+from rescorer.evaluation.run import Evaluation
 from rescorer.evaluation.scored_lists import ScoredList, order_by_weights
 from rescorer.evaluation.significance import Significance, SystemVerdict, correct_verdicts, find_verdicts
 from rescorer.evaluation.statistics import Gain, Interval, correct_holm
-from rescorer.evaluation.systems import Comparison, MixtureScores, Row, choose_row, count_by_list
+from rescorer.evaluation.systems import (
+    Comparison,
+    MixtureScores,
+    Row,
+    choose_row,
+    count_by_list,
+    weights_by_system,
+)
+from rescorer.pipeline import Rescorer
 from rescorer.scoring.combination import totals
 from rescorer.scoring.ranking import best_first
 from rescorer.trie import Words
@@ -349,6 +358,44 @@ class ReportedFile:
     """What readers must know about the lists or the weights."""
     mixture: MixtureScores | None = None
     """Scores of the mixture under the λ that tuning chose from; None if the λ were not tuned."""
+
+
+def collect_files(
+    evaluation: Evaluation,
+    names: Sequence[str],
+    rescorer: Rescorer | None,
+    weights: Weights | None,
+    *,
+    n_rejected: int,
+) -> list[ReportedFile]:
+    """Collect what a report needs about each evaluated file.
+
+    Args:
+        names: names of the files in the report, in the order of the rows.
+        weights: weights by which the rescorer scored the files; None without a rescorer.
+        n_rejected: number of lists that could not be evaluated.
+    """
+    files = []
+    for number, (part, name) in enumerate(zip(evaluation.parts, names, strict=True)):
+        warning = evaluation.warnings.get(part.file)
+        notes = [warning[0].upper() + warning[1:]] if warning else []
+        if not number and (remark := evaluation.spacing):
+            notes.append(f"{remark[0].upper()}{remark[1:]}.")
+        if not number and n_rejected:
+            notes.append(f"{n_rejected:,} list{' was' if n_rejected == 1 else 's were'} rejected")
+        comparison = part.comparison
+        file = ReportedFile(part.file, name, comparison, part.significance, notes=notes)
+        if rescorer is not None and weights is not None:
+            systems = weights_by_system(rescorer, weights, bool(comparison.held_out))
+            system, main = list(systems.items())[-1]
+            file = replace(
+                file,
+                weights=replace(main, name=weights.name),
+                held_out=comparison.held_out.get(system, ()),
+                mixture=comparison.mixtures.get(system),
+            )
+        files.append(file)
+    return files
 
 
 @dataclass(frozen=True, slots=True)
