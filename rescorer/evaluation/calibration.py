@@ -1,17 +1,13 @@
 """Fit the maps that turn posteriors into confidences, and judge confidences.
 
-Fit the maps that turn posteriors into confidences, and judge confidences.
+Posteriors of best hypotheses or of their words come in, with whether each was right; a ``ConfidenceMap`` and
+its measures on lists that did not fit it come out. Applying a map is ``rescorer.scoring.decision``.
 
-Posteriors of best hypotheses or of their words come in, with whether each was right; a ``ConfidenceMap``
-and its measures on lists that did not fit it come out. Applying a map is ``rescorer.scoring.decision``.
-
-Fit maps from posteriors to confidences: a constant, a temperature, or a temperature and isotonic
-regression.
-
-The temperature maximises the likelihood of what was right (Guo et al. 2017). Isotonic regression (Zadrozny
-& Elkan 2002) then bends the map, on bins of at least ``MIN_BIN_CLAIMS`` claims and with one claim's worth
-of the overall share in each, so that no handful of lists makes a confidence 0 or 1. Cross-validation
-chooses among the three, because small sets do not carry a curve.
+A map is a constant, a temperature, or a temperature and isotonic regression. The temperature maximises the
+likelihood of what was right (Guo et al. 2017). Isotonic regression (Zadrozny & Elkan 2002) then bends the
+map, on bins of at least ``MIN_BIN_CLAIMS`` claims and with one claim's worth of the overall share in each, so
+that no handful of lists makes a confidence 0 or 1. Cross-validation chooses among the three, because small
+sets do not carry a curve.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""Combine several recognisers and judge the combination against each of them.
+"""Combine several recognisers, and judge the combination against each of them.
 
-Combine several recognisers and judge the combination against each of them.
-
-Files of lists for the same utterances come in; utterances with one list per system, settings of the vote, and
-errors on utterances that did not tune these settings come out.
-
-Find the weights of a vote of several systems, and judge the vote on utterances that did not choose
-them.
+Lists of all systems for the same utterances come in; settings of a vote of the systems come out, with errors
+on utterances that did not tune these settings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Analyse errors: aligned texts, confusions, what rescoring fixed and broke, and why a hypothesis won.
-
-Analysis of errors: aligned texts, confusions, what rescoring fixed and broke, and error rates of parts.
+"""Analyse errors: aligned texts, confusions, changes by rescoring, rates of parts, and why a hypothesis won.
 
 Words of references and hypotheses, or error counts, come in; counts and small tables come out.
 """

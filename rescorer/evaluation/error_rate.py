@@ -1,29 +1,22 @@
-"""Count word and character errors of hypotheses against references, and align them as NIST's sclite does.
-
-Count word and character errors of hypotheses against reference transcripts.
+"""Count word and character errors of hypotheses against reference transcripts.
 
 References and hypotheses come in as text; ``WordErrors`` counts come out, which add up to the totals of a
-report.
+report. ``CountingSettings`` says which units are counted, by which alignment, and which transcription marks
+count.
 
-Align words as NIST's sclite does, and split the errors into substitutions, deletions and insertions.
+The default alignment has the fewest errors. That of NIST's sclite has the lowest cost: a substitution costs
+4, an insertion or a deletion 3. Among alignments of equal cost, sclite, walking back from the end, prefers a
+pair of words to a gap and an insertion to a deletion. The preference matters, because alignments of equal
+cost can differ in their number of errors: three substitutions cost as much as two deletions and two
+insertions.
 
-A substitution costs 4, an insertion or a deletion 3. Among alignments of equal cost, sclite, walking back
-from the end, prefers a pair of words to a gap and an insertion to a deletion. The preference matters, because
-alignments of equal cost can differ in their number of errors: three substitutions cost as much as two
-deletions and two insertions. References and hypotheses may be networks of words; the cheapest pair of paths
-through them is their reading and determines the number of reference words.
-
-Parse alternatives in references and hypotheses, written as in NIST's files: ``{ -uh / @ } i see``.
-
-A choice is ``{ a / b }``. Its opening brace must start a word; inside braces, nothing needs spaces around it.
-Braces without a slash are a choice only if they stand alone, as in ``{ a }``. Otherwise they are characters
-of words, as in Buckwalter's transliteration: ``{lkbyr qA}l``. Braces that do not match are an error, so that
-no character is lost silently; where braces are ordinary characters, alternatives can be switched off.
-
-Settings for counting errors: transcription marks to honour, units to count, and the alignment.
-
-Reference and hypothesis may both have alternatives. The pair of readings that match best counts: the one with
-the fewest errors or, for sclite, the cheapest path through both networks.
+References and hypotheses may have alternatives, written as in NIST's files: ``{ -uh / @ } i see``. The pair
+of readings that match best counts: the one with the fewest errors or, for sclite, the cheapest pair of paths
+through two networks of words, which also determines the number of reference words. The opening brace of a
+choice must start a word; inside braces, nothing needs spaces around it. Braces without a slash are a choice
+only if they stand alone, as in ``{ a }``. Otherwise they are characters of words, as in Buckwalter's
+transliteration: ``{lkbyr qA}l``. Braces that do not match are an error, so that no character is lost
+silently; where braces are ordinary characters, alternatives can be switched off.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
-"""Phrases that were not said: the lists that they make worse, and weights that keep these few.
-
-Phrases that were not said: the lists that they make worse, and the weight that keeps these few.
+"""Phrases that were not said: the lists that they make worse, and the weights that keep these few.
 
 A phrase is a false alarm where it lets a hypothesis with more errors win. To count these lists, each is
 scored without phrases, and with those of its phrases that its reference lacks.
 
-Learn when generated hypotheses may win, from lists with references.
-
-In come lists with phrases; out come the two weights of generated hypotheses, and what they are worth on lists
-that did not choose them: errors on the lists themselves, and false alarms on lists without the phrases.
+The two weights of generated hypotheses are learnt from lists with phrases and references, and judged on lists
+that did not choose them: by errors on the lists themselves, and by false alarms on lists without the phrases.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""What tuning works on.
+"""Folds of lists, the weights that may change, and their places in the arrays of a tuning problem.
 
-Folds of lists, the weights that may change, and their places in the arrays of a problem.
-
-Divide lists into folds that share neither groups nor references, for cross-validation and the
-bootstrap.
-
-Which weights may change, and their places in the arrays of a tuning problem.
-
-Weights have the names that ``-w NAME=VALUE`` gives them: a stream's own name, ``lm:NAME``, ``word``, ``oov``,
-``empty``, ``phrases``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together, and those of
-caches ``cache`` and ``neural_cache``; they stay if there are rerankers, which were trained on scores under
-these λ.
+Folds share neither groups nor references. Weights have the names that ``-w NAME=VALUE`` gives them: a
+stream's own name, ``lm:NAME``, ``word``, ``oov``, ``empty``, ``phrases``, ``reranker:NAME``. The
+interpolation weights λ are ``mix``, all together, and those of caches ``cache`` and ``neural_cache``; they
+stay if there are rerankers, which were trained on scores under these λ.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Inspect lists before they are scored: say what looks wrong, why, and what to do about it.
 
-Report what n-best lists contain, and what looks wrong with them, before they are scored.
-
-Lists come in one by one; an ``Inspection`` comes out, with statistics and findings. ``streams``, ``words``,
-``models`` and ``tally`` gather statistics, ``stream_findings`` and ``findings`` judge them.
+Lists come in one by one; an ``Inspection`` comes out, with statistics and findings. ``list_statistics`` and
+``list_tally`` gather statistics, this module judges them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
-"""Gather statistics from a stream of lists, compare the lists with a bundle.
+"""Gather statistics from a stream of lists, and compare the lists with a bundle.
 
-Find texts that it takes for equal.
-
-Find different texts that have the same words once normalised: some are meant to, others hide errors.
-
-Texts may differ in case, punctuation, events such as ``[NOISE]`` and variants such as ``to(2)``. If they
-differ in more than that, then a normaliser makes two words equal, and errors between them are not counted.
+Different texts may have the same words once normalised. Some are meant to: they differ in case, punctuation,
+events such as ``[NOISE]`` and variants such as ``to(2)``. If texts differ in more than that, then a
+normaliser makes two words equal, and errors between them are not counted.
 """
 
 from __future__ import annotations

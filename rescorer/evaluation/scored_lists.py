@@ -1,10 +1,9 @@
-"""Lists and texts scored once by all models, cached on disk, so that comparisons only apply other weights.
+"""Lists and texts scored once by all models, so that comparisons only apply other weights.
 
-Cache the models' scores on disk by content, so that a second tuning runs no language model.
-
-One file holds the scores of one batch of hypotheses, word by word: mixtures are computed from them under any
-λ. Its name is a hash of everything that the scores depend on: the canonical words and contexts of the batch,
-the files of the models, device and precision. A file that cannot be used is computed again.
+Scores of models are cached on disk by content, so that a second tuning runs no language model. One file holds
+the scores of one batch of hypotheses, word by word: mixtures are computed from them under any λ. Its name is
+a hash of everything that the scores depend on: the canonical words and contexts of the batch, the files of
+the models, device and precision. A file that cannot be used is computed again.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """Judge systems: intervals, gains over each other, verdicts and paired tests.
 
-Judgement of pairs of systems: intervals, gains over each other, verdicts and paired tests.
-
 The rows of a comparison, or recognised texts of several systems, come in; differences beyond chance come out.
-
-Say in one sentence per system whether its language models gain more than a rule without them.
-
+A verdict says in one sentence whether the language models of a system gain more than a rule without them.
 Where a run has several verdicts, each is judged by its p-value corrected for their number (Holm).
 """
 

@@ -1,43 +1,29 @@
 """Intervals and tests that tell a difference between systems from chance.
 
-Intervals and tests that tell a difference between systems from chance.
+Errors per list and system come in as arrays; intervals, p-values and powers come out. Nothing here reads or
+prints lists. SciPy is loaded at the first use, because that takes a second, and programs that only serve or
+rescore import this package without ever computing a statistic.
 
-Errors per list and system come in as arrays, intervals, p-values and powers come out; nothing here reads or
-prints lists.
+The bootstrap follows Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance
+evaluation" (ICASSP 2004): lists are drawn with replacement, every draw has its own numbers of errors and of
+reference words, and two systems are compared on the same draws. Their plain percentiles are too narrow for
+small sets. So the interval of a rate is studentised (each draw is measured in its own standard error), and
+that of a gain is Student's t with the standard error of the draws. ``docs/decisions/intervals.md`` has the
+measured coverage, and names the program that simulated it.
 
-Tails and quantiles of the distributions that the tests use.
+NIST's matched pairs test (MAPSSWE) follows Gillick and Cox, "Some statistical issues in the comparison of
+speech recognition algorithms" (ICASSP 1989), as ``sc_stats -t mapsswe`` does it. The errors of both systems
+are divided into segments that are separated by at least two words that both have right, so that one segment's
+errors say nothing about the next one's; the test asks whether the mean difference of errors per segment can
+be 0.
 
-SciPy is loaded at the first use, because that takes a second, and programs that only serve or rescore import
-this package without ever computing a statistic.
+The sign test and Wilcoxon's signed-rank test, as in ``sc_stats``, look at which system is better on each
+speaker or list, and need no assumption about the distribution of the differences. They weigh a speaker with
+two utterances like one with a hundred.
 
-NIST's matched pairs test of two systems on the same speech (MAPSSWE).
-
-After Gillick and Cox, "Some statistical issues in the comparison of speech recognition algorithms" (ICASSP
-1989), as ``sc_stats -t mapsswe`` does it. The errors of both systems are divided into segments that are
-separated by at least two words that both have right, so that what one segment's errors are says nothing about
-the next one's; the test asks whether the mean difference of errors per segment can be 0.
-
-Sign test and Wilcoxon's signed-rank test over speakers or lists, as NIST's ``sc_stats`` does them.
-
-Both look at which system is better on each speaker, and need no assumption about the distribution of the
-differences. They weigh a speaker with two utterances like one with a hundred.
-
-What share of intervals from few lists or groups contains the truth, by simulation.
-
-``docs/decisions/intervals.md`` has the whole table, and names the program that made it.
-
-Bootstrap intervals of error rates, and of the difference between two systems on the same lists.
-
-After Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation" (ICASSP
-2004): lists are drawn with replacement, every draw has its own numbers of errors and of reference words, and
-two systems are compared on the same draws. Their plain percentiles are too narrow for small sets. So the
-interval of a rate is studentised (each draw is measured in its own standard error), and that of a gain is
-Student's t with the standard error of the draws. ``docs/decisions/intervals.md`` has the measured coverage.
-
-How many lists would show a gain.
-
-By the normal approximation: a gain of so many standard errors is found if chance does not take it below the
-quantile of the test. The standard error falls with the square root of the number of lists.
+The number of lists that would show a gain is a normal approximation: a gain of so many standard errors is
+found if chance does not take it below the quantile of the test. The standard error falls with the square root
+of the number of lists.
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
-"""Compare systems on the same lists.
+"""Compare systems on the same lists: first pass, rules, each model, the mixture, tuned weights, oracle.
 
-First pass, rules, each model, the mixture, tuned weights and the oracle.
-
-Comparison of systems on the same lists: the first pass, models alone, mixtures, tuned weights.
-
-Lists and a rescorer come in; scored lists, and one report per system, come out.
-
-Rows that need no language model, so that no model is credited with what a simple rule does.
-
-Leaving out empty hypotheses, merging equal ones, or a word insertion penalty can gain as much as rescoring.
+Scored lists and weights come in; one row per system, with a report, comes out. Some rows need no language
+model, so that no model is credited with what a simple rule does: leaving out empty hypotheses, merging equal
+ones, or a word insertion penalty can gain as much as rescoring.
 """
 
 from __future__ import annotations

@@ -1,22 +1,9 @@
-"""Tune weights by nested cross-validation, judge them on lists that did not make them.
-
-Report what was found.
-
-Tuning of weights by their errors on lists with references: folds, cross-validation, judgement.
-
-Components and errors per list come in; weights and cross-validated errors come out.
-
-Nested cross-validation: choose the method inside each fold, and count errors outside.
+"""Tune weights by nested cross-validation, judge them on lists that did not make them, and report the result.
 
 No list is ranked by weights, or by a choice of objective and strength, that it helped to make (Varma and
-Simon, 2006, "Bias in error estimation when using cross-validation for model selection").
-
-Judge whether tuned weights are better than the start on lists that did not make them.
-
-Weights change only if the one-sided lower bound of 97.5 % of the held-out gain is above 0. Otherwise the
-start is kept, and a sentence says why.
-
-Find weights that are as good as the chosen ones: along each weight, and along the flattest direction.
+Simon, 2006, "Bias in error estimation when using cross-validation for model selection"). Weights change only
+if the one-sided lower bound of 97.5 % of the held-out gain is above 0. Otherwise the start is kept, and a
+sentence says why.
 
 Errors are a step function of the weights, so that neighbouring points differ by chance. A point is equal
 within the noise if its errors on the same lists do not exceed those of the chosen weights by 1.96 standard

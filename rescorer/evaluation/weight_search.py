@@ -1,43 +1,29 @@
 """Search for weights on arrays that know nothing of lists: exact line searches and smooth objectives.
 
-Search for weights on arrays that know nothing of lists.
-
-Components and errors of hypotheses come in; weights with few errors, under a method, come out.
-
-Reduce arrays list by list: the hypotheses of all lists lie one after the other in flat arrays.
-
-``offsets`` (L + 1,) int64 says where each list begins; every list has at least one hypothesis.
-
-The arrays that weights are tuned on: the components and errors of every hypothesis of every list.
+Components and errors of hypotheses come in; weights with few errors, under a method, come out. The hypotheses
+of all lists lie one after the other in flat arrays; ``offsets`` (L + 1,) int64 says where each list begins,
+and every list has at least one hypothesis.
 
 Under the maximum, only the proportions between weights matter, so one of them, the scale, may be fixed:
 usually that of the recogniser's score. Rules that use posteriors also depend on the scale. There, a factor on
 all totals takes its place: the sharpness of the expected errors while tuning, and the temperature of a
-decision rule (see ``expected_errors`` and ``temperature``).
+decision rule.
 
-Exact search along a line of weights: errors of the top hypotheses as a step function.
-
-Along a line, the total of each hypothesis is linear in the step, so the top hypothesis of a list only changes
-at the corners of the upper envelope of these lines; between corners the errors are constant (Och, 2003,
-"Minimum Error Rate Training in Statistical Machine Translation").
-
-Minimise the errors of the top hypotheses exactly, along one line of weights after the other (Och, 2003).
-
-The lines go in the direction of each weight and in random directions, from several starting points. Errors
-are a step function of the weights, so that many points are equally good: a move away from the start must save
-errors in proportion to its squared length, and of equally good steps the middle of the widest stretch is
+The errors of the top hypotheses are minimised exactly, along one line of weights after the other (Och, 2003,
+"Minimum Error Rate Training in Statistical Machine Translation"). Along a line, the total of each hypothesis
+is linear in the step, so the top hypothesis of a list only changes at the corners of the upper envelope of
+these lines; between corners the errors are constant. The lines go in the direction of each weight and in
+random directions, from several starting points. Many points are equally good: a move away from the start must
+save errors in proportion to its squared length, and of equally good steps the middle of the widest stretch is
 taken.
 
-Minimise the errors that are expected under posteriors: a smooth function of the weights.
-
-The posteriors of a list are the softmax of its totals times a sharpness κ, and the loss is Σ_i p_i·errors_i
-over all lists (minimum word error training: Prabhavalkar et al., 2018, "Minimum Word Error Rate Training for
-Attention-based Sequence-to-Sequence Models"; Smith and Eisner, 2006, anneal κ). A sharp softmax is the
-maximum, which only depends on the proportions between weights; the expected errors also depend on their
-scale. κ stands for that scale: it is tuned together with the weights, and the ranking does not need it.
-
-Weights are kept close to the start by the penalty ``strength`` · Σ_k (move_k / unit_k)², κ by the same
-penalty on ln κ.
+The errors that are expected under posteriors are a smooth function of the weights. The posteriors of a list
+are the softmax of its totals times a sharpness κ, and the loss is Σ_i p_i·errors_i over all lists (minimum
+word error training: Prabhavalkar et al., 2018, "Minimum Word Error Rate Training for Attention-based
+Sequence-to-Sequence Models"; Smith and Eisner, 2006, anneal κ). A sharp softmax is the maximum, which only
+depends on the proportions between weights; the expected errors also depend on their scale. κ stands for that
+scale: it is tuned together with the weights, and the ranking does not need it. Weights are kept close to the
+start by the penalty ``strength`` · Σ_k (move_k / unit_k)², κ by the same penalty on ln κ.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Everything that a report shows, as frozen data that can be written as JSON.
 
-Everything that a report shows, as frozen data that can be written as JSON.
-
 Rates, intervals and gains are in percent of the reference words (or other units); a gain is positive if it
 saves errors. A section whose data is missing is left out of the report.
 """

@@ -1,16 +1,8 @@
-"""Render a report as one HTML file that needs no network, or as Markdown.
+"""Render a report as one HTML file that needs no network, or as Markdown without charts and utterances.
 
-Write numbers as readers expect them: fixed decimals, true minus signs, thousands separated by commas.
-
-Numbers that are not known become a dash.
-
-Render a report as one HTML file that needs no network, no server and no JavaScript to be read.
-
-Everything that comes from lists is escaped, and the page's Content-Security-Policy forbids everything except
-its own style and script, which it names by their hashes: text in a hypothesis cannot run or load anything.
-
-Render a report as Markdown: the figures without charts and utterances, to be read as text or put into a
-page.
+The page needs no server, and no JavaScript to be read. Everything that comes from lists is escaped, and the
+page's Content-Security-Policy forbids everything except its own style and script, which it names by their
+hashes: text in a hypothesis cannot run or load anything. Numbers that are not known become a dash.
 """
 
 from __future__ import annotations
