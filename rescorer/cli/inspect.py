@@ -21,15 +21,13 @@ from rescorer.evaluation.error_analysis import (
     Candidate,
     Explanation,
     align_tokens,
-    encode_words,
-    explain_list,
+    explain_lists,
     sort_by_change,
 )
 from rescorer.evaluation.figures import format_size
 from rescorer.evaluation.inspection import MIN_LM_R, Inspection, inspect_lists
 from rescorer.evaluation.list_statistics import ErrorStats, TokenStats
 from rescorer.evaluation.list_tally import BundleModel, ModelStats, ModelTally
-from rescorer.extensions import Phrases, used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.combination import weights_by_component
 from rescorer.terminal.evaluation_options import RankedListOptions, ScoredListOptions, collect_lists
@@ -422,20 +420,7 @@ def explain(
         scored, errors = options.score(rescorer, counted, weights)
         for error in errors:
             rejected.add(error)
-        rerankers = used_rerankers(rescorer.bundle, weights)
-        encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
-        component = rescorer.ranker.component(Phrases)
-        explanations += (
-            explain_list(
-                item,
-                weights,
-                rerankers,
-                encoded,
-                component.finder.find(item.nbest, item.read, component.expected),
-                has_reference=has_reference,
-            )
-            for item, encoded in zip(scored, encodings, strict=True)
-        )
+        explanations += explain_lists(rescorer, scored, weights, has_reference=has_reference)
     rejected.report()
     if not explanations:
         raise FormatError("no list could be explained", file=file)

@@ -6,7 +6,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,12 +18,9 @@ from rescorer.evaluation.calibration import (
     CONSTANT,
     SURE,
     CalibrationJudgement,
-    Claims,
-    Division,
     Measures,
-    judge_calibration,
+    judge_claims,
     make_claims,
-    replace_nan,
 )
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.false_alarms import (
@@ -41,7 +38,7 @@ from rescorer.evaluation.false_alarms import (
     score_outcomes,
 )
 from rescorer.evaluation.figures import describe_p, format_gain, format_signed
-from rescorer.evaluation.folds import DEFAULT_FREE, Folds, count_tuning_lists, fingerprint_list, make_folds
+from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
 from rescorer.evaluation.list_errors import Report, build_report
 from rescorer.evaluation.scored_lists import (
     ScoredList,
@@ -113,10 +110,10 @@ def describe_report(report: TuningReport) -> Iterator[str]:
         f"{method} ({count}×)" for method, count in Counter(map(str, report.fold_methods)).items()
     )
     yield f"minimised: {report.method}; in the folds: {in_folds}"
-    alone = [direction.describe() for direction in report.flat if direction.low != direction.high]
+    alone = [direction.describe() for direction in report.flat if not direction.is_point]
     if alone:
         yield f"equal within the noise: {'; '.join(alone)}"
-    if report.flattest and report.flattest.low != report.flattest.high:
+    if report.flattest and not report.flattest.is_point:
         yield f"equal within the noise: {report.flattest.describe()}"
 
 
@@ -515,9 +512,6 @@ def _draw_bins(measures: Measures, style: str) -> Iterator[str]:
         yield f'<circle class="{style}" {place}><title>{label}</title></circle>'
 
 
-UTTERANCE, WORD = "utterance", "word"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationOptions(WeightedListOptions):
     """Lists with references, and how they are ranked."""
@@ -581,14 +575,19 @@ def calibrate(
         raise FormatError("no list could be used for calibration", file=", ".join(files))
     if n_seen := count_tuning_lists(weights, claims.lists, used_rerankers(rescorer.bundle, weights)):
         warn_about_tuning(weights, n_seen, len(claims.lists), "confidences will be too high on others")
-    folds, judgements = judge_claims(claims)
+    ids, groups = zip(*((nbest.id, nbest.group) for nbest in claims.lists), strict=True)
+    folds = make_folds(ids, groups, claims.references, N_FOLDS)
+    judgements = judge_claims(claims, folds)
     words = rescorer.ranker.text_normaliser.settings.describe()
-    calibrated = add_calibration(weights, judgements, output.stem)
+    maps = {name: judgement.fitted for name, judgement in judgements.items() if judgement.helps}
+    calibrated = replace(weights, name=output.stem, calibration=Calibration(**maps) if maps else None)
     write_text(output, json.dumps(weights_to_dict(calibrated), indent=2) + "\n")
     if plot:
         write_text(plot, draw_reliability(judgements))
     if as_json:
-        data = to_dict(judgements, len(claims.lists), rejected.reasons) | {"normaliser": words}
+        data: dict[str, Any] = {name: found.to_dict() for name, found in judgements.items()}
+        data |= {"lists": len(claims.lists), "rejected": len(rejected), "rejected_lists": rejected.reasons}
+        data["normaliser"] = words
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         if judgements:
@@ -603,30 +602,3 @@ def calibrate(
         )
     if rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def judge_claims(claims: Claims) -> tuple[Folds, dict[str, CalibrationJudgement]]:
-    """Judge the confidences of utterances and of words that can be judged, by cross-validation."""
-    ids, groups = zip(*((nbest.id, nbest.group) for nbest in claims.lists), strict=True)
-    folds = make_folds(ids, groups, claims.references, N_FOLDS)
-    division = Division(list(map(str, folds.fold.tolist())), claims.references)
-    outcomes = {UTTERANCE: claims.utterances, WORD: claims.words}
-    judgements = {name: judge_calibration(part, division, groups) for name, part in outcomes.items()}
-    return folds, {name: found for name, found in judgements.items() if found is not None}
-
-
-def add_calibration(weights: Weights, judgements: Mapping[str, CalibrationJudgement], name: str) -> Weights:
-    """Return the weights under another name, with the maps that help."""
-    maps = {kind: judgement.fitted for kind, judgement in judgements.items() if judgement.helps}
-    return replace(weights, name=name, calibration=Calibration(**maps) if maps else None)
-
-
-def to_dict(
-    judgements: Mapping[str, CalibrationJudgement], lists: int, rejected: Sequence[str]
-) -> dict[str, Any]:
-    """Convert judgements to JSON data, with None for numbers that are not defined."""
-    parts = {name: {**asdict(part), "helps": part.helps} for name, part in judgements.items()}
-    content: dict[str, Any] = replace_nan(
-        {**parts, "lists": lists, "rejected": len(rejected), "rejected_lists": list(rejected)}
-    )
-    return content

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +23,7 @@ from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
+from rescorer.evaluation.folds import Folds
 from rescorer.evaluation.statistics import Gain, bootstrap, choose_units
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.decision import agreement_posteriors, align_words, apply_map, find_equal
@@ -216,8 +217,7 @@ def make_claims(
         The claims, None if there is no valid list; and the error of each list that is not valid.
     """
     normalise = rescorer.ranker.text_normaliser.normalise
-    scored = rescorer.rescore_each(lists, weights)
-    decided = scored
+    decided = scored = rescorer.rescore_each(lists, weights)
     if merge or drop_empty:
         decided = rescorer.rescore_each(lists, weights, merge=merge, drop_empty=drop_empty)
     errors: list[InvalidList] = []
@@ -284,9 +284,8 @@ def fit_temperature(outcomes: Outcomes) -> ConfidenceMap:
 
 def fit_isotonic(outcomes: Outcomes) -> ConfidenceMap:
     """Give every claim the share that is right among claims of about its posterior, without descending."""
-    from scipy.optimize import (
-        isotonic_regression,  # takes a second to load, and programs that serve never fit
-    )
+    # SciPy takes a second to load, and programs that serve never fit
+    from scipy.optimize import isotonic_regression
 
     temperature = fit_temperature(outcomes).temperature
     posteriors = outcomes.at(temperature)
@@ -329,8 +328,7 @@ class Division:
     def training(self, fold: str) -> np.ndarray:
         """The lists that may fit the map for a fold, (L,) bool."""
         known = {ref for name, ref in zip(self.folds, self.references, strict=True) if name == fold}
-        pairs = zip(self.folds, self.references, strict=True)
-        return np.array([name != fold and ref not in known for name, ref in pairs])
+        return ~self.held_out(fold) & np.array([ref not in known for ref in self.references], dtype=bool)
 
     def merge(self, n_folds: int) -> Division:
         """Put the folds together to at most ``n_folds``."""
@@ -351,10 +349,8 @@ def predict_held_out(
     """
     confidences = np.full(len(outcomes), np.nan)
     for fold in sorted(set(division.folds)):
-        known, held_out = (
-            outcomes.select(division.training(fold)),
-            division.held_out(fold)[outcomes.list_index],
-        )
+        known = outcomes.select(division.training(fold))
+        held_out = division.held_out(fold)[outcomes.list_index]
         if len(known) and held_out.any():
             fitted = fit(known)
             confidences[held_out] = apply_map(fitted, outcomes.at(fitted.temperature)[held_out])
@@ -430,6 +426,11 @@ class CalibrationJudgement:
         """Whether the confidences say more than how many claims are right, beyond chance."""
         return self.kind != CONSTANT and self.gain.lower_bound > 0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data, with None for numbers that are not defined."""
+        content: dict[str, Any] = replace_nan({**asdict(self), "helps": self.helps})
+        return content
+
 
 def judge_calibration(
     outcomes: Outcomes, division: Division, groups: Sequence[str]
@@ -468,6 +469,15 @@ def judge_calibration(
         kind,
         KINDS[kind](outcomes),
     )
+
+
+def judge_claims(claims: Claims, folds: Folds) -> dict[str, CalibrationJudgement]:
+    """Judge the confidences of utterances and of words that can be judged, by cross-validation."""
+    division = Division(list(map(str, folds.fold.tolist())), claims.references)
+    groups = [nbest.group for nbest in claims.lists]
+    outcomes = {"utterance": claims.utterances, "word": claims.words}
+    judgements = {name: judge_calibration(part, division, groups) for name, part in outcomes.items()}
+    return {name: found for name, found in judgements.items() if found is not None}
 
 
 def replace_nan(content: Any) -> Any:

@@ -9,13 +9,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import compress, product
+from typing import Any
 
 import numpy as np
 
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.calibration import Division, Outcomes, collect_outcomes, fit_temperature, judge_words
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors
+from rescorer.evaluation.figures import gain_to_dict, interval_to_list
+from rescorer.evaluation.folds import make_folds
+from rescorer.evaluation.list_errors import to_percent
 from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
 from rescorer.formats.fields import is_finite_number
 from rescorer.formats.rescored import is_rescored
@@ -176,22 +181,17 @@ class RoverTuner:
 
     def count_system(self, system: int) -> list[WordErrors]:
         """Count the errors of the best hypothesis of one system for each utterance."""
-        return [
-            count(" ".join(lists.words[int(best_first(lists.totals)[0])]))
-            for lists, count in zip(
-                (item.systems[system] for item in self.utterances), self.counters, strict=True
-            )
-        ]
+        lists = [item.systems[system] for item in self.utterances]
+        best = (" ".join(one.words[int(best_first(one.totals)[0])]) for one in lists)
+        return [count(text) for count, text in zip(self.counters, best, strict=True)]
 
     def count_oracle(self) -> list[WordErrors]:
         """Count the errors of the hypothesis of any system with the fewest, for each utterance."""
-        return [
-            min(
-                (count(" ".join(words)) for lists in item.systems for words in lists.words),
-                key=lambda errors: errors.errors,
-            )
-            for item, count in zip(self.utterances, self.counters, strict=True)
-        ]
+        fewest = []
+        for item, count in zip(self.utterances, self.counters, strict=True):
+            texts = (" ".join(words) for lists in item.systems for words in lists.words)
+            fewest.append(min(map(count, texts), key=lambda errors: errors.errors))
+        return fewest
 
     def tune(self, chosen: np.ndarray) -> RoverSettings:
         """Find settings by the errors of some utterances, given as (L,) bool.
@@ -200,17 +200,12 @@ class RoverTuner:
         are most likely; weights are those with the fewest errors.
         """
         temperatures = tuple(self._fit_temperature(system, chosen) for system in range(self.n_systems))
-        candidates = [
-            RoverSettings(weights, temperatures, null_weight)
-            for weights in try_weights(self.n_systems)
-            for null_weight in NULL_WEIGHTS
-        ]
-        return min(
-            candidates,
-            key=lambda settings: sum(
-                errors.errors for errors, use in zip(self.count(settings), chosen, strict=True) if use
-            ),
-        )
+
+        def cost(settings: RoverSettings) -> int:
+            return sum(errors.errors for errors in compress(self.count(settings), chosen))
+
+        tried = product(try_weights(self.n_systems), NULL_WEIGHTS)
+        return min((RoverSettings(weights, temperatures, null) for weights, null in tried), key=cost)
 
     def cross_validate(self, division: Division) -> list[WordErrors | None]:
         """Count the errors of each utterance under settings that other folds and references tuned.
@@ -280,7 +275,26 @@ class CombinationReport:
     tuned: RoverSettings | None = None
     """Settings that all utterances together tune; None if the settings were given."""
     counted: ErrorUnit = "word"
-    """What errors were counted in."""
+    """The unit that errors were counted in."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent."""
+        return {
+            "systems": [
+                {
+                    "name": name,
+                    "wer": to_percent(row.rate),
+                    "wer_interval": interval_to_list(row.interval),
+                    "errors": row.errors,
+                    "reference_words": row.reference_words,
+                }
+                for name, row in self.rows.items()
+            ],
+            "gain": {"over": self.best_system, **gain_to_dict(self.gain)},
+            "tuned": None if self.tuned is None else asdict(self.tuned),
+            "utterances": self.utterances,
+            "unit": self.counted,
+        }
 
 
 def judge_settings(
@@ -302,7 +316,8 @@ def judge_settings(
     """
     tuner = _make_tuner(utterances, normalise, counting)
     combined = {f"{len(names)} systems": tuner.count(settings)}
-    return _report(utterances, _count_systems(tuner, names), combined, tuner.count_oracle())
+    systems = {name: tuner.count_system(system) for system, name in enumerate(names)}
+    return _report(utterances, systems, combined, tuner.count_oracle(), counting.unit)
 
 
 def tune_and_judge(
@@ -310,27 +325,31 @@ def tune_and_judge(
     names: Sequence[str],
     normalise: Callable[[str], Words],
     counting: CountingSettings,
-    folds: Sequence[str],
+    folds: Sequence[str] | None = None,
 ) -> CombinationReport:
     """Tune the combination, and judge it by cross-validation; arguments and errors as above.
 
     A vote of the best system's own list, without the others, shows what comes from voting alone.
 
     Args:
-        folds: (L,) fold of each utterance.
+        folds: (L,) fold of each utterance; None for those of ``make_folds``.
 
     Raises:
         ConfigError: no utterance may tune the settings for another.
     """
+    references = [item.reference or "" for item in utterances]
+    if folds is None:
+        ids, groups = [item.id for item in utterances], [item.group for item in utterances]
+        folds = list(map(str, make_folds(ids, groups, references, MAX_FOLDS).fold.tolist()))
     tuner = _make_tuner(utterances, normalise, counting)
-    division = Division(folds, [item.reference or "" for item in utterances]).merge(MAX_FOLDS)
-    systems = _count_systems(tuner, names)
+    division = Division(folds, references).merge(MAX_FOLDS)
+    systems = {name: tuner.count_system(system) for system, name in enumerate(names)}
     best = _find_best(systems)
     alone = [replace(item, systems=(item.systems[names.index(best)],)) for item in utterances]
     tuner_alone = RoverTuner(alone, tuner.counters, normalise, tuner.counting)
     held_out = tuner.cross_validate(division)
-    judged = [index for index, errors in enumerate(held_out) if errors is not None]
-    if not judged:
+    is_judged = [errors is not None for errors in held_out]
+    if not any(is_judged):
         raise ConfigError(
             "--tune needs more utterances with different references: every utterance shares its reference "
             "with one of each other fold; omit --tune, or give the settings"
@@ -341,13 +360,14 @@ def tune_and_judge(
     }
 
     def select(counts: Sequence[WordErrors | None]) -> list[WordErrors]:
-        return [errors for index in judged if (errors := counts[index]) is not None]
+        return [errors for errors in compress(counts, is_judged) if errors is not None]
 
     report = _report(
-        [utterances[index] for index in judged],
+        list(compress(utterances, is_judged)),
         {name: select(counts) for name, counts in systems.items()},
         {name: select(counts) for name, counts in votes.items()},
         select(tuner.count_oracle()),
+        counting.unit,
     )
     return replace(report, tuned=tuner.tune(np.ones(len(utterances), dtype=bool)))
 
@@ -359,10 +379,6 @@ def _make_tuner(
     return RoverTuner(utterances, counters, normalise, counting)
 
 
-def _count_systems(tuner: RoverTuner, names: Sequence[str]) -> dict[str, list[WordErrors]]:
-    return {name: tuner.count_system(system) for system, name in enumerate(names)}
-
-
 def _find_best(systems: Mapping[str, Sequence[WordErrors]]) -> str:
     return min(systems, key=lambda name: sum(errors.errors for errors in systems[name]))
 
@@ -372,6 +388,7 @@ def _report(
     systems: Mapping[str, Sequence[WordErrors]],
     votes: Mapping[str, Sequence[WordErrors]],
     oracle: Sequence[WordErrors],
+    unit: ErrorUnit,
 ) -> CombinationReport:
     """Make the report; the last of the votes is the combination that is compared with the best system."""
     counts = {**systems, **votes, "oracle": oracle}
@@ -391,4 +408,4 @@ def _report(
     }
     best, combined = _find_best(systems), list(votes)[-1]
     gain = drawn.gain(names.index(best), names.index(combined))
-    return CombinationReport(rows, best, gain, len(utterances), drawn.unit, drawn.warning)
+    return CombinationReport(rows, best, gain, len(utterances), drawn.unit, drawn.warning, counted=unit)

@@ -26,6 +26,7 @@ from rescorer.evaluation.error_rate import (
 from rescorer.evaluation.list_errors import to_percent
 from rescorer.evaluation.scored_lists import ScoredList, order_by_decision
 from rescorer.evaluation.systems import Comparison, Row
+from rescorer.extensions import Phrases, used_rerankers
 from rescorer.formats.fields import generated_record
 from rescorer.phrases import PhraseMatch
 from rescorer.pipeline import Rescorer
@@ -693,6 +694,19 @@ def explain_list(
         candidate(scored.first_pass_index),
         None if oracle is None else candidate(oracle),
     )
+
+
+def explain_lists(
+    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, *, has_reference: bool = True
+) -> list[Explanation]:
+    """Explain the rankings of lists, with their phrases and the rerankers of the weights."""
+    rerankers, component = used_rerankers(rescorer.bundle, weights), rescorer.ranker.component(Phrases)
+    encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
+    phrases = (component.finder.find(item.nbest, item.read, component.expected) for item in scored)
+    return [
+        explain_list(item, weights, rerankers, encoded, found, has_reference=has_reference)
+        for item, encoded, found in zip(scored, encodings, phrases, strict=True)
+    ]
 
 
 def _quote_phrases(words: Words, matches: Sequence[PhraseMatch]) -> tuple[str, ...]:

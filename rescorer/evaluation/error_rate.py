@@ -97,19 +97,7 @@ def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErr
     counts = {"replace": 0, "delete": 0, "insert": 0}
     for operation in Levenshtein.editops(reference, hypothesis):
         counts[operation.tag] += 1
-    return WordErrors(
-        substitutions=counts["replace"],
-        deletions=counts["delete"],
-        insertions=counts["insert"],
-        reference_words=len(reference),
-        sentences=1,
-        sentences_wrong=int(any(counts.values())),
-    )
-
-
-def count_fewest_errors(references: Sequence[Sequence[str]], hypothesis: Sequence[str]) -> WordErrors:
-    """Count the errors against the best-matching reference; against the first one if several match best."""
-    return count_closest_readings(references, (hypothesis,))
+    return _sentence_errors(counts["replace"], counts["delete"], counts["insert"], len(reference))
 
 
 def count_closest_readings(
@@ -351,8 +339,8 @@ def _cost_table(reference: Sequence[str], hypothesis: Sequence[str]) -> np.ndarr
 
 
 def _sentence_errors(substitutions: int, deletions: int, insertions: int, words: int) -> WordErrors:
-    wrong = int(bool(substitutions or deletions or insertions))
-    return WordErrors(substitutions, deletions, insertions, words, sentences=1, sentences_wrong=wrong)
+    wrong = substitutions or deletions or insertions
+    return WordErrors(substitutions, deletions, insertions, words, 1, sentences_wrong=int(bool(wrong)))
 
 
 OPEN, OR, CLOSE, EMPTY = "{", "/", "}", "@"
@@ -367,11 +355,6 @@ _MARK = re.compile(r"[{}/]")
 Words = tuple[str, ...]
 Part: TypeAlias = Union[str, tuple[tuple["Part", ...], ...]]  # noqa: UP007 (names itself)
 """A word as written, or a choice between alternatives, each of them a sequence of parts."""
-
-
-def has_marks(text: str) -> bool:
-    """Whether a text may have alternatives or, outside braces, the null word ``@``."""
-    return OPEN in text or CLOSE in text or EMPTY in text
 
 
 def has_choices(text: str) -> bool:
@@ -570,7 +553,9 @@ class CountingSettings:
         has_options = self.optional_words or self.fragments
 
         def is_plain(text: str) -> bool:
-            return not (has_options or (self.alternations and has_marks(text)))
+            return not (
+                has_options or (self.alternations and any(mark in text for mark in (OPEN, CLOSE, EMPTY)))
+            )
 
         def tokenise(text: str) -> tuple[Token, ...]:
             if has_options:

@@ -608,9 +608,8 @@ class Method:
     start: about the standard deviation of their number."""
 
     def __str__(self) -> str:
-        return (
-            self.objective if self.objective == "start" else f"{self.objective}, strength {self.strength:g}"
-        )
+        is_start = self.objective == "start"
+        return self.objective if is_start else f"{self.objective}, strength {self.strength:g}"
 
 
 STRENGTHS = (3.0, 0.3, 0.03)
@@ -673,7 +672,8 @@ class Fitter:
 
         def descend(problem: TuningProblem, start: Solution) -> Solution:
             point = SmoothPoint(start.weights, start.log_sharpness)
-            return Solution(*_reorder(minimise_expected_errors(problem, strength, point), problem.mixture))
+            found = minimise_expected_errors(problem, strength, point)
+            return Solution(found.weights, problem.mixture, found.log_sharpness)
 
         def loss(problem: TuningProblem, solution: Solution) -> float:
             objective = ExpectedErrors(problem, strength)
@@ -709,7 +709,3 @@ class Fitter:
                 break
             solution, best_cost = moved, moved_cost
         return solution
-
-
-def _reorder(point: SmoothPoint, mixture: int) -> tuple[np.ndarray, int, float]:
-    return point.weights, mixture, point.log_sharpness

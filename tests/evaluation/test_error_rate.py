@@ -14,7 +14,12 @@ from rich.console import Console
 
 from rescorer.cli.evaluate import render_error_rates
 from rescorer.errors import InvalidList
-from rescorer.evaluation.error_rate import WordErrors, count_errors, count_fewest_errors, expand_alternations
+from rescorer.evaluation.error_rate import (
+    WordErrors,
+    count_closest_readings,
+    count_errors,
+    expand_alternations,
+)
 from rescorer.evaluation.list_errors import EvaluatedList, build_report, evaluate_list, find_first_pass
 from rescorer.formats.fields import parse_field_map
 from rescorer.formats.jsonlines import read_lists
@@ -139,8 +144,8 @@ def test_rejects_malformed_alternations(reference, message):
 
 
 def test_best_matching_reading_counts():
-    assert count_fewest_errors([("uh", "a"), ("a",)], ("a",)).reference_words == 1
-    assert count_fewest_errors([("uh", "a"), ("a",)], ("uh", "a")).reference_words == 2
+    assert count_closest_readings([("uh", "a"), ("a",)], [("a",)]).reference_words == 1
+    assert count_closest_readings([("uh", "a"), ("a",)], [("uh", "a")]).reference_words == 2
 
 
 LIST = NBestList(

@@ -121,7 +121,7 @@ def test_flat_directions_hold_equally_good_weights():
     alone, flattest = find_flat_directions(problem, solution)
     errors = problem.list_errors(solution.weights)
     for direction in [*alone, flattest]:
-        for end in (direction.low, direction.high):
+        for end in ({name: ends[k] for name, ends in direction.ranges.items()} for k in (0, 1)):
             weights = np.array(
                 [end.get(name, w) for name, w in zip(problem.names, solution.weights, strict=True)]
             )
@@ -141,7 +141,7 @@ def test_the_flattest_direction_of_two_weights_of_one_component():
         [(1, 1), UNBOUNDED, UNBOUNDED],
     )  # fmt: skip
     _, flattest = find_flat_directions(double, Fitter(double).fit(METHODS[1]))
-    move = {name: flattest.high[name] - flattest.low[name] for name in flattest.low}
+    move = {name: high - low for name, (low, high) in flattest.ranges.items()}
     assert move["lm"] == pytest.approx(-move["other"], rel=0.05)
 
 
