@@ -84,7 +84,7 @@ POSTERIOR_DECIMALS = 4
 
 @dataclass(frozen=True, slots=True)
 class VoteOptions:
-    """How files vote, or that this is tuned."""
+    """The settings of the vote, or that they are tuned."""
 
     system_weights: Annotated[
         str | None,

@@ -301,7 +301,7 @@ WRITERS: Mapping[str, Callable[[ReportData], str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedEvaluationOptions(EvaluationOptions):
-    """What is evaluated, where a report says more about models."""
+    """The options of an evaluation, where a report says more about models."""
 
     bundle: Annotated[
         Path | None,
@@ -324,7 +324,7 @@ class ReportedEvaluationOptions(EvaluationOptions):
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
-    """What the report shows."""
+    """The content of the report."""
 
     title: Annotated[
         str | None, typer.Option(help="Title of the report; default: the names of the files.")

@@ -159,7 +159,7 @@ def _format_scores(values: Sequence[float]) -> list[str]:
 
 
 def _summarise(found: Explanation) -> str:
-    """What rescoring changed, and which component decided."""
+    """Say what rescoring changed, and which component decided."""
     if not found.has_changed:
         return "the first pass and rescoring choose the same hypothesis"
     lead = found.lead_over(found.first_pass)

@@ -24,31 +24,22 @@ from rescorer.evaluation.calibration import (
 )
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.false_alarms import (
-    Choice,
-    Outcome,
+    LearnedThreshold,
     PhraseBound,
     Tally,
-    ThresholdJudgement,
-    choose,
     describe_false_alarms,
     describe_over_boosting,
-    draw_decoys,
     false_alarms_to_dict,
-    judge_threshold,
-    score_outcomes,
+    learn_threshold,
 )
 from rescorer.evaluation.figures import describe_p, format_gain, format_signed
 from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
-from rescorer.evaluation.list_errors import Report, build_report
+from rescorer.evaluation.list_errors import Report
 from rescorer.evaluation.scored_lists import (
     ScoredList,
-    order_selection_by_first_pass,
-    rank_by_first_pass,
-    reorder,
-    rerank,
 )
-from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
-from rescorer.evaluation.systems import Tuning, score_mixtures
+from rescorer.evaluation.statistics import Interval
+from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
 from rescorer.evaluation.tuning import TuningReport
 from rescorer.extensions import used_rerankers
 from rescorer.formats.io.text_io import write_text
@@ -126,7 +117,6 @@ def _percent(rate: float) -> str:
     return f"{100 * rate:.2f}"
 
 
-HELD_OUT = "held out"
 FREE_HELP = (
     "Weights to tune, separated by commas: names as in -w, `streams` (those with a weight), `lm` (those with "
     "a weight; each keeps its sign, but `lm:NAME` without a weight may take either), `mix` (λ of the "
@@ -204,7 +194,7 @@ def tune(
     start = _lower_phrases(start, scored, bound) if bound else start
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
-    rows, words = _report_rows(tuning), rescorer.ranker.text_normaliser.settings.describe()
+    rows, words = tuning.rows(), rescorer.ranker.text_normaliser.settings.describe()
     written = _write_weights(tuned, report, scored, options.selection)
     if as_json:
         _print_json(tuning, report, rows, force, rejected, [untuned] if untuned else [], words)
@@ -246,21 +236,6 @@ def _lower_phrases(start: Weights, scored: Sequence[ScoredList], bound: PhraseBo
     return lowered
 
 
-def _report_rows(tuning: Tuning) -> dict[str, Report]:
-    scored, recognised = tuning.scored, [item.recognised for item in tuning.scored]
-    rows = {"first pass": build_report(rank_by_first_pass(item) for item in recognised)}
-    merges = scored[0].selection.merge and scored[0].first_pass_totals is not None
-    if selected := ["merged"] * merges + ["empty dropped"] * scored[0].selection.drop_empty:
-        rows[", ".join(["first pass", *selected])] = build_report(
-            reorder(item.evaluated, order_selection_by_first_pass(item)) for item in recognised
-        )
-    return rows | {
-        "before tuning": build_report(rerank(item, tuning.start) for item in scored),
-        HELD_OUT: build_report(rerank(*pair) for pair in tuning.hold_out()),
-        "tuned, on its own lists (optimistic)": build_report(rerank(*pair) for pair in tuning.tuned),
-    }
-
-
 def _print_json(
     tuning: Tuning,
     report: TuningReport,
@@ -291,7 +266,7 @@ N_FOLDS = 10
 
 @dataclass(frozen=True, slots=True)
 class FalseAlarmOptions:
-    """How many false alarms are permitted, and how they are provoked."""
+    """The number of false alarms that are permitted, and of attempts to provoke them."""
 
     max_false_alarms: Annotated[
         float,
@@ -346,43 +321,34 @@ def candidates(
     lists = collect_lists(make_list_reader(options.reference, options.lists)(files), rejected)
     options.lists.check_groups(lists)
     check_streams(lists, weights, options.lists, files[0])
-    found = score_outcomes(rescorer, lists, weights)
-    draws = draw_decoys(rescorer, lists, false_alarms.decoys, false_alarms.rounds)
-    others = [score_outcomes(rescorer, drawn, weights) for drawn in draws]
-    kept, own, wrong = [], list[Outcome](), list[list[Outcome]]()
-    for nbest, first, drawn in zip(lists, found, others, strict=True):
-        results = [first, *drawn]
-        if errors := [result for result in results if not isinstance(result, Outcome)]:
-            rejected.add(errors[0])
-        else:
-            kept.append(nbest)
-            outcome, *decoy_outcomes = (result for result in results if isinstance(result, Outcome))
-            own.append(outcome)
-            wrong.append(decoy_outcomes)
+    learned = learn_threshold(
+        rescorer,
+        lists,
+        weights,
+        decoys=false_alarms.decoys,
+        rounds=false_alarms.rounds,
+        max_rate=false_alarms.max_false_alarms,
+        on_rejected=rejected.add,
+    )
     rejected.report(SEE_JSON)
-    if not kept:
+    if learned is None:
         raise FormatError("no list could be used", file=", ".join(files))
-    ids, groups, references = zip(*((n.id, n.group, n.reference or "") for n in kept), strict=True)
-    folds = make_folds(ids, groups, references, N_FOLDS)
-    unit, max_share = sum(weights.lm.values()), false_alarms.max_false_alarms
-    judgement = judge_threshold(own, wrong, folds, max_share, unit)
-    choice = choose(own, [one for drawn in wrong for one in drawn], max_share, unit)
-    learned = replace(weights, name=output.stem, generated=choice.generated, calibration=None)
-    learned = replace(learned, sound_match=choice.sound_match)
-    write_text(output, json.dumps(weights_to_dict(learned), indent=2) + "\n")
-    n_words = [one.n_words for one in own]
-    gain = bootstrap(judgement.errors, n_words, choose_units(groups)).gain(0, 1)
-    print_out(*describe(judgement, choice, gain), f"cross-validation: {folds.describe()}")
+    choice = learned.choice
+    weights = replace(weights, name=output.stem, generated=choice.generated, calibration=None)
+    weights = replace(weights, sound_match=choice.sound_match)
+    write_text(output, json.dumps(weights_to_dict(weights), indent=2) + "\n")
+    print_out(*describe(learned), f"cross-validation: {learned.folds.describe()}")
     print_out(
-        f"{pluralise(len(kept), 'list')}; weights written to {output}; "
+        f"{pluralise(len(learned.lists), 'list')}; weights written to {output}; "
         f"{pluralise(len(rejected), 'list')} rejected"
     )
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 
 
-def describe(judgement: ThresholdJudgement, choice: Choice, gain: Gain) -> list[str]:
+def describe(learned: LearnedThreshold) -> list[str]:
     """Describe the chosen weights, and what weights chosen in the same way do on lists held out."""
+    judgement, choice, gain = learned.judgement, learned.choice, learned.gain
     after, decoys = judgement.after, judgement.decoys
     return [
         f"weights: generated {choice.generated:g}, sound_match {choice.sound_match:g}",

@@ -379,7 +379,7 @@ SURE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How well some confidences say what is right."""
+    """Measures of how well some confidences say what is right."""
 
     expected_calibration_error: float
     normalised_cross_entropy: float

@@ -53,31 +53,24 @@ def find_totals(nbest: NBestList) -> np.ndarray:
     Raises:
         InvalidList: there are several hypotheses without such scores, or a score is too large.
     """
-    totals = _read_totals(nbest)
+    if is_rescored(nbest):
+        found = [hypothesis.fields.get("total") for hypothesis in nbest.hypotheses]
+        for index, total in enumerate(found):
+            if not is_finite_number(total):
+                message = f"expected a finite number, got {total!r}"
+                raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="total")
+        totals = np.array(found, dtype=np.float64)
+    elif len(nbest.hypotheses) == 1:
+        return np.zeros(1)
+    elif len(nbest.streams) != 1:
+        message = f"{len(nbest.streams)} score streams; expected one, or the output of `rescorer rescore`"
+        raise InvalidList(message, list_id=nbest.id, field="streams")
+    else:
+        totals = np.array(next(iter(nbest.streams.values())), dtype=np.float64)
     for index in np.flatnonzero(np.abs(totals) > MAX_TOTAL)[:1].tolist():
         message = f"the score is {totals[index]}; expected at most {MAX_TOTAL} in absolute value"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index)
     return totals
-
-
-def _read_totals(nbest: NBestList) -> np.ndarray:
-    if is_rescored(nbest):
-        totals = [hypothesis.fields.get("total") for hypothesis in nbest.hypotheses]
-        for index, total in enumerate(totals):
-            if not is_finite_number(total):
-                message = f"expected a finite number, got {total!r}"
-                raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="total")
-        return np.array(totals, dtype=np.float64)
-    if len(nbest.hypotheses) == 1:
-        return np.zeros(1)
-    if len(nbest.streams) != 1:
-        raise InvalidList(
-            f"{len(nbest.streams)} score streams; expected one, or the output of `rescorer rescore`",
-            list_id=nbest.id,
-            field="streams",
-        )
-    (scores,) = nbest.streams.values()
-    return np.array(scores, dtype=np.float64)
 
 
 def join_systems(
@@ -114,16 +107,17 @@ def join_systems(
 
 
 def _join(parts: Sequence[tuple[NBestList, SystemList]]) -> Utterance:
-    lists = [nbest for nbest, _ in parts]
+    lists, systems = zip(*parts, strict=True)
     reference = next((nbest.reference for nbest in lists if nbest.reference is not None), None)
-    group = next((nbest.group for nbest in lists if nbest.group), "")
-    return Utterance(lists[0].id, group, reference, tuple(system for _, system in parts))
+    return Utterance(
+        lists[0].id, next((nbest.group for nbest in lists if nbest.group), ""), reference, systems
+    )
 
 
 NULL_WEIGHTS = (1.0, 0.5, 0.7, 1.4, 2.0)
 """Weights of the vote for no word that are tried; of equally good ones, the first is taken."""
 PAIR_SHARES = (0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.9, 0.1)
-"""Shares of the first of two systems that are tried, besides equal ones."""
+"""Shares of the first of two systems that are tried, in addition to equal ones."""
 SHARES = (0.2, 0.4, 0.6, 0.8)
 """Shares of each of three or more systems that are tried, while the others share the rest equally."""
 
@@ -269,9 +263,9 @@ class CombinationReport:
     """By how much the error rate of the combination is lower than that of the best system."""
     utterances: int
     unit: str
-    """What the bootstrap drew: ``list`` or ``group``."""
+    """The unit that the bootstrap drew: ``list`` or ``group``."""
     warning: str
-    """What to expect of intervals from few lists or groups; may be empty."""
+    """Caveat about intervals from few lists or groups; may be empty."""
     tuned: RoverSettings | None = None
     """Settings that all utterances together tune; None if the settings were given."""
     counted: ErrorUnit = "word"

@@ -301,7 +301,7 @@ def align_table(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErro
 
 
 Step = tuple[int | None, int | None]
-"""Positions of a reference word and of the hypothesis word beside it; None on one side for a gap."""
+"""Positions of a reference word and of the hypothesis word next to it; None on one side for a gap."""
 
 
 def trace_alignment(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Step]:
@@ -477,12 +477,12 @@ Normalise = Callable[[str], tuple[str, ...]]
 ErrorCounter = Callable[[str], WordErrors]
 """Counts the errors of a hypothesis, given as text, against a fixed reference."""
 Heard = TypeVar("Heard")
-"""What a hypothesis is counted as: its words, all its readings or a network of them."""
+"""The form in which a hypothesis is counted: its words, all its readings or a network of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountingSettings:
-    """How errors are counted."""
+    """The way errors are counted."""
 
     method: Method = "levenshtein"
     """``levenshtein``: fewest possible errors; ``sclite``: sclite's alignment, sometimes one error more."""

@@ -73,7 +73,7 @@ class Folds:
     reference: np.ndarray
     """(L,) int64, equal for lists with the same reference."""
     by: str
-    """What a unit is: ``group``, or ``reference`` if there are no groups."""
+    """The kind of unit: ``group``, or ``reference`` if there are no groups."""
     shares_references: bool = False
     """Whether folds share references; such lists must then be left out of tuning, see ``split``."""
 
@@ -189,7 +189,7 @@ NEURAL_CACHES = tuple((share, flatness) for share in (0.02, 0.05, 0.1, 0.2) for 
 
 
 class MixtureChoice(NamedTuple):
-    """What the probability of a word is interpolated from."""
+    """The shares from which the probability of a word is interpolated."""
 
     shares: tuple[float, ...]
     """λ of each model; their sum is 1."""
@@ -247,7 +247,7 @@ STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
 """Names for several weights: all streams that the weights name, all language models that they name, the λ,
 and everything."""
 DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES, CACHE)
-"""What is tuned if nothing is chosen; the neural cache is not, because networks run again for each θ."""
+"""Weights that are tuned by default; the neural cache is not, because networks run again for each θ."""
 OCCASIONAL = (PHRASES, GENERATED, SOUND_MATCH)
 """Components that only some lists have. The last two keep their weights: these need a bound on false alarms,
 under which `rescorer candidates` learns them."""

@@ -344,11 +344,11 @@ class ScoredList:
     selection: Selection
     """Which hypotheses take part in rankings."""
     context: Words = ()
-    """What was said before, in words as models read them."""
+    """The words said before, as models read them."""
     words_read: Sequence[Words] = ()
     """Words of each hypothesis as models read them; empty: as they are compared."""
     counting: CountingSettings = DEFAULT_COUNTING
-    """How the errors were counted."""
+    """The way the errors were counted."""
 
     @property
     def read(self) -> Sequence[Words]:

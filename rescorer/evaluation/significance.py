@@ -135,7 +135,7 @@ class SystemVerdict:
     baseline: str
     gain: Gain
     unit: str = "list"
-    """What was drawn: ``list`` or ``group``."""
+    """The unit that was drawn: ``list`` or ``group``."""
     p_corrected: float | None = None
     """P-value of the gain, corrected for the number of verdicts; None for a verdict that stands alone."""
     n_verdicts: int = 1
@@ -237,7 +237,7 @@ class RecognisedText:
 
 DrawnUnit = Literal["list", "group"]
 RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
-"""What a system recognised in each list, with the group of the list."""
+"""The text of a system in each list, with the group of the list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -283,7 +283,7 @@ class ComparedPair:
 
     @property
     def verdict(self) -> PairVerdict:
-        """What the bootstrap says of the system, corrected for the number of pairs, at a level of 5 %."""
+        """Verdict of the bootstrap about the system, corrected for the number of pairs, at a level of 5 %."""
         if self.corrected["bootstrap"] >= 1 - LEVEL:
             return "not beyond chance"
         return "better" if self.gain.gain > 0 else "worse"
@@ -325,11 +325,11 @@ class PairwiseComparison:
     """Each system with each that was given after it."""
     n_units: int
     unit: str
-    """What was drawn: ``list`` or ``group``."""
+    """The unit that was drawn: ``list`` or ``group``."""
     rank_test_unit: str
-    """What the rank tests are about: ``list``, or ``group`` if the lists have groups."""
+    """The unit of the rank tests: ``list``, or ``group`` if the lists have groups."""
     warning: str
-    """What to expect of intervals of few units; may be empty."""
+    """Caveat about intervals of few units; may be empty."""
 
     def to_dict(self, n_shared: int, others: Mapping[str, int]) -> dict[str, Any]:
         """Convert to JSON data.
@@ -513,7 +513,7 @@ def compare_shared(
 def find_groups(groups_by_system: Sequence[Sequence[str]]) -> list[str] | None:
     """The group of each list, from the first system that names it; None if there are fewer than two groups.
 
-    A list without a group is a group of its own.
+    A list without a group counts as one group.
     """
     named = [next(filter(None, groups), "") for groups in zip(*groups_by_system, strict=True)]
     if len(set(named)) < 2:

@@ -31,44 +31,40 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
 def student_quantile(tail: float, degrees: int) -> float:
     """The value that Student's t with these degrees of freedom exceeds with the probability ``tail``."""
-    from scipy.special import stdtrit
-
-    return -float(stdtrit(degrees, tail))
+    return -float(_special().stdtrit(degrees, tail))
 
 
 def student_tail(value: float, degrees: int) -> float:
     """Probability that Student's t with these degrees of freedom exceeds a value."""
-    from scipy.special import stdtr
-
-    return float(stdtr(degrees, -value))
+    return float(_special().stdtr(degrees, -value))
 
 
 def normal_quantile(tail: float) -> float:
     """The value that a standard normal variable exceeds with the probability ``tail``."""
-    from scipy.special import ndtri
-
-    return -float(ndtri(tail))
+    return -float(_special().ndtri(tail))
 
 
 def normal_tail(value: float) -> float:
     """Probability that a standard normal variable exceeds a value."""
-    from scipy.special import ndtr
-
-    return float(ndtr(-value))
+    return float(_special().ndtr(-value))
 
 
 def binomial_cdf(successes: int, trials: int, probability: float) -> float:
     """Probability of at most so many successes in independent trials."""
-    from scipy.special import bdtr
+    return float(_special().bdtr(successes, trials, probability))
 
-    return float(bdtr(successes, trials, probability))
+
+def _special() -> Any:
+    from scipy import special
+
+    return special
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +405,7 @@ class Bootstrap:
     n_units: int
     """Number of lists, or of groups if whole groups are drawn."""
     unit: str
-    """What is drawn: ``list`` or ``group``."""
+    """The unit that is drawn: ``list`` or ``group``."""
     drawn_rates: np.ndarray
     """(D, S) rates of the draws."""
     _columns: _Columns
@@ -418,7 +414,7 @@ class Bootstrap:
 
     @property
     def warning(self) -> str:
-        """What to expect of the intervals if there are few units; empty if there are enough."""
+        """A caveat about the intervals if there are few units; empty if there are enough."""
         if self.n_units >= MIN_UNITS:
             return ""
         if self.n_units < MIN_UNITS_FOR_INTERVAL:
@@ -495,7 +491,7 @@ class Bootstrap:
 def choose_units(groups: Sequence[str]) -> list[Hashable] | None:
     """Choose what every command draws: whole groups, or single lists (None) if the lists have no two groups.
 
-    A list without a group is a group of its own.
+    A list without a group counts as one group.
 
     >>> choose_units(["a", "", "a", ""]), choose_units(["a", "a"])
     (['a', 1, 'a', 3], None)

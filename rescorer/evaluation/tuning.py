@@ -50,7 +50,7 @@ from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Weights
 
 TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-"""Temperatures to choose from, besides that of the start."""
+"""Temperatures to choose from, in addition to that of the start."""
 MAX_DISTANCES = 1 << 28
 """Largest number of distances to keep, over all lists: 512 MiB."""
 
@@ -231,10 +231,10 @@ class Judgement:
     gain: Gain
     n_lists: int
     unit: str
-    """What is drawn in the bootstrap: ``group`` or ``list``."""
+    """The unit that the bootstrap draws: ``group`` or ``list``."""
     n_units: int
     warning: str
-    """What to expect of the intervals if there are few units; empty if there are enough."""
+    """A caveat about the intervals if there are few units; empty if there are enough."""
 
     @property
     def is_better(self) -> bool:
@@ -251,7 +251,7 @@ class Judgement:
 
     @property
     def n_lists_for_test(self) -> int | None:
-        """Number of lists like these of which enough would differ for a test, if too few of these do.
+        """Number of such lists that a test would need, if too few of these differ.
 
         Showing the gain takes at least as many. None if enough differ, or none.
         """
@@ -455,7 +455,7 @@ class TuningReport:
     """Objective and strength of the tuned weights."""
     fold_methods: tuple[Method, ...]
     flat: tuple[FlatDirection, ...]
-    """How far each weight can move alone without an effect beyond the noise."""
+    """The range of each weight, moved alone, without an effect beyond the noise."""
     flattest: FlatDirection | None
     folds: str
     """By what the lists were divided."""

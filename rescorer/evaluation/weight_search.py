@@ -290,7 +290,7 @@ class ErrorCurve:
 
 
 MAX_HALVINGS = 6
-"""How often a stretch is halved at most to rule out hypotheses."""
+"""Largest number of times that a stretch is halved to rule out hypotheses."""
 FEW_CANDIDATES = 4
 """Number of candidates per list from which halving a stretch further does not pay."""
 MIN_CANDIDATES = 20_000
@@ -427,7 +427,7 @@ MAX_ROUNDS = 10
 """Maximum number of passes over all directions from one starting point; a pass that gains little ends the
 search."""
 WINDOW = 2.0
-"""How far to search to either side of a point, in natural units."""
+"""Distance to search to either side of a point, in natural units."""
 MIN_GAIN = 0.05
 """Gain of a pass that makes another one worth while, in units of the square root of the errors: less is
 noise."""
@@ -525,7 +525,7 @@ def find_step_bounds(
 
 
 LOG_SHARPNESS_BOUND = 5.0
-"""How far ln κ may move from the start, at which totals vary by about 1 within a list."""
+"""Distance that ln κ may move from the start, at which totals vary by about 1 within a list."""
 MAX_ITERATIONS = 60
 
 
@@ -599,10 +599,10 @@ Objective = Literal["start", "errors", "expected errors"]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How weights are fitted."""
+    """A way to fit weights."""
 
     objective: Objective
-    """What is minimised; ``start`` changes nothing."""
+    """The quantity to minimise; ``start`` changes nothing."""
     strength: float = 0.0
     """Errors that a move of one natural unit must save, in units of the square root of the errors at the
     start: about the standard deviation of their number."""

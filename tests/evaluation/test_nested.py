@@ -127,8 +127,9 @@ def test_flat_directions_hold_equally_good_weights():
             )
             change = problem.list_errors(weights) - errors
             assert change.sum() <= 1.96 * np.sqrt((change**2).sum()) + 1e-9 or direction is flattest
-    assert list(alone[0].low) == ["lm"]
-    assert alone[0].low["lm"] < solution.weights[1] < alone[0].high["lm"]
+    assert list(alone[0].ranges) == ["lm"]
+    low, high = alone[0].ranges["lm"]
+    assert low < solution.weights[1] < high
     assert " to " in flattest.describe()
 
 

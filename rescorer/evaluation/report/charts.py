@@ -15,16 +15,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from rescorer.evaluation.figures import format_number
-from rescorer.evaluation.report.data import (
-    Calibration,
-    DepthCurve,
-    GroupRow,
-    ShareCurve,
-    Surface,
-    SystemRow,
-    WeightCurve,
-    WordChange,
-)
+from rescorer.evaluation.report import data
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
 """Distances between ticks, up to a power of ten."""
@@ -235,7 +226,7 @@ class Plot:
 MIN_BIN_RADIUS, MAX_BIN_RADIUS = 3.0, 9.0
 
 
-def draw_depth(depth: DepthCurve, reference_words: int, rate_name: str) -> Markup:
+def draw_depth(depth: data.DepthCurve, reference_words: int, rate_name: str) -> Markup:
     """Oracle error rate of the first n hypotheses, with the rates of the first pass and the system."""
     rates = [100.0 * errors / reference_words for errors in depth.oracle_errors]
     first_pass = 100.0 * depth.first_pass_errors / reference_words
@@ -254,7 +245,7 @@ def draw_depth(depth: DepthCurve, reference_words: int, rate_name: str) -> Marku
     )
 
 
-def draw_reliability(calibrations: tuple[Calibration, ...]) -> Markup:
+def draw_reliability(calibrations: tuple[data.Calibration, ...]) -> Markup:
     """Share of right hypotheses by confidence; the area of a dot grows with the number of hypotheses."""
     plot = Plot((0.0, 1.0), (0.0, 1.0), "confidence", "share that is right")
     plot.line([0, 1], [0, 1], "series-muted dashed")
@@ -282,7 +273,7 @@ MARGIN = 12
 class IntervalColumn:
     """A column of error rates with their intervals."""
 
-    def __init__(self, rows: Iterable[SystemRow]) -> None:
+    def __init__(self, rows: Iterable[data.SystemRow]) -> None:
         rows = [row for row in rows if row.wer is not None]
         values = [value for row in rows for value in (row.wer or 0.0, *(row.wer_interval or ()))]
         self._scale = Scale(*padded(min(values), max(values), 0.03), MARGIN, ROW_WIDTH - MARGIN)
@@ -298,7 +289,7 @@ class IntervalColumn:
         ]
         return picture(ROW_WIDTH, ROW_HEIGHT, "scale of the error rates in percent", parts, "strip")
 
-    def draw(self, row: SystemRow) -> Markup:
+    def draw(self, row: data.SystemRow) -> Markup:
         """A dot at the rate, a line over its interval, and a thin rule at the rate of the baseline."""
         if row.wer is None:
             return Markup("")
@@ -319,11 +310,11 @@ class IntervalColumn:
 class ChangeColumn:
     """A column of error rates before and after rescoring, joined by a line."""
 
-    def __init__(self, rows: Iterable[GroupRow]) -> None:
+    def __init__(self, rows: Iterable[data.GroupRow]) -> None:
         values = [value for row in rows for value in rates_of(row)]
         self._scale = Scale(*padded(min(values), max(values), 0.03), MARGIN, ROW_WIDTH - MARGIN)
 
-    def draw(self, row: GroupRow) -> Markup:
+    def draw(self, row: data.GroupRow) -> Markup:
         """A grey dot before and a coloured dot after rescoring."""
         before, after = rates_of(row)
         start, end = self._scale(before), self._scale(after)
@@ -336,7 +327,7 @@ class ChangeColumn:
         return picture(ROW_WIDTH, ROW_HEIGHT, f"from {before:.1f} to {after:.1f} %", parts, "strip")
 
 
-def rates_of(row: GroupRow) -> tuple[float, float]:
+def rates_of(row: data.GroupRow) -> tuple[float, float]:
     """Error rates of the baseline and the system in percent; the number of errors, if there are no words."""
     words = row.reference_words or 100.0
     return 100.0 * row.baseline_errors / words, 100.0 * row.system_errors / words
@@ -345,11 +336,11 @@ def rates_of(row: GroupRow) -> tuple[float, float]:
 class BalanceColumn:
     """A column of counts to both sides of a middle line: broken to the left, fixed to the right."""
 
-    def __init__(self, rows: Iterable[WordChange]) -> None:
+    def __init__(self, rows: Iterable[data.WordChange]) -> None:
         largest = max((count for row in rows for count in (row.fixed, row.broken)), default=1)
         self._unit = (ROW_WIDTH / 2 - 4) / max(largest, 1)
 
-    def draw(self, row: WordChange) -> Markup:
+    def draw(self, row: data.WordChange) -> Markup:
         """Two bars from the middle."""
         left, right = row.broken * self._unit, row.fixed * self._unit
         middle = ROW_WIDTH / 2
@@ -371,7 +362,7 @@ LEVEL_STEPS = (0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
 """Possible widths of the first level in points; each further level is twice as wide."""
 
 
-def draw_weight_curve(curve: WeightCurve, reference_words: int, rate_name: str) -> Markup:
+def draw_weight_curve(curve: data.WeightCurve, reference_words: int, rate_name: str) -> Markup:
     """Steps of the error rate, the folds' values as a band with ticks, and the chosen value as a dot."""
     low, high = curve.shown
     rates = [100.0 * errors / reference_words for errors in curve.errors]
@@ -394,7 +385,7 @@ def draw_weight_curve(curve: WeightCurve, reference_words: int, rate_name: str) 
     )
 
 
-def draw_share_curve(curve: ShareCurve, reference_words: int, rate_name: str) -> Markup:
+def draw_share_curve(curve: data.ShareCurve, reference_words: int, rate_name: str) -> Markup:
     """Error rates at values of λ joined by lines, with the folds' values and the chosen one."""
     rates = [100.0 * errors / reference_words for errors in curve.errors]
     chosen_rate = rates[curve.values.index(curve.chosen)]
@@ -427,12 +418,12 @@ def _describe_folds(values: Sequence[float]) -> str:
     return f" The folds chose {min(values):.4g} to {max(values):.4g}." if values else ""
 
 
-def rate_at(curve: WeightCurve, reference_words: int) -> float:
+def rate_at(curve: data.WeightCurve, reference_words: int) -> float:
     """Error rate at the chosen value, in percent."""
     return 100.0 * curve.errors[bisect.bisect_left(curve.corners, curve.chosen)] / reference_words
 
 
-def choose_levels(surface: Surface, reference_words: int) -> list[float]:
+def choose_levels(surface: data.Surface, reference_words: int) -> list[float]:
     """Upper bounds of the levels in points above the lowest rate; the last level has none."""
     errors = [value for row in surface.errors for value in row]
     span = 100.0 * (max(errors) - min(errors)) / reference_words
@@ -440,7 +431,7 @@ def choose_levels(surface: Surface, reference_words: int) -> list[float]:
     return [first * 2**level for level in range(N_LEVELS - 1)]
 
 
-def draw_surface(surface: Surface, reference_words: int, rate_name: str) -> Markup:
+def draw_surface(surface: data.Surface, reference_words: int, rate_name: str) -> Markup:
     """Levels of the error rate over two weights, with the chosen weights and those of the folds."""
     plot = Plot(_edges(surface.x), _edges(surface.y), surface.x_weight, surface.y_weight)
     lowest = min(min(row) for row in surface.errors)

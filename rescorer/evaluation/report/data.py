@@ -118,7 +118,7 @@ class ReliabilityBin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How often best hypotheses of a confidence are right."""
+    """The share of best hypotheses of each confidence that are right."""
 
     name: str
     bins: tuple[ReliabilityBin, ...]
@@ -128,7 +128,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class FileAnalysis:
-    """What is known about the lists of one file and the weights applied to them."""
+    """Everything known about the lists of one file and the weights applied to them."""
 
     file: str
     lists: int
@@ -148,7 +148,7 @@ class FileAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class WordChange:
-    """How often rescoring fixed and broke one reference word."""
+    """Number of times that rescoring fixed and broke one reference word."""
 
     word: str
     fixed: int
@@ -159,7 +159,7 @@ class WordChange:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """How often a reference word was recognised as another; an empty word is a deletion or an insertion."""
+    """Times that a word was recognised as another; an empty word is a deletion or an insertion."""
 
     reference: str
     hypothesis: str
@@ -209,13 +209,13 @@ class AlignedWord:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one or more systems chose for an utterance, aligned with the reference."""
+    """The choice of one or more systems for an utterance, aligned with the reference."""
 
     systems: tuple[str, ...]
     words: tuple[AlignedWord, ...]
     errors: int
     generated: str = ""
-    """What was put in place of what in their text; see ``HypothesisRow``."""
+    """The phrases that were put in their text, and the words that they replace; see ``HypothesisRow``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class HypothesisRow:
     chosen_by: tuple[str, ...]
     """Systems of the file that chose this hypothesis."""
     generated: str = ""
-    """What was put in place of what, such as ``Rusk for Rust``; empty for the recogniser's own."""
+    """The phrases put in place of words, such as ``Rusk for Rust``; empty for the recogniser's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,9 +279,9 @@ class ReportData:
     model: str
     """Bundle, as ``name/version``; empty if there is none."""
     counting: str
-    """How errors were counted, in words."""
+    """The way errors were counted, in words."""
     unit: str
-    """What was counted: ``word``, ``character`` or ``mixed``."""
+    """The unit that was counted: ``word``, ``character`` or ``mixed``."""
     lists: int
     reference_words: int
     n_groups: int
@@ -291,7 +291,7 @@ class ReportData:
     """Name of the row that sections about one system describe."""
     systems: tuple[SystemRow, ...]
     statistics: str = ""
-    """How intervals and p-values were computed, in one or two sentences."""
+    """The way intervals and p-values were computed, in one or two sentences."""
     notes: tuple[str, ...] = ()
     """Verdicts and warnings, in full sentences."""
     remarks: tuple[str, ...] = ()
@@ -308,7 +308,7 @@ class ReportData:
 
     @property
     def noun(self) -> str:
-        """What the reference words are, in the singular."""
+        """Name of a unit that is counted, in the singular."""
         return unit_noun(self.unit)
 
     def row(self, name: str) -> SystemRow:
