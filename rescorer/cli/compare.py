@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
@@ -31,7 +31,6 @@ from rescorer.evaluation.report.data import ReportData
 from rescorer.evaluation.report.pages import render_html, render_markdown
 from rescorer.evaluation.significance import (
     ComparedPair,
-    ComparedSystem,
     DrawnUnit,
     PairwiseComparison,
     RankTestName,
@@ -76,14 +75,16 @@ def print_comparison(
     comparison: PairwiseComparison, unit: str, n_shared: int, others: Mapping[str, int]
 ) -> None:
     """Print the systems, the pairs, a verdict on each pair, and what the figures rest on."""
-    letters = {
-        system.name: letter for system, letter in zip(comparison.systems, name_letters(), strict=False)
-    }
+    names = (name for length in count(1) for name in product(ascii_uppercase, repeat=length))
+    letters = {system.name: "".join(next(names)) for system in comparison.systems}  # A, B, … Z, AA, AB, …
     systems = FoldingTable(
         "system", f"{rate_name(unit)} %", "interval", "sub", "del", "ins", f"{unit_noun(unit)}s"
     )
     for system in comparison.systems:
-        systems.add_row(letters[system.name], *_system_cells(system))
+        total = system.total
+        counts = (total.substitutions, total.deletions, total.insertions, total.reference_words)
+        rate = format_percent(total.rate) if total.reference_words else UNKNOWN
+        systems.add_row(letters[system.name], rate, format_interval(system.interval), *map(str, counts))
     lettered = [
         replace(pair, baseline=letters[pair.baseline], system=letters[pair.system])
         for pair in comparison.pairs
@@ -119,12 +120,6 @@ def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
     for test, p_value in data["p_values"].items():
         record |= {f"p_{test}": p_value, f"p_{test}_corrected": data["p_values_corrected"][test]}
     return record | {key: data[key] for key in ("units_changed", "units_needed", "verdict")}
-
-
-def name_letters() -> Iterator[str]:
-    """Yield short names of systems: A, B, … Z, AA, AB, …"""
-    for length in count(1):
-        yield from map("".join, product(ascii_uppercase, repeat=length))
 
 
 def name_pair(pair: ComparedPair) -> str:
@@ -163,13 +158,6 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
         return sentence + f"more than chance ({p_text})"
     needed = f"; about {pair.units_needed:,} {unit}s would show it" if pair.units_needed else ""
     return sentence + f"not more than chance ({p_text}){needed}"
-
-
-def _system_cells(system: ComparedSystem) -> tuple[str, ...]:
-    total = system.total
-    counts = (total.substitutions, total.deletions, total.insertions, total.reference_words)
-    rate = format_percent(total.rate) if total.reference_words else UNKNOWN
-    return (rate, format_interval(system.interval), *map(str, counts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,15 +274,10 @@ def parse_tests(tests: str) -> tuple[RankTestName, ...]:
     return tuple(name for name in known if name in names)
 
 
-def render_json(data: ReportData) -> str:
-    """The data of a report as JSON."""
-    return json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
-
-
 WRITERS: Mapping[str, Callable[[ReportData], str]] = {
     ".html": render_html,
     ".md": render_markdown,
-    ".json": render_json,
+    ".json": lambda data: json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n",
 }
 """Output formats by the end of the file's name."""
 
@@ -395,14 +378,9 @@ def report(
     reported = collect_files(evaluation, names, rescorer, weights, n_rejected=len(rejected))
     data = build_report_data(reported, evaluation.normaliser.normalise, settings)
     for path in output:
-        write(path, data)
+        text = WRITERS[path.suffix.lower()](data)
+        write_text(path, text)
+        size_kb = len(text.encode()) / 1e3
+        print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_kb:,.0f} kB")
     if rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def write(path: Path, data: ReportData) -> None:
-    """Write a report in the format that the end of the file's name chooses, and print what it contains."""
-    text = WRITERS[path.suffix.lower()](data)
-    write_text(path, text)
-    size_kb = len(text.encode()) / 1e3
-    print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_kb:,.0f} kB")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,8 +25,6 @@ from rescorer.evaluation.calibration import (
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.false_alarms import (
     LearnedThreshold,
-    PhraseBound,
-    Tally,
     describe_false_alarms,
     describe_over_boosting,
     false_alarms_to_dict,
@@ -34,10 +32,6 @@ from rescorer.evaluation.false_alarms import (
 )
 from rescorer.evaluation.figures import describe_p, format_gain, format_signed
 from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
-from rescorer.evaluation.list_errors import Report
-from rescorer.evaluation.scored_lists import (
-    ScoredList,
-)
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
 from rescorer.evaluation.tuning import TuningReport
@@ -73,7 +67,7 @@ from rescorer.terminal.program import (
 )
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import remark_on_spacing
-from rescorer.types import Calibration, Weights
+from rescorer.types import Calibration
 
 
 def make_weight_table(report: TuningReport) -> FoldingTable:
@@ -117,6 +111,10 @@ def _percent(rate: float) -> str:
     return f"{100 * rate:.2f}"
 
 
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...", help="N-best lists with references; several inputs are read as one."),
+]
 FREE_HELP = (
     "Weights to tune, separated by commas: names as in -w, `streams` (those with a weight), `lm` (those with "
     "a weight; each keeps its sign, but `lm:NAME` without a weight may take either), `mix` (λ of the "
@@ -137,12 +135,7 @@ class TunedWeightOptions:
 
 @expand_options
 def tune(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...", help="N-best lists with references; several inputs are read as one."
-        ),
-    ],
+    files: FilesArgument,
     bundle: BundleOption,
     *,
     tuned: TunedWeightOptions,
@@ -191,74 +184,46 @@ def tune(
     if n_seen := count_tuning_lists(start, lists, used_rerankers(rescorer.bundle, start)):
         warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
     bound = phrase_bound.make_bound(rescorer, scored, start, names)
-    start = _lower_phrases(start, scored, bound) if bound else start
+    lowered = bound.apply(scored, start) if bound else start
+    if bound and lowered is not start:
+        n_worse = bound.alarms.count(scored, start)
+        over_boosts = describe_over_boosting(n_worse, bound.alarms.n_lists, phrase_weight(start))
+        typer.echo(f"warning: {over_boosts}; tuning starts from {phrase_weight(lowered):.4g}", err=True)
+        start = lowered
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
     rows, words = tuning.rows(), rescorer.ranker.text_normaliser.settings.describe()
-    written = _write_weights(tuned, report, scored, options.selection)
+    chosen = replace(report.decide(force), name=tuned.output.stem)
+    is_tuned = report.judgement.is_better or force
+    if is_tuned:
+        selection = {"merge": options.selection.merge, "drop_empty": options.selection.drop_empty}
+        tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
+        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=selection)
+    write_text(tuned.output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
+    alarms = tuning.count_false_alarms() if bound else 0
     if as_json:
-        _print_json(tuning, report, rows, force, rejected, [untuned] if untuned else [], words)
+        data: dict[str, Any] = {
+            **report.to_dict(force),
+            "written": "tuned" if is_tuned else "start",
+            "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
+            "unit": unit,
+            "normaliser": words,
+            **({"false_alarms": false_alarms_to_dict(bound, alarms)} if bound else {}),
+            **({"warnings": [untuned]} if untuned else {}),
+            "rejected": len(rejected),
+            "rejected_lists": rejected.reasons,
+        }
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
         if bound:
-            print_out(*describe_false_alarms(bound, tuning.count_false_alarms()))
+            print_out(*describe_false_alarms(bound, alarms))
         print_out(f"words are compared by {words}", report.judgement.explain(force))
+        written = "tuned weights" if is_tuned else "the weights that tuning started from"
         print_out(f"{written} written to {tuned.output}; {pluralise(len(rejected), 'list')} rejected")
         warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def _write_weights(
-    tuned: TunedWeightOptions,
-    report: TuningReport,
-    scored: Sequence[ScoredList],
-    selection: SelectionOptions,
-) -> str:
-    """Write the weights that were decided on; return what they are."""
-    chosen = replace(report.decide(tuned.force), name=tuned.output.stem)
-    is_tuned = report.judgement.is_better or tuned.force
-    if is_tuned:
-        tuned_with = {"merge": selection.merge, "drop_empty": selection.drop_empty}
-        tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
-        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=tuned_with)
-    write_text(tuned.output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
-    return "tuned weights" if is_tuned else "the weights that tuning started from"
-
-
-def _lower_phrases(start: Weights, scored: Sequence[ScoredList], bound: PhraseBound) -> Weights:
-    """Lower the weight of phrases that tuning starts from if it over-boosts; say so on stderr."""
-    lowered = bound.apply(scored, start)
-    if lowered is not start:
-        n_worse = bound.alarms.count(scored, start)
-        over_boosts = describe_over_boosting(n_worse, bound.alarms.n_lists, phrase_weight(start))
-        typer.echo(f"warning: {over_boosts}; tuning starts from {phrase_weight(lowered):.4g}", err=True)
-    return lowered
-
-
-def _print_json(
-    tuning: Tuning,
-    report: TuningReport,
-    rows: dict[str, Report],
-    force: bool,
-    rejected: Rejections,
-    warnings: Sequence[str],
-    words: str,
-) -> None:
-    bound = tuning.phrase_bound
-    alarms = false_alarms_to_dict(bound, tuning.count_false_alarms()) if bound else None
-    data: dict[str, Any] = {
-        **report.to_dict(force),
-        "written": "tuned" if report.judgement.is_better or force else "start",
-        "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
-        "unit": tuning.scored[0].evaluated.unit,
-        "normaliser": words,
-        **({"false_alarms": alarms} if alarms else {}),
-        **({"warnings": warnings} if warnings else {}),
-        "rejected": len(rejected),
-        "rejected_lists": rejected.reasons,
-    }
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 N_FOLDS = 10
@@ -350,19 +315,18 @@ def describe(learned: LearnedThreshold) -> list[str]:
     """Describe the chosen weights, and what weights chosen in the same way do on lists held out."""
     judgement, choice, gain = learned.judgement, learned.choice, learned.gain
     after, decoys = judgement.after, judgement.decoys
+    without, rate = (
+        f"{100 * found.errors / max(1, found.words):.2f} %" for found in (judgement.before, after)
+    )
     return [
         f"weights: generated {choice.generated:g}, sound_match {choice.sound_match:g}",
-        f"word error rate: {_rate(judgement.before)} without generated hypotheses, {_rate(after)} with them; "
+        f"word error rate: {without} without generated hypotheses, {rate} with them; "
         f"gain {format_gain(gain)}, {describe_p(gain.p_value)}",
         f"generated hypotheses won {pluralise(after.right, 'time')} with a phrase that was said, "
         f"{pluralise(after.false_alarms, 'time')} with another, in {pluralise(after.lists, 'list')}",
         f"false alarms: {decoys.false_alarms:,} of {pluralise(decoys.lists, 'list')} with phrases that were "
         "not said",
     ]
-
-
-def _rate(found: Tally) -> str:
-    return f"{100 * found.errors / max(1, found.words):.2f} %"
 
 
 def render_measures(judgements: Mapping[str, CalibrationJudgement]) -> FoldingTable:
@@ -372,18 +336,11 @@ def render_measures(judgements: Mapping[str, CalibrationJudgement]) -> FoldingTa
     for name, judgement in judgements.items():
         share = f"{100 * judgement.right / judgement.claims:.1f}"
         for label, measures in (("posterior", judgement.before), ("held out", judgement.held_out)):
-            table.add_row(f"{name}, {label}", *_format(measures), str(judgement.claims), share)
+            nce, ece = measures.normalised_cross_entropy, measures.expected_calibration_error
+            scores = "-" if math.isnan(nce) else f"{nce:.3f}", f"{ece:.3f}"
+            counts = map(str, (measures.sure, measures.sure_and_right, judgement.claims))
+            table.add_row(f"{name}, {label}", *scores, *counts, share)
     return table
-
-
-def _format(measures: Measures) -> tuple[str, str, str, str]:
-    nce = measures.normalised_cross_entropy
-    return (
-        "-" if math.isnan(nce) else f"{nce:.3f}",
-        f"{measures.expected_calibration_error:.3f}",
-        str(measures.sure),
-        str(measures.sure_and_right),
-    )
 
 
 def render_reliability(name: str, judgement: CalibrationJudgement) -> FoldingTable:
@@ -488,12 +445,7 @@ class CalibrationOptions(WeightedListOptions):
 
 @expand_options
 def calibrate(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...", help="N-best lists with references; several inputs are read as one."
-        ),
-    ],
+    files: FilesArgument,
     bundle: BundleOption,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="JSON file of weights with a calibration, for --weights.")

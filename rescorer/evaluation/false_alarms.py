@@ -138,8 +138,7 @@ def _is_worse(
     errors = np.array([counts.errors for counts in item.evaluated.hypotheses])
     boosted = merged[kept] + phrase_weights[:, None] * exposure.biased[PHRASES][kept]  # (W, N)
     winners = np.argmax(np.round(boosted, TIE_DECIMALS), axis=1)
-    worse: np.ndarray = errors[kept][winners] > errors[before]
-    return worse
+    return np.asarray(errors[kept][winners] > errors[before])
 
 
 @dataclass(frozen=True, slots=True)

@@ -456,16 +456,12 @@ def build_problem(
     rows, names = [], list(parameters.names)
     for name, weight in zip(names, start.tolist(), strict=True):
         is_used = bool(weight) or name in parameters.free
-        rows.append(
-            np.concatenate([_get(item, name) if is_used else np.zeros(len(item.errors)) for item in lists])
-        )
+        values = (_get(item, name) if is_used else np.zeros(len(item.errors)) for item in lists)
+        rows.append(np.concatenate(list(values)))
     bounds = parameters.bounds()
     if any(item.offset is not None for item in lists):
-        rows.append(
-            np.concatenate(
-                [np.zeros(len(item.errors)) if item.offset is None else item.offset for item in lists]
-            )
-        )
+        offsets = (np.zeros(len(item.errors)) if item.offset is None else item.offset for item in lists)
+        rows.append(np.concatenate(list(offsets)))
         names, start, bounds = [*names, "offset"], np.append(start, 1.0), [*bounds, (1.0, 1.0)]
     errors = np.concatenate([item.errors for item in lists])
     choices = None

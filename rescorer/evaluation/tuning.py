@@ -168,8 +168,7 @@ def is_as_good(errors: np.ndarray, units: np.ndarray) -> np.ndarray:
     _, unit = np.unique(units, return_inverse=True)
     lost = np.array([np.bincount(unit, row) for row in errors - errors[best]])  # (M, units)
     standard_errors = lost.std(axis=1, ddof=1) * np.sqrt(lost.shape[1])
-    as_good: np.ndarray = lost.sum(axis=1) <= standard_errors
-    return as_good
+    return np.asarray(lost.sum(axis=1) <= standard_errors)
 
 
 def cross_validate_problem(

@@ -50,29 +50,25 @@ def spread_over(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 def maximum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Largest value of each list, (L,)."""
-    result: np.ndarray = np.maximum.reduceat(values, offsets[:-1])
-    return result
+    return np.asarray(np.maximum.reduceat(values, offsets[:-1]))
 
 
 def sum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Sum of each list, (L,)."""
-    result: np.ndarray = np.add.reduceat(values, offsets[:-1])
-    return result
+    return np.asarray(np.add.reduceat(values, offsets[:-1]))
 
 
 def first_maximum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Position in ``values`` of the largest value of each list, the first one of several: (L,) int64."""
     positions = np.flatnonzero(values == spread_over(maximum_per_list(values, offsets), offsets))
-    result: np.ndarray = positions[np.searchsorted(positions, offsets[:-1])]
-    return result
+    return np.asarray(positions[np.searchsorted(positions, offsets[:-1])])
 
 
 def spread_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Standard deviation within each list, (L,)."""
     lengths = np.diff(offsets)
     centred = values - spread_over(sum_per_list(values, offsets) / lengths, offsets)
-    result: np.ndarray = np.sqrt(sum_per_list(centred**2, offsets) / lengths)
-    return result
+    return np.asarray(np.sqrt(sum_per_list(centred**2, offsets) / lengths))
 
 
 def softmax_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -158,8 +154,7 @@ class TuningProblem:
 
     def totals(self, weights: np.ndarray) -> np.ndarray:
         """Total of each hypothesis, (H,)."""
-        result: np.ndarray = weights @ self.components
-        return result
+        return np.asarray(weights @ self.components)
 
     def choose(self, weights: np.ndarray) -> np.ndarray:
         """Position of the hypothesis with the highest total of each list; ties go to the first: (L,)."""
@@ -171,8 +166,7 @@ class TuningProblem:
 
     def list_errors(self, weights: np.ndarray) -> np.ndarray:
         """Errors of the hypothesis that is ranked first in each list, (L,) int64."""
-        result: np.ndarray = self.errors[self.choose(weights)]
-        return result
+        return np.asarray(self.errors[self.choose(weights)])
 
     def moves(self, weights: np.ndarray) -> np.ndarray:
         """Distance of each weight from the start, (K,) in natural units."""
@@ -511,8 +505,7 @@ def _best_point(
     distances = moves @ moves + 2 * middles * (moves @ moves_per_step) + middles**2
     costs = curve.errors[usable] + strength * (distances + problem.penalty_of_mixture)
     best = np.lexsort((distances, -widths, costs))[0]
-    moved: np.ndarray = np.clip(weights + middles[best] * direction, *problem.bounds.T)
-    return moved, float(costs[best])
+    return np.asarray(np.clip(weights + middles[best] * direction, *problem.bounds.T)), float(costs[best])
 
 
 def find_step_bounds(

@@ -49,11 +49,6 @@ def format_p(value: float | None) -> str:
     return UNKNOWN if value is None else figures.format_p(value)
 
 
-def format_count(value: int) -> str:
-    """A count with thousands separated."""
-    return f"{value:,}"
-
-
 def format_compact(value: float) -> str:
     """A component: two decimals, none for whole numbers such as counts.
 
@@ -61,6 +56,13 @@ def format_compact(value: float) -> str:
     ('−310.26', '12')
     """
     return figures.format_number(value, 0 if value == int(value) else PERCENT_DECIMALS)
+
+
+def verdict_class(row: SystemRow) -> str:
+    """CSS class of a gain: ``better`` or ``worse`` if it is significant, otherwise empty."""
+    if not row.mark or row.gain is None:
+        return ""
+    return "better" if row.gain > 0 else "worse"
 
 
 PACKAGE = "rescorer.evaluation.report"
@@ -82,7 +84,7 @@ def make_environment() -> Environment:
         "signed": format_signed,
         "interval": format_range,
         "p": format_p,
-        "count": format_count,
+        "count": "{:,}".format,
         "compact": format_compact,
     }
     environment.globals |= {
@@ -99,13 +101,6 @@ def make_environment() -> Environment:
         "verdict": verdict_class,
     }
     return environment
-
-
-def verdict_class(row: SystemRow) -> str:
-    """CSS class of a gain: ``better`` or ``worse`` if it is significant, otherwise empty."""
-    if not row.mark or row.gain is None:
-        return ""
-    return "better" if row.gain > 0 else "worse"
 
 
 def render_html(data: ReportData) -> str:
