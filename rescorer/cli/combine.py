@@ -210,10 +210,7 @@ def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, 
 
 
 def read_utterances(
-    files: Sequence[str],
-    read_lists: Callable[[str], Any],
-    normaliser: Normaliser,
-    rejected: Rejections,
+    files: Sequence[str], read_lists: Callable[[str], Any], normaliser: Normaliser, rejected: Rejections
 ) -> list[Utterance]:
     """Read and join the files; raises FormatError if they have no utterance in common."""
     systems = [collect_lists(read_lists(file), rejected) for file in files]

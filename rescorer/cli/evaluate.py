@@ -190,9 +190,7 @@ Cells = Mapping[str, str]
 
 
 def render_error_rates(
-    reports: Mapping[str, Report],
-    by_group: bool = False,
-    extra_cells: Mapping[str, Cells] | None = None,
+    reports: Mapping[str, Report], by_group: bool = False, extra_cells: Mapping[str, Cells] | None = None
 ) -> RenderableType:
     """Render a table with one row per system.
 
@@ -407,10 +405,7 @@ def check_bundle_options(options: EvaluationOptions) -> None:
 
 
 def check_system(
-    system: str | None,
-    files: Sequence[str],
-    rescorer: Rescorer | None,
-    options: EvaluationOptions,
+    system: str | None, files: Sequence[str], rescorer: Rescorer | None, options: EvaluationOptions
 ) -> None:
     """Raise ConfigError, before any list is read, if no row can have the name that ``--system`` gives.
 

@@ -356,8 +356,7 @@ def explain(
     bundle: BundleOption,
     *,
     list_id: Annotated[
-        str | None,
-        typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most."),
+        str | None, typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Without ID: number of lists to show.")] = 10,
     options: ScoredListOptions,

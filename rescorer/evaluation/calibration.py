@@ -28,7 +28,7 @@ from rescorer.evaluation.statistics import Gain, bootstrap, choose_units
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.decision import agreement_posteriors, align_words, apply_map, find_equal
 from rescorer.trie import Words
-from rescorer.types import ConfidenceMap, NBestList, RescoredList, Weights
+from rescorer.types import ConfidenceMap, NBestList, Weights
 
 TEMPERATURES = np.geomspace(0.1, 10_000.0, 81)
 """Temperatures among which fitting chooses; neighbours differ by 15 %, which hardly changes a posterior."""
@@ -222,44 +222,33 @@ def make_claims(
         decided = rescorer.rescore_each(lists, weights, merge=merge, drop_empty=drop_empty)
     errors: list[InvalidList] = []
     valid: list[NBestList] = []
-    utterances: list[Claim] = []
-    words: list[Claim] = []
-    for nbest, totals, decision in zip(lists, scored, decided, strict=True):
+    utterance_claims: list[Claim] = []
+    word_claims: list[Claim] = []
+    for nbest, answer, decision in zip(lists, scored, decided, strict=True):
         try:
-            utterance, list_words = _judge_list(nbest, totals, decision, normalise, counting)
+            if isinstance(answer, InvalidList):
+                raise answer
+            if isinstance(decision, InvalidList):
+                raise decision
+            if nbest.reference is None:
+                message = "no reference; give references with --reference FILE"
+                raise InvalidList(message, list_id=nbest.id, field="reference")
+            readings = [normalise(" ".join(words)) for words in counting.expand(nbest.reference, nbest.id)]
         except InvalidList as error:
             errors.append(error)
             continue
+        totals = np.empty(len(nbest.hypotheses))
+        for hypothesis in answer.hypotheses:
+            totals[hypothesis.original_rank] = hypothesis.total
+        words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
+        best = decision.best.original_rank
         valid.append(nbest)
-        utterances.append(utterance)
-        words.append(list_words)
+        utterance_claims.append(judge_utterance(words, totals, best, readings))
+        word_claims.append(judge_words(words, totals, best, readings))
     if not valid:
         return None, errors
-    return Claims(collect_outcomes(utterances), collect_outcomes(words), tuple(valid)), errors
-
-
-def _judge_list(
-    nbest: NBestList,
-    scored: RescoredList | InvalidList,
-    decided: RescoredList | InvalidList,
-    normalise: Callable[[str], Words],
-    counting: CountingSettings,
-) -> tuple[Claim, Claim]:
-    """Judge the best hypothesis of ``decided`` and its words; raises InvalidList if that is not possible."""
-    if isinstance(scored, InvalidList):
-        raise scored
-    if isinstance(decided, InvalidList):
-        raise decided
-    if nbest.reference is None:
-        message = "no reference; give references with --reference FILE"
-        raise InvalidList(message, list_id=nbest.id, field="reference")
-    readings = [normalise(" ".join(words)) for words in counting.expand(nbest.reference, nbest.id)]
-    totals = np.empty(len(nbest.hypotheses))
-    for hypothesis in scored.hypotheses:
-        totals[hypothesis.original_rank] = hypothesis.total
-    words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
-    best = decided.best.original_rank
-    return judge_utterance(words, totals, best, readings), judge_words(words, totals, best, readings)
+    outcomes = collect_outcomes(utterance_claims), collect_outcomes(word_claims)
+    return Claims(*outcomes, tuple(valid)), errors
 
 
 MAX_BINS = 20

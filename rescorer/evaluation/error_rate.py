@@ -200,7 +200,7 @@ def align_network(reference: Network, hypothesis: Network | Sequence[Token]) -> 
     heard = hypothesis if isinstance(hypothesis, Network) else chain(hypothesis)
     row = [_Cell(0)]  # (arcs of the hypothesis + 1,)
     for arc in heard.arcs:
-        row.append(_insert(_cheapest(row, arc.predecessors), arc.token))
+        row.append(_skip(_cheapest(row, arc.predecessors), arc.token, 0))
     rows = {0: row}
     last_use = {arc: number for number, item in enumerate(reference.arcs, 1) for arc in item.predecessors}
     for number, arc in enumerate(reference.arcs, 1):
@@ -229,11 +229,11 @@ def _next_row(word: Token | None, previous: Sequence[Sequence[_Cell]], hypothesi
         if len(previous) == 1
         else [min(cells, key=_cost) for cells in zip(*previous, strict=True)]
     )
-    row = [_delete(above[0], word)]
+    row = [_skip(above[0], word, 1)]
     for column, (token, predecessors) in enumerate(hypothesis.arcs, 1):
         is_chain = len(predecessors) == 1
-        deletion = _delete(above[column], word)
-        insertion = _insert(row[predecessors[0]] if is_chain else _cheapest(row, predecessors), token)
+        deletion = _skip(above[column], word, 1)
+        insertion = _skip(_cheapest(row, predecessors), token, 0)
         best = deletion if deletion.cost < insertion.cost else insertion
         if word is not None and token is not None:  # the null word is paired with no word
             if is_chain:
@@ -249,22 +249,17 @@ def _next_row(word: Token | None, previous: Sequence[Sequence[_Cell]], hypothesi
     return row
 
 
-def _delete(cell: _Cell, word: Token | None) -> _Cell:
-    cost, substitutions, deletions, insertions, words = cell
-    if word is None:
-        return _Cell(_add_float32(cost, EMPTY_ARC_COST), substitutions, deletions, insertions, words)
-    if word.optional:  # correct, and still a reference word
-        return _Cell(_add_float32(cost, OPTIONAL_GAP_COST), substitutions, deletions, insertions, words + 1)
-    return _Cell(_add_float32(cost, GAP_COST), substitutions, deletions + 1, insertions, words + 1)
-
-
-def _insert(cell: _Cell, token: Token | None) -> _Cell:
+def _skip(cell: _Cell, token: Token | None, is_deletion: int) -> _Cell:
+    """Leave a word of the reference (1) or of the hypothesis (0) without a partner."""
     cost, substitutions, deletions, insertions, words = cell
     if token is None:
         return _Cell(_add_float32(cost, EMPTY_ARC_COST), substitutions, deletions, insertions, words)
-    if token.optional:  # sclite counts it as a correct reference word
+    if token.optional:  # sclite counts it as a correct reference word, also in the hypothesis
         return _Cell(_add_float32(cost, OPTIONAL_GAP_COST), substitutions, deletions, insertions, words + 1)
-    return _Cell(_add_float32(cost, GAP_COST), substitutions, deletions, insertions + 1, words)
+    cost = _add_float32(cost, GAP_COST)
+    return _Cell(
+        cost, substitutions, deletions + is_deletion, insertions + 1 - is_deletion, words + is_deletion
+    )
 
 
 COST_SCALE = 1 << 24

@@ -163,10 +163,7 @@ def has_phrases(rescorer: Rescorer, scored: Sequence[ScoredList]) -> bool:
 
 
 def find_false_alarms(
-    rescorer: Rescorer,
-    scored: Sequence[ScoredList],
-    weights: Weights,
-    distractors: Sequence[Words] = (),
+    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, distractors: Sequence[Words] = ()
 ) -> FalseAlarms:
     """Score lists with the phrases that their references lack, and without phrases.
 

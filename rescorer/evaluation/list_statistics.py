@@ -378,10 +378,7 @@ class WordTally:
             self._reference_markup.add(" ".join(tokens))
 
     def stats(
-        self,
-        normaliser: Normaliser,
-        vocabulary: frozenset[str] | None = None,
-        read: Normaliser | None = None,
+        self, normaliser: Normaliser, vocabulary: frozenset[str] | None = None, read: Normaliser | None = None
     ) -> WordStats:
         """Judge the tokens.
 

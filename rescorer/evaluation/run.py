@@ -25,13 +25,7 @@ from rescorer.evaluation.error_analysis import (
 from rescorer.evaluation.error_rate import CountingSettings, WordErrors
 from rescorer.evaluation.false_alarms import describe_over_boosting, find_over_boosting
 from rescorer.evaluation.folds import count_tuning_lists
-from rescorer.evaluation.list_errors import (
-    ListKey,
-    Selection,
-    find_shared_lists,
-    index_lists,
-    to_percent,
-)
+from rescorer.evaluation.list_errors import ListKey, Selection, find_shared_lists, index_lists, to_percent
 from rescorer.evaluation.list_tally import describe_equated, find_equated
 from rescorer.evaluation.scored_lists import (
     ScoredList,

@@ -256,14 +256,12 @@ class CachingTrieScorer(TrieScorer):
 
         if not self._can_write:
             return
-        tensors = {f"log_probs/{name}": part.log_probs for name, part in scores.items()}
-        tensors |= {f"unknown/{name}": part.unknown for name, part in scores.items()}
-        tensors |= {
-            f"encoding/{name}/{key}": values
-            for name, part in scores.items()
-            for key, values in part.encodings.items()
-        }
-        tensors |= {f"cached/{n}": part.cached for n, part in scores.items() if part.cached is not None}
+        tensors: dict[str, np.ndarray] = {}
+        for name, part in scores.items():
+            tensors |= {f"log_probs/{name}": part.log_probs, f"unknown/{name}": part.unknown}
+            tensors |= {f"encoding/{name}/{key}": values for key, values in part.encodings.items()}
+            if part.cached is not None:
+                tensors[f"cached/{name}"] = part.cached
         partial = path.with_suffix(f".{os.getpid()}.partial")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)

@@ -391,10 +391,11 @@ def compare_pairwise(
         for field in ("errors", "reference_words")
     )
     drawn = bootstrap(errors, words, groups if by_group else None, draws)
-    rates = _find_rates(errors, words, groups)
-    pairs: list[ComparedPair] = []
-    texts = list(systems.values())
-    names = list(systems)
+    if groups is not None:
+        errors, words = sum_by_group(errors, groups), sum_by_group(words, groups)
+    has_words = words.all(axis=0)
+    rates = errors[:, has_words] / words[:, has_words]  # of each group, or list without groups: (S, N)
+    texts, names, pairs = list(systems.values()), list(systems), list[ComparedPair]()
     for first, second in combinations(range(len(names)), 2):
         gain = drawn.gain(first, second)
         matched = matched_pairs(*find_common_places(texts[first], texts[second]))
@@ -411,17 +412,22 @@ def compare_pairwise(
                 rank_tests,
                 units_needed(abs(gain.gain), gain.standard_error, drawn.n_units),
                 p_values,
-                corrected=p_values,
+                corrected={},
             )
         )
+    all_tests = ("bootstrap", "matched_pairs", *tests)
+    by_test = {test: correct_holm([pair.p_values[test] for pair in pairs]).tolist() for test in all_tests}
+    corrected = [
+        replace(pair, corrected={test: by_test[test][number] for test in all_tests})
+        for number, pair in enumerate(pairs)
+    ]
     compared = [
         ComparedSystem(name, sum(row, WordErrors.zero()), drawn.interval(index))
         for index, (name, row) in enumerate(zip(names, counts, strict=True))
     ]
     rank_test_unit = "list" if groups is None else "group"
-    return PairwiseComparison(
-        compared, _correct(pairs), drawn.n_units, drawn.unit, rank_test_unit, drawn.warning
-    )
+    units = drawn.n_units, drawn.unit, rank_test_unit
+    return PairwiseComparison(compared, corrected, *units, drawn.warning)
 
 
 def find_common_places(
@@ -439,24 +445,6 @@ def find_common_places(
             in_one = np.array([text.errors.errors], dtype=np.int64)
             column.append(text.places if is_common and text.places is not None else in_one)
     return places
-
-
-def _find_rates(errors: np.ndarray, words: np.ndarray, groups: Sequence[str] | None) -> np.ndarray:
-    """Error rates of each group, or list without groups, that has reference words: (S, N)."""
-    if groups is not None:
-        errors, words = sum_by_group(errors, groups), sum_by_group(words, groups)
-    has_words = words.all(axis=0)
-    return np.asarray(errors[:, has_words] / words[:, has_words])
-
-
-def _correct(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
-    """Correct the p-values of each test for the number of pairs."""
-    tests = list(pairs[0].p_values) if pairs else []
-    by_test = {test: correct_holm([pair.p_values[test] for pair in pairs]).tolist() for test in tests}
-    return [
-        replace(pair, corrected={test: by_test[test][number] for test in tests})
-        for number, pair in enumerate(pairs)
-    ]
 
 
 def recognise_lists(

@@ -517,16 +517,26 @@ def find_step_bounds(
     return max(-WINDOW, float(edges.min(axis=1).max())), min(WINDOW, float(edges.max(axis=1).min()))
 
 
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Fitted weights."""
+
+    weights: np.ndarray
+    """(K,)"""
+    mixture: int = 0
+    """The choice of λ; see ``MixtureChoices``."""
+    log_sharpness: float = 0.0
+    """Sharpness κ of the expected errors, as ln κ relative to that of the start; 0 if they were not
+    fitted."""
+
+    def list_errors(self, problem: TuningProblem) -> np.ndarray:
+        """Errors of the hypothesis that is ranked first in each list, (L,)."""
+        return problem.with_mixture(self.mixture).list_errors(self.weights)
+
+
 LOG_SHARPNESS_BOUND = 5.0
 """Distance that ln κ may move from the start, at which totals vary by about 1 within a list."""
 MAX_ITERATIONS = 60
-
-
-class SmoothPoint(NamedTuple):
-    """Weights (K,), and ln κ relative to that of the start."""
-
-    weights: np.ndarray
-    log_sharpness: float
 
 
 class ExpectedErrors:
@@ -559,8 +569,8 @@ class ExpectedErrors:
 
 
 def minimise_expected_errors(
-    problem: TuningProblem, strength: float, start: SmoothPoint | None = None
-) -> SmoothPoint:
+    problem: TuningProblem, strength: float, start: Solution | None = None
+) -> Solution:
     """Find weights with few expected errors, close to the start of the problem.
 
     Args:
@@ -571,7 +581,7 @@ def minimise_expected_errors(
 
     objective = ExpectedErrors(problem, strength)
     free = objective.free
-    start = start or SmoothPoint(problem.start, 0.0)
+    start = start or Solution(problem.start)
     first = np.append(problem.moves(start.weights)[free], start.log_sharpness)
     units = problem.units[free, None]
     limits = (problem.bounds[free] - problem.start[free, None]) / units
@@ -584,7 +594,7 @@ def minimise_expected_errors(
         options={"maxiter": MAX_ITERATIONS, "ftol": 1e-7},
     )
     weights = np.clip(objective.weights_at(result.x), *problem.bounds.T)
-    return SmoothPoint(weights, float(result.x[-1]))
+    return Solution(weights, problem.mixture, float(result.x[-1]))
 
 
 Objective = Literal["start", "errors", "expected errors"]
@@ -613,23 +623,6 @@ METHODS = (
 """Methods to choose from, the most cautious first: it is preferred where several do equally well."""
 MAX_MIXTURE_ROUNDS = 3
 """Maximum number of times that λ is chosen again for changed weights."""
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """Fitted weights."""
-
-    weights: np.ndarray
-    """(K,)"""
-    mixture: int = 0
-    """The choice of λ; see ``MixtureChoices``."""
-    log_sharpness: float = 0.0
-    """Sharpness κ of the expected errors, as ln κ relative to that of the start; 0 if they were not
-    fitted."""
-
-    def list_errors(self, problem: TuningProblem) -> np.ndarray:
-        """Errors of the hypothesis that is ranked first in each list, (L,)."""
-        return problem.with_mixture(self.mixture).list_errors(self.weights)
 
 
 class Fitter:
@@ -664,9 +657,7 @@ class Fitter:
             return self._choose_mixture(search, cost, smooth)
 
         def descend(problem: TuningProblem, start: Solution) -> Solution:
-            point = SmoothPoint(start.weights, start.log_sharpness)
-            found = minimise_expected_errors(problem, strength, point)
-            return Solution(found.weights, problem.mixture, found.log_sharpness)
+            return minimise_expected_errors(problem, strength, start)
 
         def loss(problem: TuningProblem, solution: Solution) -> float:
             objective = ExpectedErrors(problem, strength)

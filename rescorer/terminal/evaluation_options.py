@@ -113,11 +113,7 @@ class PhraseBoundOptions:
     ] = 0
 
     def make_bound(
-        self,
-        rescorer: Rescorer,
-        scored: Sequence[ScoredList],
-        weights: Weights,
-        names: Collection[str],
+        self, rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, names: Collection[str]
     ) -> PhraseBound | None:
         """Return what bounds the weight of phrases; None if there are none, or it is not tuned.
 

@@ -91,10 +91,7 @@ def _describe_map(name: str, measures: Measures) -> data.Calibration:
     )
     entropy = measures.normalised_cross_entropy
     return data.Calibration(
-        name,
-        tuple(bins),
-        measures.expected_calibration_error,
-        None if math.isnan(entropy) else entropy,
+        name, tuple(bins), measures.expected_calibration_error, None if math.isnan(entropy) else entropy
     )
 
 
