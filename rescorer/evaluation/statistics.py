@@ -420,19 +420,15 @@ class Bootstrap:
         if self.n_units < MIN_UNITS_FOR_INTERVAL:
             units = f"1 {self.unit} is" if self.n_units == 1 else f"{self.n_units} {self.unit}s are"
             return f"{units} too few for intervals and tests, which need at least {MIN_UNITS_FOR_INTERVAL}"
-        useless = "; those of error rates say next to nothing here" if self._has_useless_interval else ""
+        intervals = map(self.interval, range(len(self.rates)))
+        is_useless = any(
+            interval.is_finite and interval.high - interval.low > USELESS_WIDTH * rate
+            for interval, rate in zip(intervals, self.rates.tolist(), strict=True)
+        )
+        useless = "; those of error rates say next to nothing here" if is_useless else ""
         return (
             f"intervals from only {self.n_units} {self.unit}s are rough{useless}: "
             f"{describe_coverage(self.n_units, self.unit)}"
-        )
-
-    @property
-    def _has_useless_interval(self) -> bool:
-        """Whether the interval of some error rate is wider than ``USELESS_WIDTH`` times the rate."""
-        intervals = map(self.interval, range(len(self.rates)))
-        return any(
-            interval.is_finite and interval.high - interval.low > USELESS_WIDTH * rate
-            for interval, rate in zip(intervals, self.rates.tolist(), strict=True)
         )
 
     def interval(self, system: int, level: float = LEVEL) -> Interval:
@@ -526,7 +522,7 @@ def bootstrap(
     rates = columns.rates(columns.sums)[0]
     drawn_rates, ratios = [], []
     for counts in draw_counts(columns.n_units, draws, seed):
-        sums = columns.sum_draws(counts)
+        sums = counts @ columns.values  # (D, 5 S), over the units of each draw
         chunk_rates = columns.rates(sums)
         no_words = ~np.isfinite(chunk_rates)
         chunk_rates[no_words] = np.broadcast_to(rates, chunk_rates.shape)[no_words]
@@ -592,10 +588,6 @@ class _Columns:
     @property
     def n_units(self) -> int:
         return len(self.values)
-
-    def sum_draws(self, counts: np.ndarray) -> np.ndarray:
-        """Sums over the units of each draw, (D, 5 S), from how often each was drawn, (D, U)."""
-        return counts @ self.values
 
     def rates(self, sums: np.ndarray) -> np.ndarray:
         """Errors per word, (D, S); NaN or infinite without words."""

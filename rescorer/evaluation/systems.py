@@ -416,11 +416,11 @@ def _fold_equal(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     kept: list[Row] = []
     same: dict[str, list[str]] = {}
     for row in rows:
-        equal = next((other for other in kept if np.array_equal(row.winners, other.winners)), None)
-        if equal is None:
-            kept.append(row)
+        equal = [other.name for other in kept if np.array_equal(row.winners, other.winners)]
+        if equal:
+            same.setdefault(equal[0], []).append(row.name)
         else:
-            same.setdefault(equal.name, []).append(row.name)
+            kept.append(row)
     notes = [f"the same choices as {name!r}: {', '.join(map(repr, others))}" for name, others in same.items()]
     return kept, notes
 

@@ -31,7 +31,7 @@ from rescorer.evaluation.list_errors import Report
 from rescorer.evaluation.report import data
 from rescorer.evaluation.run import Evaluation
 from rescorer.evaluation.scored_lists import ScoredList, order_by_weights
-from rescorer.evaluation.significance import Significance, SystemVerdict, correct_verdicts, find_verdicts
+from rescorer.evaluation.significance import Significance, correct_verdicts, find_verdicts
 from rescorer.evaluation.statistics import Interval, correct_holm
 from rescorer.evaluation.systems import (
     Comparison,
@@ -296,7 +296,7 @@ MAX_GROUPS = 100
 MAX_WORDS = 15
 """Number of rows in each table of words."""
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-"""Significance marks by the p-value that they stay below."""
+"""Significance marks by the corrected p-value that they stay below."""
 
 
 @dataclass(frozen=True)
@@ -394,6 +394,11 @@ def build_report_data(
     baseline = next(row for row in named[main_file.name] if row.row is comparison.first_pass)
     bootstrap = main_file.significance.bootstrap
     verdicts = correct_verdicts([find_verdicts(file.comparison, file.significance) for file in files])
+    notes = []
+    for file, of_file in zip(files, verdicts, strict=True):
+        sentences = [verdict.sentence().replace(file.path, file.name) for verdict in of_file]
+        prefix = "" if len(files) == 1 else f"{file.name}: "
+        notes += [f"{prefix}{note[0].upper()}{note[1:]}." for note in (*sentences, *file.notes)]
     return data.ReportData(
         title=settings.title,
         command=settings.command,
@@ -408,11 +413,7 @@ def build_report_data(
         system=main.name,
         systems=systems,
         statistics=describe_bootstrap(bootstrap.unit, bootstrap.warning),
-        notes=tuple(
-            note
-            for file, found in zip(files, verdicts, strict=True)
-            for note in _list_notes(file, found, is_only=len(files) == 1)
-        ),
+        notes=tuple(notes),
         remarks=tuple(
             dict.fromkeys(f"{note[0].upper()}{note[1:]}." for file in files for note in file.comparison.notes)
         ),
@@ -445,13 +446,6 @@ def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
     ]
 
 
-def _list_notes(file: ReportedFile, verdicts: Sequence[SystemVerdict], *, is_only: bool) -> list[str]:
-    """Verdicts about the models of a file, then what else readers must know."""
-    sentences = [verdict.sentence().replace(file.path, file.name) for verdict in verdicts]
-    prefix = "" if is_only else f"{file.name}: "
-    return [f"{prefix}{sentence[0].upper()}{sentence[1:]}." for sentence in (*sentences, *file.notes)]
-
-
 def _describe_rows(rows: Sequence[NamedRow], significance: Significance) -> list[data.SystemRow]:
     """Describe the rows of a file; significance marks are corrected for the number of systems."""
     roles: list[data.Role] = [
@@ -467,7 +461,8 @@ def _describe_rows(rows: Sequence[NamedRow], significance: Significance) -> list
     described = []
     for named, role, gain in zip(rows, roles, gains, strict=True):
         total = named.row.report.total.system
-        mark = choose_mark(next(corrected)) if gain else ""
+        p_value = next(corrected) if gain else 1.0
+        mark = next((mark for limit, mark in MARKS if p_value < limit), "")
         described.append(
             data.SystemRow(
                 name=named.name,
@@ -487,11 +482,6 @@ def _describe_rows(rows: Sequence[NamedRow], significance: Significance) -> list
             )
         )
     return described
-
-
-def choose_mark(p_value: float) -> str:
-    """Significance mark of a corrected p-value."""
-    return next((mark for limit, mark in MARKS if p_value < limit), "")
 
 
 def _to_range(interval: Interval) -> data.Range | None:

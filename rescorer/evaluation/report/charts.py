@@ -118,11 +118,6 @@ def _short(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def path_data(points: Iterable[tuple[float, float]]) -> str:
-    """A polyline as the data of a path."""
-    return "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
-
-
 def picture(width: float, height: float, description: str, parts: Iterable[str], class_: str) -> Markup:
     """An SVG image with a description for screen readers."""
     return element(
@@ -152,21 +147,19 @@ class Plot:
         self.x = Scale(*x_range, LEFT, WIDTH - RIGHT, log_x)
         self.y = Scale(*y_range, HEIGHT - BOTTOM, TOP)
         self._labels = x_label, y_label
-        self._below: list[Markup] = []
+        self.below: list[Markup] = []
+        """Drawn below the grid."""
         self._parts: list[Markup] = []
 
     def add(self, *parts: Markup) -> None:
         """Draw over what was drawn before."""
         self._parts += parts
 
-    def add_background(self, *parts: Markup) -> None:
-        """Draw below the grid."""
-        self._below += parts
-
     def line(self, xs: Sequence[float], ys: Sequence[float], class_: str) -> None:
         """A polyline through points."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True)]
-        self.add(element("path", d=path_data(points), class_=f"line {class_}"))
+        path = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
+        self.add(element("path", d=path, class_=f"line {class_}"))
 
     def point(self, x: float, y: float, class_: str, text: str = "", radius: float = 4.5) -> None:
         """A dot; ``text`` appears under the mouse."""
@@ -195,7 +188,7 @@ class Plot:
     def render(self, description: str) -> Markup:
         """The whole plot as an image; ``description`` is what it shows, for screen readers."""
         axes = [*self._x_axis(), *self._y_axis()]
-        return picture(WIDTH, HEIGHT, description, [*self._below, *axes, *self._parts], "plot")
+        return picture(WIDTH, HEIGHT, description, [*self.below, *axes, *self._parts], "plot")
 
     def _x_axis(self) -> Iterable[Markup]:
         ticks = self.x.ticks(6 if self.x.is_log else 5)
@@ -408,7 +401,7 @@ def _mark_folds(plot: Plot, values: Sequence[float]) -> None:
         return
     left, right = plot.x(min(values)), plot.x(max(values))
     band = {"x": left, "width": max(right - left, 1.0), "y": TOP, "height": HEIGHT - TOP - BOTTOM}
-    plot.add_background(element("rect", **band, class_="fold-band"))
+    plot.below.append(element("rect", **band, class_="fold-band"))
     for value in values:
         x = plot.x(value)
         plot.add(element("line", x1=x, x2=x, y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM - 9, class_="fold-tick"))
@@ -441,8 +434,10 @@ def draw_surface(surface: data.Surface, reference_words: int, rate_name: str) ->
     rows = _borders(surface.y, plot.y)
     for row, (bottom, top) in zip(surface.errors, itertools.pairwise(rows), strict=True):
         excess = [100.0 * (errors - lowest) / reference_words for errors in row]
-        for level, start, end in _runs([bisect.bisect_left(levels, value - 1e-9) for value in excess]):
-            left, right = columns[start], columns[end]
+        reached = [bisect.bisect_left(levels, value - 1e-9) for value in excess]
+        for level, stretch in itertools.groupby(range(len(reached)), reached.__getitem__):
+            indices = list(stretch)
+            left, right = columns[indices[0]], columns[indices[-1] + 1]
             cells[level].append(f"M{left:.1f} {top:.1f}H{right:.1f}V{bottom:.1f}H{left:.1f}Z")
     plot.add(
         *(
@@ -464,17 +459,6 @@ def draw_surface(surface: data.Surface, reference_words: int, rate_name: str) ->
         f"{100.0 * lowest / reference_words:.2f} %; chosen "
         f"{surface.chosen[0]:.4g} and {surface.chosen[1]:.4g}."
     )
-
-
-def _runs(levels: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Stretches of equal levels, as level, start and end."""
-    runs: list[tuple[int, int, int]] = []
-    for index, level in enumerate(levels):
-        if runs and runs[-1][0] == level:
-            runs[-1] = (level, runs[-1][1], index + 1)
-        else:
-            runs.append((level, index, index + 1))
-    return runs
 
 
 def _edges(values: Sequence[float]) -> tuple[float, float]:

@@ -391,7 +391,10 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     base_weights = replace(
         stated, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={}, components={}
     )
-    unused = [] if any(item.selection.merge for item in scored) else find_common_streams(scored, weights)
+    unused: list[str] = []
+    if not any(item.selection.merge for item in scored):
+        streams_of_first = find_streams(scored[0].components, weights)
+        unused = [name for name in streams_of_first if all(name in item.components for item in scored)]
     names = {name: name for name in (*used, *unused) if name not in fixed}
     names |= {f"lm:{name}": name for name in weights.lm if name in scored[0].components}
     names |= {"word": WORDS, "oov": OOV, "empty": EMPTY}
@@ -412,15 +415,6 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     components = {name: arrays[name] for name in names}
     chosen = {name: values.get(name, 0.0) for name in names}
     return WeightProblem(arrays[""], components, arrays["errors"], chosen)
-
-
-def find_common_streams(scored: Sequence[ScoredList], weights: Weights) -> list[str]:
-    """Streams that all lists have."""
-    return [
-        name
-        for name in find_streams(scored[0].components, weights)
-        if all(name in item.components for item in scored)
-    ]
 
 
 def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[WeightCurve, ...]:

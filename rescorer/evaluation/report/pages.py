@@ -132,16 +132,10 @@ def source_hash(text: str) -> str:
 
 
 def render_markdown(data: ReportData) -> str:
-    """A section of Markdown with the tables of a report."""
-    return make_markdown_environment().get_template("report.md.j2").render(data=data)
-
-
-@cache
-def make_markdown_environment() -> Environment:
-    """The templates without escaping for HTML; the filter ``cell`` escapes text for tables of Markdown."""
+    """A section of Markdown with the tables of a report; the filter ``cell`` escapes text for tables."""
     environment = make_environment().overlay(autoescape=False)
     environment.filters["cell"] = escape_cell
-    return environment
+    return environment.get_template("report.md.j2").render(data=data)
 
 
 def escape_cell(text: str) -> str:
