@@ -81,8 +81,7 @@ def make_weight_table(report: TuningReport) -> FoldingTable:
 
 def describe_report(report: TuningReport) -> Iterator[str]:
     """Yield lines about the judgement, the methods and the flat directions."""
-    judgement = report.judgement
-    gain = judgement.gain
+    judgement, gain = report.judgement, report.judgement.gain
     p_value = f", p = {gain.p_value:.2g}" if gain.interval.is_finite else ""
     yield (
         f"held out: {_percent(judgement.rate)} %{_span(judgement.interval)}, "
@@ -91,12 +90,10 @@ def describe_report(report: TuningReport) -> Iterator[str]:
     )
     yield from judgement.caveats()
     yield f"cross-validation: {report.folds}"
-    in_folds = ", ".join(
-        f"{method} ({count}×)" for method, count in Counter(map(str, report.fold_methods)).items()
-    )
+    counts = Counter(map(str, report.fold_methods)).items()
+    in_folds = ", ".join(f"{method} ({count}×)" for method, count in counts)
     yield f"minimised: {report.method}; in the folds: {in_folds}"
-    alone = [direction.describe() for direction in report.flat if not direction.is_point]
-    if alone:
+    if alone := [direction.describe() for direction in report.flat if not direction.is_point]:
         yield f"equal within the noise: {'; '.join(alone)}"
     if report.flattest and not report.flattest.is_point:
         yield f"equal within the noise: {report.flattest.describe()}"

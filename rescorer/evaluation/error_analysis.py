@@ -595,7 +595,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data."""
-        oracle = None if self.oracle is None else self.oracle.to_dict()
+        oracle = self.oracle
         return {
             "id": self.id,
             "reference": self.reference,
@@ -603,9 +603,9 @@ class Explanation:
             "decision": self.weights.decision.kind,
             "best": [candidate.to_dict() for candidate in self.best],
             "first_pass": self.first_pass.to_dict(),
-            "oracle": oracle,
+            "oracle": oracle and oracle.to_dict(),
             "lead_over_first_pass": self.lead_over(self.first_pass),
-            "lead_over_oracle": None if self.oracle is None else self.lead_over(self.oracle),
+            "lead_over_oracle": oracle and self.lead_over(oracle),
         }
 
 

@@ -300,29 +300,16 @@ def to_percent(share: float | None) -> float | None:
 Timed = TimedWord | Choice
 
 
-def align_by_time(words: Iterable[Timed], segments: Iterable[Segment]) -> list[NBestList]:
-    """Build a list with one hypothesis for each scored segment.
+def align_recordings(
+    recordings: Iterable[Recording | FormatError], segments: Iterable[Segment | DamagedSegment]
+) -> Iterator[NBestList | InputError]:
+    """Yield a list with one hypothesis for each scored segment, and one error for each damaged recording.
 
     The group of a list is its speaker; its id is the speaker with a running number, as in sclite.
 
     Words and segments of a file and channel are matched in file order, and their names regardless of case: a
     word belongs to the first segment that ends after the middle of the word, and remaining words belong to
     the last segment. Alternatives stay together, and their latest middle counts.
-
-    Raises:
-        InputError: a file and channel has words but no segments.
-    """
-    words_by_channel: dict[Channel, list[Timed]] = {}
-    for word in words:
-        words_by_channel.setdefault((word.file, word.channel), []).append(word)
-    recordings = [Recording(*channel, tuple(found), 0) for channel, found in words_by_channel.items()]
-    return [item for item in align_recordings(recordings, segments) if isinstance(item, NBestList)]
-
-
-def align_recordings(
-    recordings: Iterable[Recording | FormatError], segments: Iterable[Segment | DamagedSegment]
-) -> Iterator[NBestList | InputError]:
-    """Yield the lists of ``align_by_time``, and one error in place of all lists of a damaged recording.
 
     A recording is damaged if a line of it cannot be read, of the ctm or of the stm: its words would be
     assigned to other segments.

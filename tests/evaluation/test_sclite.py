@@ -18,8 +18,8 @@ import pytest
 
 from rescorer.cli import main
 from rescorer.evaluation.error_rate import CountingSettings, WordErrors
-from rescorer.evaluation.list_errors import align_by_time
 from rescorer.formats.nist import Segment, TimedWord, read_ctm, read_references, read_stm
+from tests.support.timed_words import align_by_time
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sclite"
 SCLITE = next(

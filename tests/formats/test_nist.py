@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.evaluation.list_errors import align_by_time
 from rescorer.formats.io.folders import read_sample
 from rescorer.formats.nist import (
     Segment,
@@ -27,6 +26,7 @@ from rescorer.formats.nist import (
     trn_writer,
 )
 from rescorer.types import Hypothesis, NBestList
+from tests.support.timed_words import align_by_time
 
 CTM = """\
 ;; made by hand
