@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,18 +18,13 @@ from rescorer.evaluation.combination import (
     judge_settings,
     tune_and_judge,
 )
-from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.figures import (
     describe_p,
     describe_unknown,
     format_gain,
     format_interval,
     format_percent,
-    gain_to_dict,
-    interval_to_list,
 )
-from rescorer.evaluation.folds import make_folds
-from rescorer.evaluation.list_errors import to_percent
 from rescorer.formats.registry import choose
 from rescorer.scoring import decision
 from rescorer.terminal.evaluation_options import (
@@ -43,7 +38,6 @@ from rescorer.terminal.options import expand_options
 from rescorer.terminal.program import SEE_JSON, SOME_REJECTED, Rejections, check_output_path
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import Normaliser, rate_name, remark_on_spacing, unit_noun
-from rescorer.trie import Words
 from rescorer.types import MAX_NUMBER, Hypothesis, NBestList
 
 
@@ -86,12 +80,11 @@ def summarise(report: CombinationReport) -> Iterator[str]:
 FORMATS = ("jsonl", "trn")
 """Formats that hold a text without scores or times."""
 POSTERIOR_DECIMALS = 4
-N_FOLDS = 10
 
 
 @dataclass(frozen=True, slots=True)
 class VoteOptions:
-    """How files vote, or that this is tuned."""
+    """The settings of the vote, or that they are tuned."""
 
     system_weights: Annotated[
         str | None,
@@ -176,15 +169,17 @@ def combine(
         raise FormatError("--tune needs references, in the lists or with --reference", file=files[0])
     if judged:
         counting = options.counting.settings()
-        report = _judge(judged, files, normaliser.normalise, counting, None if tune else settings)
-        report = replace(report, counted=counting.unit)
+        evaluated = judged, files, normaliser.normalise, counting
+        report = tune_and_judge(*evaluated) if tune else judge_settings(*evaluated, settings)
         settings = report.tuned or settings
     write_combinations(output, writer, utterances, settings, rejected, normalised=normalised)
     rejected.report(SEE_JSON)
     if as_json:
-        counts = {"rejected": len(rejected), "rejected_lists": rejected.reasons}
-        counts["normaliser"] = normaliser.settings.describe()
-        typer.echo(json.dumps(to_dict(report, utterances) | counts, indent=2, ensure_ascii=False))
+        data: dict[str, Any] = {"systems": [], "gain": None, "tuned": None, "utterances": len(utterances)}
+        data = report.to_dict() if report else data
+        data |= {"rejected": len(rejected), "rejected_lists": rejected.reasons}
+        data["normaliser"] = normaliser.settings.describe()
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         if report is not None:
             words = f"words are compared by {normaliser.settings.describe()}"
@@ -197,21 +192,6 @@ def combine(
         print_out(f"{pluralise(len(utterances), 'utterance')} written to {output}, {how}")
     if rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def _judge(
-    utterances: Sequence[Utterance],
-    files: Sequence[str],
-    normalise: Callable[[str], Words],
-    counting: CountingSettings,
-    settings: decision.RoverSettings | None,
-) -> CombinationReport:
-    """Judge the settings, or those that cross-validation finds if there are none."""
-    if settings is not None:
-        return judge_settings(utterances, files, normalise, counting, settings)
-    ids, groups = [item.id for item in utterances], [item.group for item in utterances]
-    folds = make_folds(ids, groups, [item.reference or "" for item in utterances], N_FOLDS)
-    return tune_and_judge(utterances, files, normalise, counting, list(map(str, folds.fold.tolist())))
 
 
 def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, ...]:
@@ -230,10 +210,7 @@ def parse_numbers(option: str, text: str | None, expected: int) -> tuple[float, 
 
 
 def read_utterances(
-    files: Sequence[str],
-    read_lists: Callable[[str], Any],
-    normaliser: Normaliser,
-    rejected: Rejections,
+    files: Sequence[str], read_lists: Callable[[str], Any], normaliser: Normaliser, rejected: Rejections
 ) -> list[Utterance]:
     """Read and join the files; raises FormatError if they have no utterance in common."""
     systems = [collect_lists(read_lists(file), rejected) for file in files]
@@ -276,28 +253,3 @@ def write_combinations(
             text = " ".join(word.word if normalised else word.surface for word in words)
             hypothesis = Hypothesis(text, {"word_posteriors": posteriors})
             write(NBestList(item.id, (hypothesis,), reference=item.reference, group=item.group))
-
-
-def to_dict(report: CombinationReport | None, utterances: Sequence[Utterance]) -> dict[str, Any]:
-    """Convert the report, if there are references, to JSON data; rates in percent."""
-    if report is None:
-        return {"systems": [], "gain": None, "tuned": None, "utterances": len(utterances)}
-    systems = [
-        {
-            "name": name,
-            "wer": to_percent(row.rate),
-            "wer_interval": interval_to_list(row.interval),
-            "errors": row.errors,
-            "reference_words": row.reference_words,
-        }
-        for name, row in report.rows.items()
-    ]
-    gain = {"over": report.best_system, **gain_to_dict(report.gain)}
-    tuned = None if report.tuned is None else asdict(report.tuned)
-    return {
-        "systems": systems,
-        "gain": gain,
-        "tuned": tuned,
-        "utterances": report.utterances,
-        "unit": report.counted,
-    }

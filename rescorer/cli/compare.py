@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Annotated, Literal, get_args
+from typing import Annotated, get_args
 
 import typer
 
-from rescorer.cli.evaluate import FileResults, Run, check_bundle_options, check_system, evaluate_files
-from rescorer.errors import ConfigError, FormatError, InvalidList, did_you_mean, pluralise
-from rescorer.evaluation.error_rate import CountingSettings
+from rescorer.cli.evaluate import check_bundle_options, check_system, evaluate_files
+from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
 from rescorer.evaluation.figures import (
     UNKNOWN,
     describe_p,
@@ -26,23 +25,21 @@ from rescorer.evaluation.figures import (
     format_p,
     format_percent,
 )
-from rescorer.evaluation.list_errors import ListKey, find_first_pass, find_shared_lists, index_lists
-from rescorer.evaluation.report.build import MAX_UTTERANCES, ReportedFile, ReportSettings, build_report_data
+from rescorer.evaluation.list_errors import find_shared_lists
+from rescorer.evaluation.report.build import MAX_UTTERANCES, ReportSettings, build_report_data, collect_files
 from rescorer.evaluation.report.data import ReportData
 from rescorer.evaluation.report.pages import render_html, render_markdown
 from rescorer.evaluation.significance import (
     ComparedPair,
-    ComparedSystem,
+    DrawnUnit,
     PairwiseComparison,
     RankTestName,
-    RecognisedText,
-    compare_pairwise,
-    recognise_text,
+    RecognisedLists,
+    compare_shared,
+    recognise_lists,
 )
-from rescorer.evaluation.systems import weights_by_system
 from rescorer.formats.io.text_io import write_text
 from rescorer.formats.rescored import is_rescored
-from rescorer.pipeline import Rescorer
 from rescorer.terminal.evaluation_options import (
     CountedTextOptions,
     EvaluationOptions,
@@ -51,7 +48,6 @@ from rescorer.terminal.evaluation_options import (
     collect_lists,
     make_list_reader,
 )
-from rescorer.terminal.list_options import ListInputOptions, Lists
 from rescorer.terminal.options import FirstPassOption, check_streams, expand_options, parse_first_pass
 from rescorer.terminal.program import (
     SEE_JSON,
@@ -69,8 +65,7 @@ from rescorer.terminal.tables import (
     print_out,
     write_export,
 )
-from rescorer.text import Normaliser, rate_name, remark_on_spacing, unit_noun
-from rescorer.types import Weights
+from rescorer.text import rate_name, remark_on_spacing, unit_noun
 
 PAIR_COLUMN = "pair"
 TEST_HEADINGS = {"bootstrap": "p", "matched_pairs": "MAPSSWE p", "sign": "sign p", "wilcoxon": "Wilcoxon p"}
@@ -80,14 +75,16 @@ def print_comparison(
     comparison: PairwiseComparison, unit: str, n_shared: int, others: Mapping[str, int]
 ) -> None:
     """Print the systems, the pairs, a verdict on each pair, and what the figures rest on."""
-    letters = {
-        system.name: letter for system, letter in zip(comparison.systems, name_letters(), strict=False)
-    }
+    names = (name for length in count(1) for name in product(ascii_uppercase, repeat=length))
+    letters = {system.name: "".join(next(names)) for system in comparison.systems}  # A, B, … Z, AA, AB, …
     systems = FoldingTable(
         "system", f"{rate_name(unit)} %", "interval", "sub", "del", "ins", f"{unit_noun(unit)}s"
     )
     for system in comparison.systems:
-        systems.add_row(letters[system.name], *_system_cells(system))
+        total = system.total
+        counts = (total.substitutions, total.deletions, total.insertions, total.reference_words)
+        rate = format_percent(total.rate) if total.reference_words else UNKNOWN
+        systems.add_row(letters[system.name], rate, format_interval(system.interval), *map(str, counts))
     lettered = [
         replace(pair, baseline=letters[pair.baseline], system=letters[pair.system])
         for pair in comparison.pairs
@@ -123,12 +120,6 @@ def _to_record(pair: ComparedPair) -> dict[str, str | float | None]:
     for test, p_value in data["p_values"].items():
         record |= {f"p_{test}": p_value, f"p_{test}_corrected": data["p_values_corrected"][test]}
     return record | {key: data[key] for key in ("units_changed", "units_needed", "verdict")}
-
-
-def name_letters() -> Iterator[str]:
-    """Yield short names of systems: A, B, … Z, AA, AB, …"""
-    for length in count(1):
-        yield from map("".join, product(ascii_uppercase, repeat=length))
 
 
 def name_pair(pair: ComparedPair) -> str:
@@ -169,24 +160,12 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
     return sentence + f"not more than chance ({p_text}){needed}"
 
 
-def _system_cells(system: ComparedSystem) -> tuple[str, ...]:
-    total = system.total
-    counts = (total.substitutions, total.deletions, total.insertions, total.reference_words)
-    rate = format_percent(total.rate) if total.reference_words else UNKNOWN
-    return (rate, format_interval(system.interval), *map(str, counts))
-
-
-Unit = Literal["list", "group"]
-RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
-"""What a system recognised in each list, with the group of the list."""
-
-
 @dataclass(frozen=True, slots=True)
 class SignificanceOptions:
     """Which test tells differences from chance."""
 
     by: Annotated[
-        Unit | None,
+        DrawnUnit | None,
         typer.Option(
             help="What the bootstrap draws: single lists, or all lists of a speaker or other group; default: "
             "groups if they are known."
@@ -244,10 +223,15 @@ def compare(
     normaliser, counting = options.text.make_normaliser(), options.counting.settings()
     read_lists = make_list_reader(reference, options.lists, alternations=counting.alternations)
     rejected = Rejections()
-    systems = [
-        recognise_file(file, read_lists(file), options.lists, normaliser, counting, weights, rejected)
-        for file in names
-    ]
+    systems: list[RecognisedLists] = []
+    for file in names:
+        lists = collect_lists(read_lists(file), rejected)
+        if weights and (unordered := [nbest for nbest in lists if not is_rescored(nbest)]):
+            check_streams(unordered, weights, options.lists, file)
+        systems.append(recognise_lists(lists, normaliser.normalise, counting, weights, rejected.add))
+        if not systems[-1]:
+            rejected.report(SEE_JSON)
+            raise FormatError("no list could be evaluated", file=file)
     rejected.report(SEE_JSON)
     shared = find_shared_lists(systems)
     short_names = shorten_names(names)
@@ -273,31 +257,6 @@ def compare(
         raise typer.Exit(SOME_REJECTED)
 
 
-def compare_shared(
-    systems: Mapping[str, RecognisedLists],
-    shared: Sequence[ListKey],
-    by: Unit | None,
-    tests: Sequence[RankTestName],
-) -> PairwiseComparison:
-    """Compare systems on their shared lists.
-
-    Raises:
-        ConfigError: no list is shared, or groups are to be drawn, but there are fewer than two.
-    """
-    if not shared:
-        examples = ", ".join(f"{name} {next(iter(lists))[0]!r}" for name, lists in systems.items())
-        raise ConfigError(
-            "the files share no list with the same id and reference: nothing to compare; the first ids are: "
-            + examples
-        )
-    groups = find_groups([[lists[key][1] for key in shared] for lists in systems.values()])
-    if by == "group" and groups is None:
-        raise ConfigError("--by group: the lists have fewer than two groups; name them with --groups")
-    texts = {name: [lists[key][0] for key in shared] for name, lists in systems.items()}
-    by_group = groups is not None and by != "list"
-    return compare_pairwise(texts, groups, by_group=by_group, tests=tests)
-
-
 def parse_tests(tests: str) -> tuple[RankTestName, ...]:
     """Parse ``--tests sign,wilcoxon``.
 
@@ -315,68 +274,17 @@ def parse_tests(tests: str) -> tuple[RankTestName, ...]:
     return tuple(name for name in known if name in names)
 
 
-def recognise_file(
-    file: str,
-    lists: Lists,
-    options: ListInputOptions,
-    normaliser: Normaliser,
-    counting: CountingSettings,
-    first_pass: Weights | None,
-    rejected: Rejections,
-) -> RecognisedLists:
-    """Count the errors of the text that a system chose in each list of a file; with the group of the list.
-
-    Raises:
-        ConfigError: weights of the first pass name a score that the lists do not have.
-        FormatError: no list can be evaluated; reports the rejected ones first.
-    """
-    normalise = normaliser.normalise
-    good = collect_lists(lists, rejected)
-    if first_pass and (unordered := [nbest for nbest in good if not is_rescored(nbest)]):
-        check_streams(unordered, first_pass, options, file)
-    recognised = []
-    for nbest in good:
-        try:
-            is_ordered = first_pass is None or is_rescored(nbest)
-            chosen = 0 if is_ordered else find_first_pass(nbest, normalise, first_pass)
-            text = recognise_text(nbest, chosen, normalise, counting)
-        except InvalidList as error:
-            rejected.add(error)
-            continue
-        recognised.append((nbest.id, normalise(nbest.reference or ""), (text, nbest.group)))
-    if not recognised:
-        rejected.report(SEE_JSON)
-        raise FormatError("no list could be evaluated", file=file)
-    return index_lists(recognised)
-
-
-def find_groups(groups_by_system: Sequence[Sequence[str]]) -> list[str] | None:
-    """The group of each list, from the first system that names it; None if there are fewer than two groups.
-
-    A list without a group is a group of its own.
-    """
-    named = [next(filter(None, groups), "") for groups in zip(*groups_by_system, strict=True)]
-    if len(set(named)) < 2:
-        return None
-    return [group or f"\0{number}" for number, group in enumerate(named)]
-
-
-def render_json(data: ReportData) -> str:
-    """The data of a report as JSON."""
-    return json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n"
-
-
 WRITERS: Mapping[str, Callable[[ReportData], str]] = {
     ".html": render_html,
     ".md": render_markdown,
-    ".json": render_json,
+    ".json": lambda data: json.dumps(data.to_dict(), ensure_ascii=False, allow_nan=False) + "\n",
 }
 """Output formats by the end of the file's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedEvaluationOptions(EvaluationOptions):
-    """What is evaluated, where a report says more about models."""
+    """The options of an evaluation, where a report says more about models."""
 
     bundle: Annotated[
         Path | None,
@@ -399,7 +307,7 @@ class ReportedEvaluationOptions(EvaluationOptions):
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
-    """What the report shows."""
+    """The content of the report."""
 
     title: Annotated[
         str | None, typer.Option(help="Title of the report; default: the names of the files.")
@@ -449,8 +357,8 @@ def report(
         check_output_path("-o", path, WRITERS)
     rescorer = models.load(options.bundle) if options.bundle else None
     check_system(content.system, shorten_names(list(dict.fromkeys(files))), rescorer, options)
-    run = evaluate_files(files, options, rescorer)
-    evaluation = run.evaluation
+    rejected = Rejections()
+    evaluation = evaluate_files(files, options, rescorer, rejected)
     evaluation.compare(own_lists=False)
     if not evaluation.n_shared:
         raise ConfigError("the files share no list, so they cannot be compared: report on one of them")
@@ -466,48 +374,13 @@ def report(
         max_utterances=content.max_utterances,
         system=content.system,
     )
-    reported = describe_files(run, rescorer, weights)
+    names = shorten_names([part.file for part in evaluation.parts])
+    reported = collect_files(evaluation, names, rescorer, weights, n_rejected=len(rejected))
     data = build_report_data(reported, evaluation.normaliser.normalise, settings)
     for path in output:
-        write(path, data)
-    if evaluation.rejected:
+        text = WRITERS[path.suffix.lower()](data)
+        write_text(path, text)
+        size_kb = len(text.encode()) / 1e3
+        print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_kb:,.0f} kB")
+    if rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def write(path: Path, data: ReportData) -> None:
-    """Write a report in the format that the end of the file's name chooses, and print what it contains."""
-    text = WRITERS[path.suffix.lower()](data)
-    write_text(path, text)
-    size_kb = len(text.encode()) / 1e3
-    print_out(f"{path}: {data.lists:,} utterances, {len(data.systems)} rows, {size_kb:,.0f} kB")
-
-
-def describe_files(run: Run, rescorer: Rescorer | None, weights: Weights | None) -> list[ReportedFile]:
-    """Collect what a report needs about each evaluated file, under its shortest unique name."""
-    parts, rejected = run.evaluation.parts, len(run.evaluation.rejected)
-    files = []
-    for part, name in zip(parts, shorten_names([part.file for part in parts]), strict=True):
-        warning = run.warnings.get(part.file)
-        notes = [warning[0].upper() + warning[1:]] if warning else []
-        if part is parts[0] and (remark := run.evaluation.spacing):
-            notes.append(f"{remark[0].upper()}{remark[1:]}.")
-        if part is parts[0] and rejected:
-            notes.append(f"{rejected:,} list{' was' if rejected == 1 else 's were'} rejected")
-        files.append(_describe_file(name, part, rescorer, weights, notes))
-    return files
-
-
-def _describe_file(
-    name: str,
-    part: FileResults,
-    rescorer: Rescorer | None,
-    weights: Weights | None,
-    notes: list[str],
-) -> ReportedFile:
-    if rescorer is None or weights is None:
-        return ReportedFile(part.file, name, part.comparison, part.significance, notes=notes)
-    system, main = list(weights_by_system(rescorer, weights, bool(part.comparison.held_out)).items())[-1]
-    main = replace(main, name=weights.name)
-    held_out = part.comparison.held_out.get(system, ())
-    mixture = part.comparison.mixtures.get(system)
-    return ReportedFile(part.file, name, part.comparison, part.significance, main, held_out, notes, mixture)

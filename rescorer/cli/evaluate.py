@@ -1,23 +1,16 @@
-"""The command ``rescorer evaluate``, and what the commands around it print.
+"""The command ``rescorer evaluate``, and the tables, sentences and aligned texts that it and others print.
 
-Render the results of ``rescorer evaluate`` and the commands around it.
-
-Results come in; tables, sentences and pictures come out.
-
-Commands for people who measure: how good lists are, and which weights suit them.
-
-Lists with references come in; tables, reports and weights come out.
+``rescorer.evaluation.run`` reads no options and prints nothing; this module does both for it.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.cells import cell_len
@@ -25,65 +18,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
-from rescorer.evaluation.error_analysis import (
-    AlignedList,
-    Aligner,
-    Alignment,
-    Column,
-    ErrorAnalysis,
-    Part,
-    align_rows,
-    align_three,
-    analyse_errors,
-    find_oracle_by_depth,
-    find_unknown_words,
-)
-from rescorer.evaluation.error_rate import CountingSettings, Normalise, WordErrors
-from rescorer.evaluation.false_alarms import DEFAULT_MAX_SHARE, PhraseBound, find_false_alarms, has_phrases
+from rescorer.evaluation.error_analysis import AlignedList, Alignment, ErrorAnalysis, Part, align_three
 from rescorer.evaluation.figures import format_interval, format_p, format_percent, format_signed, format_size
-from rescorer.evaluation.folds import count_tuning_lists
-from rescorer.evaluation.list_errors import (
-    NO_GROUP,
-    PERCENT_DECIMALS,
-    ListKey,
-    Report,
-    Selection,
-    Totals,
-    find_shared_lists,
-    index_lists,
-    to_percent,
-)
-from rescorer.evaluation.list_tally import describe_equated, find_equated
-from rescorer.evaluation.scored_lists import (
-    ScoredList,
-    count_lists,
-    score_lists,
-    score_references,
-    sum_scores,
-)
-from rescorer.evaluation.significance import (
-    Result,
-    Significance,
-    SystemVerdict,
-    correct_verdicts,
-    find_verdicts,
-    judge_rows,
-)
-from rescorer.evaluation.systems import (
-    Comparison,
-    Row,
-    choose_row,
-    compare_file,
-    compare_rules,
-    compare_systems,
-    drop_models,
-    name_possible_rows,
-    weights_by_system,
-)
-from rescorer.extensions import used_rerankers
+from rescorer.evaluation.list_errors import NO_GROUP, PERCENT_DECIMALS, Report, Totals, to_percent
+from rescorer.evaluation.run import OWN_LISTS, Evaluation
+from rescorer.evaluation.significance import Result
+from rescorer.evaluation.systems import name_possible_rows, weights_by_system
 from rescorer.pipeline import Rescorer
-from rescorer.reranking.reranker import replace_by_base
-from rescorer.scoring.combination import phrase_weight
 from rescorer.terminal.evaluation_options import (
     AnalysisOptions,
     EvaluationOptions,
@@ -112,8 +53,7 @@ from rescorer.terminal.tables import (
     print_out,
     write_export,
 )
-from rescorer.text import Normaliser, rate_name, remark_on_spacing, unit_noun
-from rescorer.types import NBestList, Weights
+from rescorer.text import rate_name, unit_noun
 
 GAP = "***"
 """Stands where a text lacks a word, as in sclite's output."""
@@ -126,18 +66,17 @@ STYLES = {
     (False, False): (WRONG, WRONG),
 }
 """Styles of both texts, by whether the first pass and the rescored text are right."""
-
-
-def legend() -> Text:
-    """Explain the colours."""
-    parts = (("wrong in both", WRONG), ", ", ("fixed", FIXED), ", ", ("broken", BROKEN))
-    return Text.assemble("errors: ", *parts, f"; {GAP} stands for no word")
+LEGEND = Text.assemble(
+    "errors: ", ("wrong in both", WRONG), ", ", ("fixed", FIXED), ", ", ("broken", BROKEN),
+    f"; {GAP} stands for no word",
+)  # fmt: skip
+"""Explains the colours."""
 
 
 def print_alignments(lists: Iterable[AlignedList]) -> None:
     """Print the texts of the lists in which something is wrong."""
     width = make_console().width
-    print_out("", legend())
+    print_out("", LEGEND)
     for aligned in lists:
         if aligned.has_errors:
             print_out(*render_alignment(aligned, width))
@@ -147,75 +86,61 @@ def render_alignment(aligned: AlignedList, width: int) -> Iterator[Text]:
     """Yield the lines of a list: its id, then the texts in blocks of lines that fit the width."""
     yield Text(f"{aligned.id}, generated" if aligned.is_generated else aligned.id, style="bold")
     if aligned.before == aligned.after:
-        yield from _render_block(_two_rows(aligned.before), (LABELS[0], "recognised"), width)
+        yield from render_pair(aligned.before, (LABELS[0], "recognised"), width)
         return
     try:
         columns = align_three(aligned.before, aligned.after)
     except ValueError:  # each follows the reading of the reference that matches it best
         for alignment, label in ((aligned.before, LABELS[1]), (aligned.after, LABELS[2])):
-            yield from _render_block(_two_rows(alignment), (LABELS[0], label), width)
+            yield from render_pair(alignment, (LABELS[0], label), width)
         return
-    yield from _render_block([_style(column) for column in columns], LABELS, width)
+    styles = [STYLES[before == reference, after == reference] for reference, before, after in columns]
+    cells = [
+        tuple((word or GAP, style) for word, style in zip(column, (RIGHT, *pair), strict=True))
+        for column, pair in zip(columns, styles, strict=True)
+    ]
+    yield from _render_block(cells, LABELS, width)
 
 
-def render_change(first_pass: Alignment, width: int) -> Iterator[Text]:
-    """Yield the lines of a text and of what replaces it, for lists without a reference.
-
-    Args:
-        first_pass: the choice of the first pass, in place of a reference, and the rescored text.
-    """
-    yield from _render_block(_two_rows(first_pass), LABELS[1:], width)
+def render_pair(alignment: Alignment, labels: Sequence[str], width: int) -> Iterator[Text]:
+    """Yield the lines of two aligned texts; the second has the colour of errors where it differs."""
+    cells = [
+        ((pair.reference or GAP, RIGHT), (pair.hypothesis or GAP, RIGHT if pair.kind == "correct" else WRONG))
+        for pair in alignment
+    ]
+    yield from _render_block(cells, labels, width)
 
 
 _Cells = tuple[tuple[str, str], ...]
 """Text and style of each row in one column."""
 
 
-def _style(column: Column) -> _Cells:
-    before, after = STYLES[column.before == column.reference, column.after == column.reference]
-    return (
-        (column.reference or GAP, RIGHT),
-        (column.before or GAP, before),
-        (column.after or GAP, after),
-    )
-
-
-def _two_rows(alignment: Alignment) -> list[_Cells]:
-    return [
-        ((pair.reference or GAP, RIGHT), (pair.hypothesis or GAP, RIGHT if pair.kind == "correct" else WRONG))
-        for pair in alignment
-    ]
-
-
 def _render_block(columns: Sequence[_Cells], labels: Sequence[str], width: int) -> Iterator[Text]:
     label_width = max(map(len, labels)) + 2
-    for begin, end in _wrap(columns, width - label_width):
+    widths = [max(cell_len(text) for text, _ in column) for column in columns]
+    for begin, end in _wrap(widths, width - label_width):
         for row, label in enumerate(labels):
             line = Text.assemble((label.ljust(label_width), "dim"))
-            for column in columns[begin:end]:
+            for column, column_width in zip(columns[begin:end], widths[begin:end], strict=True):
                 text, style = column[row]
                 line.append(text, style)
-                line.append(" " * (_column_width(column) - cell_len(text) + 1))
+                line.append(" " * (column_width - cell_len(text) + 1))
             line.rstrip()
             yield line
         yield Text()
 
 
-def _wrap(columns: Sequence[_Cells], width: int) -> Iterator[tuple[int, int]]:
+def _wrap(widths: Sequence[int], width: int) -> Iterator[tuple[int, int]]:
     """Yield ranges of columns that fit a width; at least one column each."""
     begin = used = 0
-    for index, column in enumerate(columns):
-        needed = _column_width(column) + 1
+    for index, column_width in enumerate(widths):
+        needed = column_width + 1
         if index > begin and used + needed > width + 1:
             yield begin, index
             begin, used = index, 0
         used += needed
-    if begin < len(columns):
-        yield begin, len(columns)
-
-
-def _column_width(column: _Cells) -> int:
-    return max(cell_len(text) for text, _ in column)
+    if begin < len(widths):
+        yield begin, len(widths)
 
 
 COLUMNS = {
@@ -265,9 +190,7 @@ Cells = Mapping[str, str]
 
 
 def render_error_rates(
-    reports: Mapping[str, Report],
-    by_group: bool = False,
-    extra_cells: Mapping[str, Cells] | None = None,
+    reports: Mapping[str, Report], by_group: bool = False, extra_cells: Mapping[str, Cells] | None = None
 ) -> RenderableType:
     """Render a table with one row per system.
 
@@ -327,11 +250,7 @@ def print_errors(analysis: ErrorAnalysis, unit: str) -> None:
     """
     confusions, changes, noun = analysis.confusions, analysis.changes, unit_noun(unit)
     pairs = Counter({f"{a} → {b}": n for (a, b), n in confusions.substitutions.items()})
-    grid = {
-        "confused": pairs,
-        "deleted": confusions.deletions,
-        "inserted": confusions.insertions,
-    }
+    grid = {"confused": pairs, "deleted": confusions.deletions, "inserted": confusions.insertions}
     print_out("", f"errors of {analysis.system}", make_text_grid(_describe(grid)))
     changed = {
         f"{noun}s fixed": changes.fixed,
@@ -345,15 +264,12 @@ def print_errors(analysis: ErrorAnalysis, unit: str) -> None:
         print_out("", _render_parts(name, parts, unit))
 
 
-def _describe(counts: Mapping[str, Counter[str]]) -> list[tuple[str, str]]:
-    return [(name, _list_commonest(words)) for name, words in counts.items()]
-
-
-def _list_commonest(words: Counter[str]) -> str:
-    """The total, then the commonest words with their numbers."""
-    shown = ", ".join(f"{word} {count}" for word, count in words.most_common(SHOWN))
-    more = ", …" if len(words) > SHOWN else ""
-    return f"{words.total():,}: {shown}{more}" if words else "0"
+def _describe(counts: Mapping[str, Counter[str]]) -> Iterator[tuple[str, str]]:
+    """Yield the total of each kind of words, then the commonest words with their numbers."""
+    for name, words in counts.items():
+        shown = ", ".join(f"{word} {count}" for word, count in words.most_common(SHOWN))
+        more = ", …" if len(words) > SHOWN else ""
+        yield name, f"{words.total():,}: {shown}{more}" if words else "0"
 
 
 PARTS = {
@@ -377,253 +293,6 @@ def _render_parts(name: str, parts: list[Part], unit: str) -> FoldingTable:
     return table
 
 
-MAX_SAID = 0.5
-"""Share of phrases that were said from which the lists are not like those in use."""
-
-
-def describe_false_alarms(bound: PhraseBound, held_out: int) -> Iterator[str]:
-    """Yield lines about false alarms and what the lists can say about them.
-
-    Args:
-        held_out: number of lists that were made worse by weights that they did not tune.
-    """
-    alarms = bound.alarms
-    others = f", {pluralise(alarms.n_distractors, 'distractor')}" if alarms.n_distractors else ""
-    yield (
-        f"phrases: {alarms.n_phrases:,} in {pluralise(alarms.n_lists, 'list')}, {alarms.n_said:,} of them "
-        f"said{others}; some that were not said occur in the hypotheses of "
-        f"{pluralise(len(alarms.exposures), 'list')}"
-    )
-    yield (
-        f"false alarms: held out, they make {describe_share(held_out, alarms.n_lists)} worse; "
-        f"at most {_percent(bound.max_share)} % of the tuning lists are allowed"
-    )
-    if held_out > bound.max_share * alarms.n_lists:
-        yield "warning: held out, the weight of phrases over-boosts: give more lists, or a smaller bound"
-    if alarms.n_said > MAX_SAID * alarms.n_phrases and not alarms.n_distractors:
-        yield (
-            "warning: most of the phrases of these lists were said, so that false alarms are rarer here than "
-            "where most are not: give each list the phrases that it would have in use, or add --distractors"
-        )
-
-
-def describe_over_boosting(n_worse: int, n_lists: int, weight: float) -> str:
-    """Say that a weight of phrases lets phrases win that were not said."""
-    return (
-        f"the weight of phrases, {weight:.4g}, over-boosts: phrases that were not said make "
-        f"{describe_share(n_worse, n_lists)} worse"
-    )
-
-
-def describe_share(n_worse: int, n_lists: int) -> str:
-    """A number of lists, and their share.
-
-    >>> describe_share(3, 1200)
-    '3 of 1,200 lists (0.25 %)'
-    """
-    return f"{n_worse:,} of {pluralise(n_lists, 'list')} ({format_percent(n_worse / n_lists)} %)"
-
-
-def false_alarms_to_dict(bound: PhraseBound, held_out: int) -> dict[str, Any]:
-    """Convert to JSON data; shares in percent."""
-    alarms = bound.alarms
-    return {
-        "lists": alarms.n_lists,
-        "phrases": alarms.n_phrases,
-        "said": alarms.n_said,
-        "distractors": alarms.n_distractors,
-        "lists_with_unsaid_phrases": len(alarms.exposures),
-        "max_false_alarms": 100 * bound.max_share,
-        "held_out_worse": held_out,
-    }
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:g}"
-
-
-OWN_LISTS = ", all its lists"
-"""Ends the names of rows about all lists of a file, where most rows are about those that files share."""
-
-
-@dataclass(frozen=True)
-class EvaluatedFile:
-    """The lists of a file that could be evaluated."""
-
-    lists: Mapping[ListKey, ScoredList]
-    compare: Callable[[Sequence[ScoredList]], Comparison]
-    """Makes the rows of some of the lists."""
-    normalise: Normalise
-    """Converts the references to the words that were counted."""
-    unknown: Collection[str] | None
-    """Words of the references that the language models do not know; None without models."""
-
-
-@dataclass(frozen=True)
-class FileResults:
-    """The rows of one file, on some of its lists."""
-
-    file: str
-    suffix: str
-    """Added to the names of the rows; not empty if they are about other lists than most rows."""
-    comparison: Comparison
-    significance: Significance
-    results: Sequence[Result]
-    verdicts: Sequence[SystemVerdict]
-    oracle_by_depth: Mapping[int, WordErrors]
-
-    @property
-    def label(self) -> str:
-        """The file, and which of its lists if not those of most rows."""
-        return self.file + self.suffix
-
-
-@dataclass
-class Evaluation:
-    """The files, their rows, and the lists that were rejected."""
-
-    counting: CountingSettings
-    normaliser: Normaliser
-    """Gives the words that errors are counted in, and by which equal references of several files are
-    recognised."""
-    files: dict[str, EvaluatedFile] = field(default_factory=dict)
-    parts: list[FileResults] = field(default_factory=list)
-    n_shared: int = 0
-    """Number of lists that all files have; 0 if there are none, and each row is about lists of its own."""
-    perplexity: dict[str, Any] = field(default_factory=dict)
-    """Scores of the references, by file."""
-    rejected: Rejections = field(default_factory=Rejections)
-
-    def add(
-        self,
-        file: str,
-        scored: Sequence[ScoredList],
-        compare: Callable[[Sequence[ScoredList]], Comparison],
-        normalise: Normalise,
-        unknown: Collection[str] | None = None,
-    ) -> None:
-        """Add the lists of a file, unless there are none."""
-        if scored:
-            keys = ((item.evaluated.id, self.normaliser.normalise(item.reference), item) for item in scored)
-            self.files[file] = EvaluatedFile(index_lists(keys), compare, normalise, unknown)
-
-    def compare(self, own_lists: bool) -> None:
-        """Make the rows: on the lists that all files have, or on each file's own if there are none."""
-        shared = find_shared_lists([evaluated.lists for evaluated in self.files.values()])
-        self.n_shared = len(shared)
-        for file, evaluated in self.files.items():
-            lists = [evaluated.lists[key] for key in shared] or list(evaluated.lists.values())
-            self._add_part(file, evaluated.compare(lists), "")
-        if own_lists and shared and len(self.files) > 1:
-            for file, evaluated in self.files.items():
-                if len(evaluated.lists) > len(shared):
-                    comparison = evaluated.compare(list(evaluated.lists.values()))
-                    self._add_part(file, comparison, OWN_LISTS)
-        corrected = correct_verdicts([part.verdicts for part in self.parts])
-        self.parts = [
-            replace(part, verdicts=verdicts) for part, verdicts in zip(self.parts, corrected, strict=True)
-        ]
-
-    def _add_part(self, file: str, comparison: Comparison, suffix: str) -> None:
-        significance = Significance(comparison)
-        self.parts.append(
-            FileResults(
-                file,
-                suffix,
-                comparison,
-                significance,
-                judge_rows(comparison, significance),
-                find_verdicts(comparison, significance),
-                find_oracle_by_depth(comparison.scored),
-            )
-        )
-
-    def row_name(self, part: FileResults, row: Row) -> str:
-        """The name under which a row is shown: with its file, if there are several files."""
-        several = len(self.files) > 1 and row.name != part.file
-        return (f"{part.file}: {row.name}" if several else row.name) + part.suffix
-
-    def named_results(self) -> Iterator[tuple[str, FileResults, Result]]:
-        """Yield all rows with the names under which they are shown."""
-        for part in self.parts:
-            for result in part.results:
-                yield self.row_name(part, result.row), part, result
-
-    @property
-    def notes(self) -> list[str]:
-        """What is to be said about the rows."""
-        notes = (note for part in self.parts for note in part.comparison.notes)
-        return list(dict.fromkeys(filter(None, (self.spacing, *notes))))
-
-    @property
-    def spacing(self) -> str:
-        """Advice if words were counted in texts without spaces between words, otherwise empty."""
-        if self.counting.unit != "word":
-            return ""
-        lists = (pair for evaluated in self.files.values() for pair in evaluated.lists.items())
-        return remark_on_spacing(text for key, item in lists for text in (key[1], item.words[0]))
-
-    @property
-    def other_lists(self) -> dict[str, int]:
-        """Number of lists of each file that are not shared."""
-        return {file: len(evaluated.lists) - self.n_shared for file, evaluated in self.files.items()}
-
-    def choose_row(self, part: FileResults, system: str | None) -> Row:
-        """Find the row whose errors are analysed, as ``comparison.row.choose_row``."""
-        rows = [result.row for result in part.results]
-        return rows[choose_row([(self.row_name(part, row), row) for row in rows], system)]
-
-    def align(self, part: FileResults, system: str | None) -> Iterator[AlignedList]:
-        """Align the texts of a row with the references; raises ConfigError as ``choose_row``."""
-        row = self.choose_row(part, system)
-        return align_rows(part.comparison.scored, part.comparison.first_pass, row, self._aligner(part))
-
-    def analyse(self, part: FileResults, system: str | None) -> ErrorAnalysis:
-        """Analyse the errors of a row; raises ConfigError as ``choose_row``."""
-        row = self.choose_row(part, system)
-        return analyse_errors(part.comparison, row, self._aligner(part), self.files[part.file].unknown)
-
-    def _aligner(self, part: FileResults) -> Aligner:
-        """Aligns texts as the errors of a file were counted."""
-        return Aligner(self.files[part.file].normalise, self.counting)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Convert the report to JSON data, with the same keys for one file and for several."""
-        return {
-            "systems": [
-                {"name": name, "file": part.file, **result.to_dict()}
-                for name, part, result in self.named_results()
-            ],
-            "shared_lists": self.n_shared,
-            "other_lists": self.other_lists,
-            "references": self.perplexity,
-            "rejected": len(self.rejected),
-            "rejected_lists": self.rejected.reasons,
-            "counting": self.counting.method,
-            "unit": self.counting.unit,
-            "normaliser": self.normaliser.settings.describe(),
-            "verdicts": [
-                {"file": part.file, **verdict.to_dict()} for part in self.parts for verdict in part.verdicts
-            ],
-            "notes": self.notes,
-            "intervals": [
-                {
-                    "file": part.file,
-                    "drawn": part.significance.bootstrap.unit,
-                    "units": part.significance.bootstrap.n_units,
-                    "warning": part.significance.bootstrap.warning,
-                }
-                for part in self.parts
-            ],
-            "oracle_by_depth": {
-                part.label: {
-                    str(depth): to_percent(counts.rate) for depth, counts in part.oracle_by_depth.items()
-                }
-                for part in self.parts
-            },
-        }
-
-
 def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
     """Print the rows as tables, and below them what they mean."""
     named = list(evaluation.named_results())
@@ -632,10 +301,15 @@ def print_evaluation(evaluation: Evaluation, by_group: bool) -> None:
     extra = {name: statistics_cells(result, has_generated) for name, _, result in named}
     print_out(render_error_rates(reports, by_group, extra))
     _print_remarks(evaluation)
+    several = len(evaluation.parts) > 1
     for part in evaluation.parts:
-        _print_verdicts(evaluation, part)
-    for part in evaluation.parts if len(evaluation.parts) == 1 else ():
-        print_out("", _render_oracle(part))
+        for verdict in part.verdicts:
+            print_out(f"verdict: {part.label + ': ' if several else ''}{verdict.sentence()}")
+    if not several:  # the oracle's error rate, if only the first hypotheses of each list were there
+        depths = evaluation.parts[0].oracle_by_depth
+        table = FoldingTable("oracle of the first", *map(str, depths))
+        table.add_row("error rate %", *(format_percent(counts.rate) for counts in depths.values()))
+        print_out("", table)
     for file, totals in evaluation.perplexity.items():
         values = ", ".join(
             f"{name} {'inf' if value is None else format_size(value, 1)}"
@@ -654,13 +328,8 @@ def statistics_cells(result: Result, has_generated: bool = False) -> Cells:
         has_generated: whether to say how many generated hypotheses the row chose.
     """
     gain = result.gain
-    cells = {
-        "interval": format_interval(result.interval),
-        "gain": "-",
-        "gain interval": "-",
-        "p": "-",
-        "p corrected": "-",
-    }
+    unknown = dict.fromkeys(("gain", "gain interval", "p", "p corrected"), "-")
+    cells = {"interval": format_interval(result.interval), **unknown}
     cells |= {"generated": str(result.row.n_generated)} if has_generated else {}
     if gain is None:
         return cells
@@ -694,10 +363,8 @@ def _to_record(result: Result) -> dict[str, str | float | None]:
     for key, value in result.to_dict().items():
         if key.endswith("_interval"):
             low, high = value or (None, None)
-            record |= {
-                f"{key.removesuffix('_interval')}_low": low,
-                f"{key.removesuffix('_interval')}_high": high,
-            }
+            name = key.removesuffix("_interval")
+            record |= {f"{name}_low": low, f"{name}_high": high}
         elif value is None or isinstance(value, (str, int, float)):
             record[key] = value
     return record
@@ -720,21 +387,6 @@ def _print_remarks(evaluation: Evaluation) -> None:
             print_out(line)
 
 
-def _print_verdicts(evaluation: Evaluation, part: FileResults) -> None:
-    several = len(evaluation.parts) > 1
-    for verdict in part.verdicts:
-        prefix = f"{part.label}: " if several else ""
-        print_out(f"verdict: {prefix}{verdict.sentence()}")
-
-
-def _render_oracle(part: FileResults) -> FoldingTable:
-    """The oracle's error rate, if only the first hypotheses of each list were there."""
-    table = FoldingTable("oracle of the first", *map(str, part.oracle_by_depth))
-    rates = (format_percent(counts.rate) for counts in part.oracle_by_depth.values())
-    table.add_row("error rate %", *rates)
-    return table
-
-
 def check_bundle_options(options: EvaluationOptions) -> None:
     """Raise ConfigError if an option would be without effect, with or without a bundle."""
     if options.bundle is not None:
@@ -753,10 +405,7 @@ def check_bundle_options(options: EvaluationOptions) -> None:
 
 
 def check_system(
-    system: str | None,
-    files: Sequence[str],
-    rescorer: Rescorer | None,
-    options: EvaluationOptions,
+    system: str | None, files: Sequence[str], rescorer: Rescorer | None, options: EvaluationOptions
 ) -> None:
     """Raise ConfigError, before any list is read, if no row can have the name that ``--system`` gives.
 
@@ -775,7 +424,9 @@ def check_system(
         )
 
 
-def evaluate_files(files: Sequence[str], options: EvaluationOptions, rescorer: Rescorer | None) -> Run:
+def evaluate_files(
+    files: Sequence[str], options: EvaluationOptions, rescorer: Rescorer | None, rejected: Rejections
+) -> Evaluation:
     """Read and score files under the same options; lists that cannot be evaluated are reported on stderr.
 
     Raises:
@@ -785,131 +436,42 @@ def evaluate_files(files: Sequence[str], options: EvaluationOptions, rescorer: R
     first_pass, selection = parse_first_pass(options.first_pass), options.selection.selection()
     if selection.merge and rescorer is None and first_pass is None:
         raise ConfigError("--merge adds up probabilities: give the scores with --first-pass, or a --bundle")
-    read_lists = make_list_reader(
-        options.reference, options.lists, alternations=options.counting.settings().alternations
-    )
+    counting = options.counting.settings()
+    read_lists = make_list_reader(options.reference, options.lists, alternations=counting.alternations)
     normaliser = options.text.make_normaliser(rescorer.bundle if rescorer else None)
     if rescorer is not None:
         rescorer.ranker.text_normaliser = normaliser
         options.phrases.apply(rescorer.ranker)
         options.candidates.apply(rescorer.ranker)
-    generate = options.candidates.generate
-    run = Run(Evaluation(options.counting.settings(), normaliser), selection, first_pass, generate)
+    evaluation = Evaluation(
+        counting,
+        normaliser,
+        selection,
+        first_pass,
+        options.candidates.generate,
+        on_rejected=rejected.add,
+        on_warning=partial(typer.echo, err=True),
+    )
     files, printed = list(dict.fromkeys(files)), set[str]()
     for file in files:
-        lists = collect_lists(read_lists(file), run.evaluation.rejected)
+        lists = collect_lists(read_lists(file), rejected)
         check_streams(lists, first_pass, options.lists, file)
         if rescorer is None:
             warn_of_unread_lists(lists, options.lists, file)
-            run.add_file(file, lists, normaliser, is_only_file=len(files) == 1)
+            evaluation.add_file(file, lists, is_only_file=len(files) == 1)
             continue
         weights = options.weights.resolve(rescorer.bundle.weights)
         printed.add(check_streams(lists, weights, options.lists, file, printed))
         warn_if_tuned_otherwise(weights, selection)
-        if not any(run.warnings.values()) and (line := warn_if_untuned(lists, weights)):
-            run.warnings[file] = line
+        if not any(evaluation.warnings.values()) and (line := warn_if_untuned(lists, weights)):
+            evaluation.warnings[file] = line
         if options.tune:
             options.lists.check_groups(lists)
-        run.add_scored_file(file, lists, rescorer, weights, with_tuning=options.tune)
-    run.evaluation.rejected.report(SEE_JSON)
-    if not run.evaluation.files:
+        evaluation.add_scored_file(file, lists, rescorer, weights, with_tuning=options.tune)
+    rejected.report(SEE_JSON)
+    if not evaluation.files:
         raise FormatError("no list could be evaluated", file=", ".join(files))
-    return run
-
-
-@dataclass(frozen=True)
-class Run:
-    """Adds files to an evaluation under the same options."""
-
-    evaluation: Evaluation
-    selection: Selection
-    first_pass: Weights | None
-    generate: bool = False
-    """Whether hypotheses are generated from phrases."""
-    warnings: dict[str, str] = field(default_factory=dict)
-    """What was printed on stderr about the weights, by file."""
-
-    def add_file(
-        self, file: str, lists: Sequence[NBestList], normaliser: Normaliser, *, is_only_file: bool
-    ) -> None:
-        """Add the lists of a file as they are, apart from hypotheses to merge or drop."""
-        counting = self.evaluation.counting
-        normalise = normaliser.normalise
-        scored, errors = count_lists(normalise, lists, self.first_pass, counting, self.selection)
-        for error in errors:
-            self.evaluation.rejected.add(error)
-        compare = compare_rules if is_only_file else compare_file
-        self.evaluation.add(file, scored, partial(compare, name=file), normalise)
-
-    def add_scored_file(
-        self,
-        file: str,
-        lists: Sequence[NBestList],
-        rescorer: Rescorer,
-        weights: Weights,
-        *,
-        with_tuning: bool,
-    ) -> None:
-        """Add the lists of a file with the scores of all models."""
-        evaluation = self.evaluation
-        scored, errors = score_lists(
-            rescorer,
-            lists,
-            weights,
-            self.first_pass,
-            evaluation.counting,
-            self.selection,
-            generate=self.generate,
-        )
-        for error in errors:
-            evaluation.rejected.add(error)
-        if not scored:
-            return
-        _warn_about_false_alarms(file, scored, weights, rescorer)
-        _warn_about_equated_texts(file, lists, rescorer)
-        rerankers = used_rerankers(rescorer.bundle, weights)
-        if n_seen := count_tuning_lists(weights, lists, rerankers):
-            overlap = f"{n_seen} of these {pluralise(len(lists), 'list')}"
-            message = f"weights {weights.name!r} were tuned on {overlap}: errors are optimistic"
-            typer.echo(f"{file}: {message}", err=True)
-            self.warnings[file] = message
-        references = score_references(rescorer, scored, weights)
-        evaluation.perplexity[file] = sum_scores(references).to_dict()
-        read = {
-            word for text in references for word, flag in zip(text.words, text.unknown, strict=True) if flag
-        }
-        counted = rescorer.ranker.text_normaliser.normalise
-        texts = [" ".join(item.readings[0]) for item in scored]
-        unknown = find_unknown_words(texts, read, rescorer.bundle.normaliser.normalise, counted)
-        compare = partial(
-            compare_systems,
-            systems=weights_by_system(rescorer, weights, with_tuning),
-            with_tuning=with_tuning,
-            word_only=drop_models(replace_by_base(weights, rerankers), self.first_pass),
-            rescorer=rescorer,
-        )
-        evaluation.add(file, scored, compare, counted, unknown)
-
-
-def _warn_about_equated_texts(file: str, lists: Sequence[NBestList], rescorer: Rescorer) -> None:
-    """Print a line to stderr if the bundle's normaliser hides differences from its models."""
-    texts = ([hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists)
-    found = find_equated(texts, rescorer.bundle.normaliser, rescorer.ranker.text_normaliser)
-    if found.beyond:
-        typer.echo(f"{file}: warning: {describe_equated(found)}", err=True)
-
-
-def _warn_about_false_alarms(
-    file: str, scored: Sequence[ScoredList], weights: Weights, rescorer: Rescorer
-) -> None:
-    """Print a line to stderr if phrases that were not said make too many lists worse."""
-    if not has_phrases(rescorer, scored):
-        return
-    weights = rescorer.ranker.effective_weights(weights)
-    n_worse = find_false_alarms(rescorer, scored, weights).count(scored, weights)
-    if n_worse > DEFAULT_MAX_SHARE * len(scored):
-        over_boosts = describe_over_boosting(n_worse, len(scored), phrase_weight(weights))
-        typer.echo(f"{file}: warning: {over_boosts}; `rescorer tune` finds one that does not", err=True)
+    return evaluation
 
 
 @expand_options
@@ -948,40 +510,32 @@ def evaluate(
     check_export(export)
     rescorer = models.load(options.bundle) if options.bundle else None
     check_system(analysis.system, files, rescorer, options)
-    run = evaluate_files(files, options, rescorer)
-    evaluation = run.evaluation
+    rejected = Rejections()
+    evaluation = evaluate_files(files, options, rescorer, rejected)
     evaluation.compare(analysis.own_lists)
-    _show(evaluation, analysis, list(run.warnings.values()), as_json=as_json)
-    if export is not None:
-        export_rows(evaluation, export)
-    rescored = {name: item.row.report for name, _, item in evaluation.named_results() if item.row.is_rescored}
-    warn_if_worse("", rescored)
-    if evaluation.rejected:
-        raise typer.Exit(SOME_REJECTED)
-
-
-def _show(
-    evaluation: Evaluation, analysis: AnalysisOptions, warnings: Sequence[str], *, as_json: bool
-) -> None:
     parts, system = evaluation.parts, analysis.system
     if not as_json:
         print_evaluation(evaluation, analysis.by_group)
     analyses = [(part, evaluation.analyse(part, system)) for part in parts] if analysis.errors else []
     aligned = [(part, evaluation.align(part, system)) for part in parts] if analysis.alignments else []
     if as_json:
-        data = evaluation.to_dict() | ({"warnings": warnings} if warnings else {})
+        data = evaluation.to_dict(rejected.reasons)
+        if evaluation.warnings:
+            data["warnings"] = list(evaluation.warnings.values())
         if analysis.errors:
             data["errors"] = [{"file": part.label, **found.to_dict()} for part, found in analyses]
         if analysis.alignments:
-            data["alignments"] = [
-                {"file": part.label, **item.to_dict()}
-                for part, lists in aligned
-                for item in lists
-                if item.has_errors
-            ]
+            lists = ((part.label, item) for part, lists in aligned for item in lists if item.has_errors)
+            data["alignments"] = [{"file": file, **item.to_dict()} for file, item in lists]
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
-        return
-    for _, found in analyses:
-        print_errors(found, evaluation.counting.unit)
-    for _, lists in aligned:
-        print_alignments(lists)
+    else:
+        for _, found in analyses:
+            print_errors(found, evaluation.counting.unit)
+        for _, texts in aligned:
+            print_alignments(texts)
+    if export is not None:
+        export_rows(evaluation, export)
+    rescored = {name: item.row.report for name, _, item in evaluation.named_results() if item.row.is_rescored}
+    warn_if_worse("", rescored)
+    if rejected:
+        raise typer.Exit(SOME_REJECTED)

@@ -13,7 +13,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
-from rescorer.cli.evaluate import legend, render_alignment, render_change
+from rescorer.cli.evaluate import LABELS, LEGEND, render_alignment, render_pair
 from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
 from rescorer.evaluation.error_analysis import (
     AlignedList,
@@ -21,15 +21,13 @@ from rescorer.evaluation.error_analysis import (
     Candidate,
     Explanation,
     align_tokens,
-    encode_words,
-    explain_list,
+    explain_lists,
     sort_by_change,
 )
 from rescorer.evaluation.figures import format_size
 from rescorer.evaluation.inspection import MIN_LM_R, Inspection, inspect_lists
 from rescorer.evaluation.list_statistics import ErrorStats, TokenStats
-from rescorer.evaluation.list_tally import BundleModel, ModelStats, ModelTally
-from rescorer.extensions import Phrases, used_rerankers
+from rescorer.evaluation.list_tally import ModelStats, ModelTally
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.combination import weights_by_component
 from rescorer.terminal.evaluation_options import RankedListOptions, ScoredListOptions, collect_lists
@@ -37,7 +35,6 @@ from rescorer.terminal.options import BundleOption, DeviceOption, WeightOptions,
 from rescorer.terminal.program import SEE_JSON, SOME_REJECTED, Rejections
 from rescorer.terminal.tables import FoldingTable, make_console, make_text_grid, print_out
 from rescorer.text import rate_name
-from rescorer.types import Generated, NBestList
 
 N_FEATURES = 20
 """Number of the features of a reranker that are printed."""
@@ -80,9 +77,13 @@ def print_explanation(found: Explanation, aligner: Aligner) -> None:
             scores = _format_scores([sum(lead.values()), *lead.values()])
             table.add_row(f"winner − {name}", errors, *scores)
     print_out(table, "")
-    if generated := [one for one in _candidates(found) if one.generated is not None]:
-        lines = (f"  {_name(found, one)}: {_describe_generated(one.generated)}" for one in generated)
-        print_out("generated hypotheses", *lines, "")
+    generated = []
+    for one in _candidates(found):
+        if (made := one.generated) is not None:
+            parts = " and ".join(f"{part.phrase!r} for {part.heard!r}" for part in made.parts)
+            generated.append(f"  {_name(found, one)}: {parts} of hypothesis {made.source + 1}")
+    if generated:
+        print_out("generated hypotheses", *generated, "")
     if with_phrases := [candidate for candidate in _candidates(found) if candidate.phrases]:
         lines = (f"  {_name(found, one)}: {', '.join(one.phrases)}" for one in with_phrases)
         print_out("phrases with a credit", *lines, "")
@@ -90,12 +91,13 @@ def print_explanation(found: Explanation, aligner: Aligner) -> None:
         print_out(_make_feature_table(found, component), "")
     width = make_console().width
     if found.reference is None:
-        print_out(*render_change(align_tokens(found.first_pass.words, found.winner.words), width))
+        changed = align_tokens(found.first_pass.words, found.winner.words)
+        print_out(*render_pair(changed, LABELS[1:], width))
         return
     before, after = (
         aligner.align(found.reference, candidate.words) for candidate in (found.first_pass, found.winner)
     )
-    print_out(legend(), *render_alignment(AlignedList(found.id, before, after), width))
+    print_out(LEGEND, *render_alignment(AlignedList(found.id, before, after), width))
 
 
 def _make_feature_table(found: Explanation, component: str) -> FoldingTable:
@@ -116,18 +118,16 @@ def _make_feature_table(found: Explanation, component: str) -> FoldingTable:
     order = sorted(winner, key=lambda name: -max(map(abs, leads[name]), default=abs(winner[name].term)))
     n_shown = min(N_FEATURES, sum(max(map(abs, leads[name]), default=1.0) >= 0.005 for name in order))
     for name in order[:n_shown]:
-        cells = [_format_value(winner[name].value)]
-        for (_, other), lead in zip(others, leads[name], strict=True):
-            cells += [_format_value(other.features[component][name].value), f"{lead:+.2f}"]
+        values = [winner[name].value, *(other.features[component][name].value for _, other in others)]
+        texts = ["" if value is None else f"{value:.4g}" for value in values]
+        cells = texts[:1]
+        for text, lead in zip(texts[1:], leads[name], strict=True):
+            cells += [text, f"{lead:+.2f}"]
         table.add_row(name, *cells)
     if rest := order[n_shown:]:
         sums = [sum(leads[name][k] for name in rest) for k in range(len(others))]
         table.add_row(f"{len(rest)} more", "", *(text for lead in sums for text in ("", f"{lead:+.2f}")))
     return table
-
-
-def _format_value(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
 
 
 def _candidates(found: Explanation) -> list[Candidate]:
@@ -148,19 +148,12 @@ def _name(found: Explanation, candidate: Candidate) -> str:
     return name + ", oracle" * is_oracle
 
 
-def _describe_generated(made: Generated | None) -> str:
-    if made is None:
-        return ""
-    parts = " and ".join(f"{part.phrase!r} for {part.heard!r}" for part in made.parts)
-    return f"{parts} of hypothesis {made.source + 1}"
-
-
 def _format_scores(values: Sequence[float]) -> list[str]:
     return [f"{value:.2f}" for value in values]
 
 
 def _summarise(found: Explanation) -> str:
-    """What rescoring changed, and which component decided."""
+    """Say what rescoring changed, and which component decided."""
     if not found.has_changed:
         return "the first pass and rescoring choose the same hypothesis"
     lead = found.lead_over(found.first_pass)
@@ -182,19 +175,22 @@ def render_inspections(inspections: Mapping[str, Inspection]) -> RenderableType:
     """Render inspections by the name of their file."""
     parts: list[RenderableType] = []
     for name, inspection in inspections.items():
-        parts += [Text(name, style="bold"), *_parts(inspection)]
+        tables: list[RenderableType] = [_overview(inspection)]
+        if inspection.streams:
+            tables += [Text(), _streams(inspection)]
+        findings: list[tuple[str, Text]] = []
+        for finding in inspection.findings:
+            label = "WARNING" if finding.severity == "warning" else "note"
+            findings.append((label, Text(finding.message)))
+            if finding.advice:
+                findings.append(("", Text(f"→ {finding.advice}")))
+        parts += [Text(name, style="bold"), *(_indent(table) for table in tables), Text()]
+        parts += [_indent(make_text_grid(findings)) if findings else Text("  Nothing looks wrong."), Text()]
     return Group(*parts)
 
 
-def _parts(inspection: Inspection) -> list[RenderableType]:
-    tables: list[RenderableType] = [_overview(inspection)]
-    if inspection.streams:
-        tables += [Text(), _streams(inspection)]
-    return [Padding(table, (0, 0, 0, 2), expand=False) for table in tables] + [
-        Text(),
-        *_findings(inspection),
-        Text(),
-    ]
+def _indent(table: RenderableType) -> Padding:
+    return Padding(table, (0, 0, 0, 2), expand=False)
 
 
 def _overview(inspection: Inspection) -> RenderableType:
@@ -241,7 +237,11 @@ def _error_rows(errors: ErrorStats) -> dict[str, str]:
 def _model_rows(models: ModelStats) -> dict[str, str | Text]:
     """The bundle's models, correlation of the streams with its n-gram, and the effect of the weights."""
     weights = models.weights
-    rows: dict[str, str | Text] = {"models": Text(", ".join(map(_format_model, models.models)))}
+    described = []
+    for model in models.models:
+        topics = f", {model.topics} topics" if model.topics else ""
+        described.append(f"{model.name} ({model.network or 'n-gram'}, {model.direction}{topics})")
+    rows: dict[str, str | Text] = {"models": Text(", ".join(described))}
     correlations = []
     for name, correlation in models.correlations.items():
         low, high = correlation.units_per_nat
@@ -259,51 +259,21 @@ def _model_rows(models: ModelStats) -> dict[str, str | Text]:
     return rows
 
 
-def _format_model(model: BundleModel) -> str:
-    """Name, kind and direction of a language model, and the topics that it reads."""
-    topics = f", {model.topics} topics" if model.topics else ""
-    return f"{model.name} ({model.network or 'n-gram'}, {model.direction}{topics})"
-
-
 def _streams(inspection: Inspection) -> FoldingTable:
     """Scores in nats as read, and their mean per word also as if they were in other units."""
-    table = FoldingTable(
-        "stream",
-        "min",
-        "max",
-        "spread",
-        "per word",
-        "if log10",
-        "if log2",
-        "first best",
-        "r with words",
-        "r with errors",
-    )
+    sizes = ("min", "max", "spread", "per word", "if log10", "if log2")
+    table = FoldingTable("stream", *sizes, "first best", "r with words", "r with errors")
     for stream in inspection.streams:
-        sizes = stream.minimum, stream.maximum, stream.spread, stream.per_word
+        values = stream.minimum, stream.maximum, stream.spread, stream.per_word
         in_other_units = stream.per_word_as("10"), stream.per_word_as("2")
         correlations = stream.length_correlation, stream.error_correlation
         table.add_row(
             stream.name,
-            *(_format_number(value) for value in (*sizes, *in_other_units)),
+            *(_format_number(value) for value in (*values, *in_other_units)),
             f"{100 * stream.first_is_best / stream.compared:.0f} %" if stream.compared else "-",
             *("-" if r is None else f"{r:+.2f}" for r in correlations),
         )
     return table
-
-
-def _findings(inspection: Inspection) -> list[RenderableType]:
-    if not inspection.findings:
-        return [Text("  Nothing looks wrong.")]
-    rows: list[tuple[str, Text]] = []
-    for finding in inspection.findings:
-        is_warning = finding.severity == "warning"
-        label = "WARNING" if is_warning else "note"
-        rows.append((label, Text(finding.message)))
-        if finding.advice:
-            rows.append(("", Text(f"→ {finding.advice}")))
-    table = make_text_grid(rows)
-    return [Padding(table, (0, 0, 0, 2), expand=False)]
 
 
 def _format_examples(tokens: TokenStats) -> Text:
@@ -386,8 +356,7 @@ def explain(
     bundle: BundleOption,
     *,
     list_id: Annotated[
-        str | None,
-        typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most."),
+        str | None, typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Without ID: number of lists to show.")] = 10,
     options: ScoredListOptions,
@@ -412,7 +381,10 @@ def explain(
     weights = options.weights.resolve(rescorer.bundle.weights)
     lists = collect_lists(options.make_reader()(file), rejected)
     options.check_streams(lists, weights, file)
-    chosen = lists if list_id is None else find_lists(lists, list_id, file)
+    chosen = [nbest for nbest in lists if list_id in (None, nbest.id)]
+    if list_id is not None and not chosen:
+        hint = did_you_mean(list_id, [nbest.id for nbest in lists])
+        raise FormatError(f"no list has the id {list_id!r}{hint}", file=file)
     counting = options.counting.settings()
     explanations: list[Explanation] = []
     for has_reference in (True, False):
@@ -421,20 +393,7 @@ def explain(
         scored, errors = options.score(rescorer, counted, weights)
         for error in errors:
             rejected.add(error)
-        rerankers = used_rerankers(rescorer.bundle, weights)
-        encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
-        component = rescorer.ranker.component(Phrases)
-        explanations += (
-            explain_list(
-                item,
-                weights,
-                rerankers,
-                encoded,
-                component.finder.find(item.nbest, item.read, component.expected),
-                has_reference=has_reference,
-            )
-            for item, encoded in zip(scored, encodings, strict=True)
-        )
+        explanations += explain_lists(rescorer, scored, weights, has_reference=has_reference)
     rejected.report()
     if not explanations:
         raise FormatError("no list could be explained", file=file)
@@ -449,12 +408,3 @@ def explain(
             print_explanation(found, aligner)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def find_lists(lists: Sequence[NBestList], list_id: str, file: str) -> list[NBestList]:
-    """The lists with an id; raises FormatError if there are none."""
-    found = [nbest for nbest in lists if nbest.id == list_id]
-    if not found:
-        hint = did_you_mean(list_id, [nbest.id for nbest in lists])
-        raise FormatError(f"no list has the id {list_id!r}{hint}", file=file)
-    return found

@@ -5,56 +5,35 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from rescorer.cli.evaluate import (
-    describe_false_alarms,
-    describe_over_boosting,
-    false_alarms_to_dict,
-    render_error_rates,
-    warn_if_worse,
-)
+from rescorer.cli.evaluate import render_error_rates, warn_if_worse
 from rescorer.errors import FormatError, pluralise
 from rescorer.evaluation.calibration import (
     CONSTANT,
     SURE,
     CalibrationJudgement,
-    Claims,
-    Division,
     Measures,
-    judge_calibration,
+    judge_claims,
     make_claims,
-    replace_nan,
 )
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.false_alarms import (
-    Choice,
-    Outcome,
-    PhraseBound,
-    Tally,
-    ThresholdJudgement,
-    choose,
-    draw_decoys,
-    judge_threshold,
-    score_outcomes,
+    LearnedThreshold,
+    describe_false_alarms,
+    describe_over_boosting,
+    false_alarms_to_dict,
+    learn_threshold,
 )
 from rescorer.evaluation.figures import describe_p, format_gain, format_signed
-from rescorer.evaluation.folds import DEFAULT_FREE, Folds, count_tuning_lists, fingerprint_list, make_folds
-from rescorer.evaluation.list_errors import Report, build_report
-from rescorer.evaluation.scored_lists import (
-    ScoredList,
-    order_selection_by_first_pass,
-    rank_by_first_pass,
-    reorder,
-    rerank,
-)
-from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
-from rescorer.evaluation.systems import Tuning, score_mixtures
+from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
+from rescorer.evaluation.statistics import Interval
+from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
 from rescorer.evaluation.tuning import TuningReport
 from rescorer.extensions import used_rerankers
 from rescorer.formats.io.text_io import write_text
@@ -88,7 +67,7 @@ from rescorer.terminal.program import (
 )
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import remark_on_spacing
-from rescorer.types import Calibration, Weights
+from rescorer.types import Calibration
 
 
 def make_weight_table(report: TuningReport) -> FoldingTable:
@@ -102,8 +81,7 @@ def make_weight_table(report: TuningReport) -> FoldingTable:
 
 def describe_report(report: TuningReport) -> Iterator[str]:
     """Yield lines about the judgement, the methods and the flat directions."""
-    judgement = report.judgement
-    gain = judgement.gain
+    judgement, gain = report.judgement, report.judgement.gain
     p_value = f", p = {gain.p_value:.2g}" if gain.interval.is_finite else ""
     yield (
         f"held out: {_percent(judgement.rate)} %{_span(judgement.interval)}, "
@@ -112,14 +90,12 @@ def describe_report(report: TuningReport) -> Iterator[str]:
     )
     yield from judgement.caveats()
     yield f"cross-validation: {report.folds}"
-    in_folds = ", ".join(
-        f"{method} ({count}×)" for method, count in Counter(map(str, report.fold_methods)).items()
-    )
+    counts = Counter(map(str, report.fold_methods)).items()
+    in_folds = ", ".join(f"{method} ({count}×)" for method, count in counts)
     yield f"minimised: {report.method}; in the folds: {in_folds}"
-    alone = [direction.describe() for direction in report.flat if direction.low != direction.high]
-    if alone:
+    if alone := [direction.describe() for direction in report.flat if not direction.is_point]:
         yield f"equal within the noise: {'; '.join(alone)}"
-    if report.flattest and report.flattest.low != report.flattest.high:
+    if report.flattest and not report.flattest.is_point:
         yield f"equal within the noise: {report.flattest.describe()}"
 
 
@@ -132,7 +108,10 @@ def _percent(rate: float) -> str:
     return f"{100 * rate:.2f}"
 
 
-HELD_OUT = "held out"
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(metavar="FILE...", help="N-best lists with references; several inputs are read as one."),
+]
 FREE_HELP = (
     "Weights to tune, separated by commas: names as in -w, `streams` (those with a weight), `lm` (those with "
     "a weight; each keeps its sign, but `lm:NAME` without a weight may take either), `mix` (λ of the "
@@ -153,12 +132,7 @@ class TunedWeightOptions:
 
 @expand_options
 def tune(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...", help="N-best lists with references; several inputs are read as one."
-        ),
-    ],
+    files: FilesArgument,
     bundle: BundleOption,
     *,
     tuned: TunedWeightOptions,
@@ -207,89 +181,46 @@ def tune(
     if n_seen := count_tuning_lists(start, lists, used_rerankers(rescorer.bundle, start)):
         warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
     bound = phrase_bound.make_bound(rescorer, scored, start, names)
-    start = _lower_phrases(start, scored, bound) if bound else start
+    lowered = bound.apply(scored, start) if bound else start
+    if bound and lowered is not start:
+        n_worse = bound.alarms.count(scored, start)
+        over_boosts = describe_over_boosting(n_worse, bound.alarms.n_lists, phrase_weight(start))
+        typer.echo(f"warning: {over_boosts}; tuning starts from {phrase_weight(lowered):.4g}", err=True)
+        start = lowered
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
-    rows, words = _report_rows(tuning), rescorer.ranker.text_normaliser.settings.describe()
-    written = _write_weights(tuned, report, scored, options.selection)
+    rows, words = tuning.rows(), rescorer.ranker.text_normaliser.settings.describe()
+    chosen = replace(report.decide(force), name=tuned.output.stem)
+    is_tuned = report.judgement.is_better or force
+    if is_tuned:
+        selection = {"merge": options.selection.merge, "drop_empty": options.selection.drop_empty}
+        tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
+        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=selection)
+    write_text(tuned.output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
+    alarms = tuning.count_false_alarms() if bound else 0
     if as_json:
-        _print_json(tuning, report, rows, force, rejected, [untuned] if untuned else [], words)
+        data: dict[str, Any] = {
+            **report.to_dict(force),
+            "written": "tuned" if is_tuned else "start",
+            "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
+            "unit": unit,
+            "normaliser": words,
+            **({"false_alarms": false_alarms_to_dict(bound, alarms)} if bound else {}),
+            **({"warnings": [untuned]} if untuned else {}),
+            "rejected": len(rejected),
+            "rejected_lists": rejected.reasons,
+        }
+        typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         print_out(render_error_rates(rows), "", make_weight_table(report), "", *describe_report(report))
         if bound:
-            print_out(*describe_false_alarms(bound, tuning.count_false_alarms()))
+            print_out(*describe_false_alarms(bound, alarms))
         print_out(f"words are compared by {words}", report.judgement.explain(force))
+        written = "tuned weights" if is_tuned else "the weights that tuning started from"
         print_out(f"{written} written to {tuned.output}; {pluralise(len(rejected), 'list')} rejected")
         warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def _write_weights(
-    tuned: TunedWeightOptions,
-    report: TuningReport,
-    scored: Sequence[ScoredList],
-    selection: SelectionOptions,
-) -> str:
-    """Write the weights that were decided on; return what they are."""
-    chosen = replace(report.decide(tuned.force), name=tuned.output.stem)
-    is_tuned = report.judgement.is_better or tuned.force
-    if is_tuned:
-        tuned_with = {"merge": selection.merge, "drop_empty": selection.drop_empty}
-        tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
-        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=tuned_with)
-    write_text(tuned.output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
-    return "tuned weights" if is_tuned else "the weights that tuning started from"
-
-
-def _lower_phrases(start: Weights, scored: Sequence[ScoredList], bound: PhraseBound) -> Weights:
-    """Lower the weight of phrases that tuning starts from if it over-boosts; say so on stderr."""
-    lowered = bound.apply(scored, start)
-    if lowered is not start:
-        n_worse = bound.alarms.count(scored, start)
-        over_boosts = describe_over_boosting(n_worse, bound.alarms.n_lists, phrase_weight(start))
-        typer.echo(f"warning: {over_boosts}; tuning starts from {phrase_weight(lowered):.4g}", err=True)
-    return lowered
-
-
-def _report_rows(tuning: Tuning) -> dict[str, Report]:
-    scored, recognised = tuning.scored, [item.recognised for item in tuning.scored]
-    rows = {"first pass": build_report(rank_by_first_pass(item) for item in recognised)}
-    merges = scored[0].selection.merge and scored[0].first_pass_totals is not None
-    if selected := ["merged"] * merges + ["empty dropped"] * scored[0].selection.drop_empty:
-        rows[", ".join(["first pass", *selected])] = build_report(
-            reorder(item.evaluated, order_selection_by_first_pass(item)) for item in recognised
-        )
-    return rows | {
-        "before tuning": build_report(rerank(item, tuning.start) for item in scored),
-        HELD_OUT: build_report(rerank(*pair) for pair in tuning.hold_out()),
-        "tuned, on its own lists (optimistic)": build_report(rerank(*pair) for pair in tuning.tuned),
-    }
-
-
-def _print_json(
-    tuning: Tuning,
-    report: TuningReport,
-    rows: dict[str, Report],
-    force: bool,
-    rejected: Rejections,
-    warnings: Sequence[str],
-    words: str,
-) -> None:
-    bound = tuning.phrase_bound
-    alarms = false_alarms_to_dict(bound, tuning.count_false_alarms()) if bound else None
-    data: dict[str, Any] = {
-        **report.to_dict(force),
-        "written": "tuned" if report.judgement.is_better or force else "start",
-        "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
-        "unit": tuning.scored[0].evaluated.unit,
-        "normaliser": words,
-        **({"false_alarms": alarms} if alarms else {}),
-        **({"warnings": warnings} if warnings else {}),
-        "rejected": len(rejected),
-        "rejected_lists": rejected.reasons,
-    }
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
 
 
 N_FOLDS = 10
@@ -297,7 +228,7 @@ N_FOLDS = 10
 
 @dataclass(frozen=True, slots=True)
 class FalseAlarmOptions:
-    """How many false alarms are permitted, and how they are provoked."""
+    """The number of false alarms that are permitted, and of attempts to provoke them."""
 
     max_false_alarms: Annotated[
         float,
@@ -352,57 +283,47 @@ def candidates(
     lists = collect_lists(make_list_reader(options.reference, options.lists)(files), rejected)
     options.lists.check_groups(lists)
     check_streams(lists, weights, options.lists, files[0])
-    found = score_outcomes(rescorer, lists, weights)
-    draws = draw_decoys(rescorer, lists, false_alarms.decoys, false_alarms.rounds)
-    others = [score_outcomes(rescorer, drawn, weights) for drawn in draws]
-    kept, own, wrong = [], list[Outcome](), list[list[Outcome]]()
-    for nbest, first, drawn in zip(lists, found, others, strict=True):
-        results = [first, *drawn]
-        if errors := [result for result in results if not isinstance(result, Outcome)]:
-            rejected.add(errors[0])
-        else:
-            kept.append(nbest)
-            outcome, *decoy_outcomes = (result for result in results if isinstance(result, Outcome))
-            own.append(outcome)
-            wrong.append(decoy_outcomes)
+    learned = learn_threshold(
+        rescorer,
+        lists,
+        weights,
+        decoys=false_alarms.decoys,
+        rounds=false_alarms.rounds,
+        max_rate=false_alarms.max_false_alarms,
+        on_rejected=rejected.add,
+    )
     rejected.report(SEE_JSON)
-    if not kept:
+    if learned is None:
         raise FormatError("no list could be used", file=", ".join(files))
-    ids, groups, references = zip(*((n.id, n.group, n.reference or "") for n in kept), strict=True)
-    folds = make_folds(ids, groups, references, N_FOLDS)
-    unit, max_share = sum(weights.lm.values()), false_alarms.max_false_alarms
-    judgement = judge_threshold(own, wrong, folds, max_share, unit)
-    choice = choose(own, [one for drawn in wrong for one in drawn], max_share, unit)
-    learned = replace(weights, name=output.stem, generated=choice.generated, calibration=None)
-    learned = replace(learned, sound_match=choice.sound_match)
-    write_text(output, json.dumps(weights_to_dict(learned), indent=2) + "\n")
-    n_words = [one.n_words for one in own]
-    gain = bootstrap(judgement.errors, n_words, choose_units(groups)).gain(0, 1)
-    print_out(*describe(judgement, choice, gain), f"cross-validation: {folds.describe()}")
+    choice = learned.choice
+    weights = replace(weights, name=output.stem, generated=choice.generated, calibration=None)
+    weights = replace(weights, sound_match=choice.sound_match)
+    write_text(output, json.dumps(weights_to_dict(weights), indent=2) + "\n")
+    print_out(*describe(learned), f"cross-validation: {learned.folds.describe()}")
     print_out(
-        f"{pluralise(len(kept), 'list')}; weights written to {output}; "
+        f"{pluralise(len(learned.lists), 'list')}; weights written to {output}; "
         f"{pluralise(len(rejected), 'list')} rejected"
     )
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 
 
-def describe(judgement: ThresholdJudgement, choice: Choice, gain: Gain) -> list[str]:
+def describe(learned: LearnedThreshold) -> list[str]:
     """Describe the chosen weights, and what weights chosen in the same way do on lists held out."""
+    judgement, choice, gain = learned.judgement, learned.choice, learned.gain
     after, decoys = judgement.after, judgement.decoys
+    without, rate = (
+        f"{100 * found.errors / max(1, found.words):.2f} %" for found in (judgement.before, after)
+    )
     return [
         f"weights: generated {choice.generated:g}, sound_match {choice.sound_match:g}",
-        f"word error rate: {_rate(judgement.before)} without generated hypotheses, {_rate(after)} with them; "
+        f"word error rate: {without} without generated hypotheses, {rate} with them; "
         f"gain {format_gain(gain)}, {describe_p(gain.p_value)}",
         f"generated hypotheses won {pluralise(after.right, 'time')} with a phrase that was said, "
         f"{pluralise(after.false_alarms, 'time')} with another, in {pluralise(after.lists, 'list')}",
         f"false alarms: {decoys.false_alarms:,} of {pluralise(decoys.lists, 'list')} with phrases that were "
         "not said",
     ]
-
-
-def _rate(found: Tally) -> str:
-    return f"{100 * found.errors / max(1, found.words):.2f} %"
 
 
 def render_measures(judgements: Mapping[str, CalibrationJudgement]) -> FoldingTable:
@@ -412,18 +333,11 @@ def render_measures(judgements: Mapping[str, CalibrationJudgement]) -> FoldingTa
     for name, judgement in judgements.items():
         share = f"{100 * judgement.right / judgement.claims:.1f}"
         for label, measures in (("posterior", judgement.before), ("held out", judgement.held_out)):
-            table.add_row(f"{name}, {label}", *_format(measures), str(judgement.claims), share)
+            nce, ece = measures.normalised_cross_entropy, measures.expected_calibration_error
+            scores = "-" if math.isnan(nce) else f"{nce:.3f}", f"{ece:.3f}"
+            counts = map(str, (measures.sure, measures.sure_and_right, judgement.claims))
+            table.add_row(f"{name}, {label}", *scores, *counts, share)
     return table
-
-
-def _format(measures: Measures) -> tuple[str, str, str, str]:
-    nce = measures.normalised_cross_entropy
-    return (
-        "-" if math.isnan(nce) else f"{nce:.3f}",
-        f"{measures.expected_calibration_error:.3f}",
-        str(measures.sure),
-        str(measures.sure_and_right),
-    )
 
 
 def render_reliability(name: str, judgement: CalibrationJudgement) -> FoldingTable:
@@ -518,9 +432,6 @@ def _draw_bins(measures: Measures, style: str) -> Iterator[str]:
         yield f'<circle class="{style}" {place}><title>{label}</title></circle>'
 
 
-UTTERANCE, WORD = "utterance", "word"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CalibrationOptions(WeightedListOptions):
     """Lists with references, and how they are ranked."""
@@ -531,12 +442,7 @@ class CalibrationOptions(WeightedListOptions):
 
 @expand_options
 def calibrate(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...", help="N-best lists with references; several inputs are read as one."
-        ),
-    ],
+    files: FilesArgument,
     bundle: BundleOption,
     output: Annotated[
         Path, typer.Option("-o", "--output", help="JSON file of weights with a calibration, for --weights.")
@@ -584,14 +490,19 @@ def calibrate(
         raise FormatError("no list could be used for calibration", file=", ".join(files))
     if n_seen := count_tuning_lists(weights, claims.lists, used_rerankers(rescorer.bundle, weights)):
         warn_about_tuning(weights, n_seen, len(claims.lists), "confidences will be too high on others")
-    folds, judgements = judge_claims(claims)
+    ids, groups = zip(*((nbest.id, nbest.group) for nbest in claims.lists), strict=True)
+    folds = make_folds(ids, groups, claims.references, N_FOLDS)
+    judgements = judge_claims(claims, folds)
     words = rescorer.ranker.text_normaliser.settings.describe()
-    calibrated = add_calibration(weights, judgements, output.stem)
+    maps = {name: judgement.fitted for name, judgement in judgements.items() if judgement.helps}
+    calibrated = replace(weights, name=output.stem, calibration=Calibration(**maps) if maps else None)
     write_text(output, json.dumps(weights_to_dict(calibrated), indent=2) + "\n")
     if plot:
         write_text(plot, draw_reliability(judgements))
     if as_json:
-        data = to_dict(judgements, len(claims.lists), rejected.reasons) | {"normaliser": words}
+        data: dict[str, Any] = {name: found.to_dict() for name, found in judgements.items()}
+        data |= {"lists": len(claims.lists), "rejected": len(rejected), "rejected_lists": rejected.reasons}
+        data["normaliser"] = words
         typer.echo(json.dumps(data, indent=2, ensure_ascii=False))
     else:
         if judgements:
@@ -606,30 +517,3 @@ def calibrate(
         )
     if rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def judge_claims(claims: Claims) -> tuple[Folds, dict[str, CalibrationJudgement]]:
-    """Judge the confidences of utterances and of words that can be judged, by cross-validation."""
-    ids, groups = zip(*((nbest.id, nbest.group) for nbest in claims.lists), strict=True)
-    folds = make_folds(ids, groups, claims.references, N_FOLDS)
-    division = Division(list(map(str, folds.fold.tolist())), claims.references)
-    outcomes = {UTTERANCE: claims.utterances, WORD: claims.words}
-    judgements = {name: judge_calibration(part, division, groups) for name, part in outcomes.items()}
-    return folds, {name: found for name, found in judgements.items() if found is not None}
-
-
-def add_calibration(weights: Weights, judgements: Mapping[str, CalibrationJudgement], name: str) -> Weights:
-    """Return the weights under another name, with the maps that help."""
-    maps = {kind: judgement.fitted for kind, judgement in judgements.items() if judgement.helps}
-    return replace(weights, name=name, calibration=Calibration(**maps) if maps else None)
-
-
-def to_dict(
-    judgements: Mapping[str, CalibrationJudgement], lists: int, rejected: Sequence[str]
-) -> dict[str, Any]:
-    """Convert judgements to JSON data, with None for numbers that are not defined."""
-    parts = {name: {**asdict(part), "helps": part.helps} for name, part in judgements.items()}
-    content: dict[str, Any] = replace_nan(
-        {**parts, "lists": lists, "rejected": len(rejected), "rejected_lists": list(rejected)}
-    )
-    return content

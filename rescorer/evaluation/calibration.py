@@ -1,24 +1,20 @@
 """Fit the maps that turn posteriors into confidences, and judge confidences.
 
-Fit the maps that turn posteriors into confidences, and judge confidences.
+Posteriors of best hypotheses or of their words come in, with whether each was right; a ``ConfidenceMap`` and
+its measures on lists that did not fit it come out. Applying a map is ``rescorer.scoring.decision``.
 
-Posteriors of best hypotheses or of their words come in, with whether each was right; a ``ConfidenceMap``
-and its measures on lists that did not fit it come out. Applying a map is ``rescorer.scoring.decision``.
-
-Fit maps from posteriors to confidences: a constant, a temperature, or a temperature and isotonic
-regression.
-
-The temperature maximises the likelihood of what was right (Guo et al. 2017). Isotonic regression (Zadrozny
-& Elkan 2002) then bends the map, on bins of at least ``MIN_BIN_CLAIMS`` claims and with one claim's worth
-of the overall share in each, so that no handful of lists makes a confidence 0 or 1. Cross-validation
-chooses among the three, because small sets do not carry a curve.
+A map is a constant, a temperature, or a temperature and isotonic regression. The temperature maximises the
+likelihood of what was right (Guo et al. 2017). Isotonic regression (Zadrozny & Elkan 2002) then bends the
+map, on bins of at least ``MIN_BIN_CLAIMS`` claims and with one claim's worth of the overall share in each, so
+that no handful of lists makes a confidence 0 or 1. Cross-validation chooses among the three, because small
+sets do not carry a curve.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -27,11 +23,12 @@ from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
+from rescorer.evaluation.folds import Folds
 from rescorer.evaluation.statistics import Gain, bootstrap, choose_units
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.decision import agreement_posteriors, align_words, apply_map, find_equal
 from rescorer.trie import Words
-from rescorer.types import ConfidenceMap, NBestList, RescoredList, Weights
+from rescorer.types import ConfidenceMap, NBestList, Weights
 
 TEMPERATURES = np.geomspace(0.1, 10_000.0, 81)
 """Temperatures among which fitting chooses; neighbours differ by 15 %, which hardly changes a posterior."""
@@ -220,50 +217,38 @@ def make_claims(
         The claims, None if there is no valid list; and the error of each list that is not valid.
     """
     normalise = rescorer.ranker.text_normaliser.normalise
-    scored = rescorer.rescore_each(lists, weights)
-    decided = scored
+    decided = scored = rescorer.rescore_each(lists, weights)
     if merge or drop_empty:
         decided = rescorer.rescore_each(lists, weights, merge=merge, drop_empty=drop_empty)
     errors: list[InvalidList] = []
     valid: list[NBestList] = []
-    utterances: list[Claim] = []
-    words: list[Claim] = []
-    for nbest, totals, decision in zip(lists, scored, decided, strict=True):
+    utterance_claims: list[Claim] = []
+    word_claims: list[Claim] = []
+    for nbest, answer, decision in zip(lists, scored, decided, strict=True):
         try:
-            utterance, list_words = _judge_list(nbest, totals, decision, normalise, counting)
+            if isinstance(answer, InvalidList):
+                raise answer
+            if isinstance(decision, InvalidList):
+                raise decision
+            if nbest.reference is None:
+                message = "no reference; give references with --reference FILE"
+                raise InvalidList(message, list_id=nbest.id, field="reference")
+            readings = [normalise(" ".join(words)) for words in counting.expand(nbest.reference, nbest.id)]
         except InvalidList as error:
             errors.append(error)
             continue
+        totals = np.empty(len(nbest.hypotheses))
+        for hypothesis in answer.hypotheses:
+            totals[hypothesis.original_rank] = hypothesis.total
+        words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
+        best = decision.best.original_rank
         valid.append(nbest)
-        utterances.append(utterance)
-        words.append(list_words)
+        utterance_claims.append(judge_utterance(words, totals, best, readings))
+        word_claims.append(judge_words(words, totals, best, readings))
     if not valid:
         return None, errors
-    return Claims(collect_outcomes(utterances), collect_outcomes(words), tuple(valid)), errors
-
-
-def _judge_list(
-    nbest: NBestList,
-    scored: RescoredList | InvalidList,
-    decided: RescoredList | InvalidList,
-    normalise: Callable[[str], Words],
-    counting: CountingSettings,
-) -> tuple[Claim, Claim]:
-    """Judge the best hypothesis of ``decided`` and its words; raises InvalidList if that is not possible."""
-    if isinstance(scored, InvalidList):
-        raise scored
-    if isinstance(decided, InvalidList):
-        raise decided
-    if nbest.reference is None:
-        message = "no reference; give references with --reference FILE"
-        raise InvalidList(message, list_id=nbest.id, field="reference")
-    readings = [normalise(" ".join(words)) for words in counting.expand(nbest.reference, nbest.id)]
-    totals = np.empty(len(nbest.hypotheses))
-    for hypothesis in scored.hypotheses:
-        totals[hypothesis.original_rank] = hypothesis.total
-    words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
-    best = decided.best.original_rank
-    return judge_utterance(words, totals, best, readings), judge_words(words, totals, best, readings)
+    outcomes = collect_outcomes(utterance_claims), collect_outcomes(word_claims)
+    return Claims(*outcomes, tuple(valid)), errors
 
 
 MAX_BINS = 20
@@ -288,9 +273,8 @@ def fit_temperature(outcomes: Outcomes) -> ConfidenceMap:
 
 def fit_isotonic(outcomes: Outcomes) -> ConfidenceMap:
     """Give every claim the share that is right among claims of about its posterior, without descending."""
-    from scipy.optimize import (
-        isotonic_regression,  # takes a second to load, and programs that serve never fit
-    )
+    # SciPy takes a second to load, and programs that serve never fit
+    from scipy.optimize import isotonic_regression
 
     temperature = fit_temperature(outcomes).temperature
     posteriors = outcomes.at(temperature)
@@ -333,8 +317,7 @@ class Division:
     def training(self, fold: str) -> np.ndarray:
         """The lists that may fit the map for a fold, (L,) bool."""
         known = {ref for name, ref in zip(self.folds, self.references, strict=True) if name == fold}
-        pairs = zip(self.folds, self.references, strict=True)
-        return np.array([name != fold and ref not in known for name, ref in pairs])
+        return ~self.held_out(fold) & np.array([ref not in known for ref in self.references], dtype=bool)
 
     def merge(self, n_folds: int) -> Division:
         """Put the folds together to at most ``n_folds``."""
@@ -355,10 +338,8 @@ def predict_held_out(
     """
     confidences = np.full(len(outcomes), np.nan)
     for fold in sorted(set(division.folds)):
-        known, held_out = (
-            outcomes.select(division.training(fold)),
-            division.held_out(fold)[outcomes.list_index],
-        )
+        known = outcomes.select(division.training(fold))
+        held_out = division.held_out(fold)[outcomes.list_index]
         if len(known) and held_out.any():
             fitted = fit(known)
             confidences[held_out] = apply_map(fitted, outcomes.at(fitted.temperature)[held_out])
@@ -387,7 +368,7 @@ SURE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """How well some confidences say what is right."""
+    """Measures of how well some confidences say what is right."""
 
     expected_calibration_error: float
     normalised_cross_entropy: float
@@ -434,6 +415,11 @@ class CalibrationJudgement:
         """Whether the confidences say more than how many claims are right, beyond chance."""
         return self.kind != CONSTANT and self.gain.lower_bound > 0
 
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data, with None for numbers that are not defined."""
+        content: dict[str, Any] = replace_nan({**asdict(self), "helps": self.helps})
+        return content
+
 
 def judge_calibration(
     outcomes: Outcomes, division: Division, groups: Sequence[str]
@@ -472,6 +458,15 @@ def judge_calibration(
         kind,
         KINDS[kind](outcomes),
     )
+
+
+def judge_claims(claims: Claims, folds: Folds) -> dict[str, CalibrationJudgement]:
+    """Judge the confidences of utterances and of words that can be judged, by cross-validation."""
+    division = Division(list(map(str, folds.fold.tolist())), claims.references)
+    groups = [nbest.group for nbest in claims.lists]
+    outcomes = {"utterance": claims.utterances, "word": claims.words}
+    judgements = {name: judge_calibration(part, division, groups) for name, part in outcomes.items()}
+    return {name: found for name, found in judgements.items() if found is not None}
 
 
 def replace_nan(content: Any) -> Any:

@@ -1,12 +1,7 @@
-"""Combine several recognisers and judge the combination against each of them.
+"""Combine several recognisers, and judge the combination against each of them.
 
-Combine several recognisers and judge the combination against each of them.
-
-Files of lists for the same utterances come in; utterances with one list per system, settings of the vote, and
-errors on utterances that did not tune these settings come out.
-
-Find the weights of a vote of several systems, and judge the vote on utterances that did not choose
-them.
+Lists of all systems for the same utterances come in; settings of a vote of the systems come out, with errors
+on utterances that did not tune these settings.
 """
 
 from __future__ import annotations
@@ -14,13 +9,18 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
+from itertools import compress, product
+from typing import Any
 
 import numpy as np
 
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.calibration import Division, Outcomes, collect_outcomes, fit_temperature, judge_words
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors
+from rescorer.evaluation.figures import gain_to_dict, interval_to_list
+from rescorer.evaluation.folds import make_folds
+from rescorer.evaluation.list_errors import to_percent
 from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
 from rescorer.formats.fields import is_finite_number
 from rescorer.formats.rescored import is_rescored
@@ -53,31 +53,24 @@ def find_totals(nbest: NBestList) -> np.ndarray:
     Raises:
         InvalidList: there are several hypotheses without such scores, or a score is too large.
     """
-    totals = _read_totals(nbest)
+    if is_rescored(nbest):
+        found = [hypothesis.fields.get("total") for hypothesis in nbest.hypotheses]
+        for index, total in enumerate(found):
+            if not is_finite_number(total):
+                message = f"expected a finite number, got {total!r}"
+                raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="total")
+        totals = np.array(found, dtype=np.float64)
+    elif len(nbest.hypotheses) == 1:
+        return np.zeros(1)
+    elif len(nbest.streams) != 1:
+        message = f"{len(nbest.streams)} score streams; expected one, or the output of `rescorer rescore`"
+        raise InvalidList(message, list_id=nbest.id, field="streams")
+    else:
+        totals = np.array(next(iter(nbest.streams.values())), dtype=np.float64)
     for index in np.flatnonzero(np.abs(totals) > MAX_TOTAL)[:1].tolist():
         message = f"the score is {totals[index]}; expected at most {MAX_TOTAL} in absolute value"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index)
     return totals
-
-
-def _read_totals(nbest: NBestList) -> np.ndarray:
-    if is_rescored(nbest):
-        totals = [hypothesis.fields.get("total") for hypothesis in nbest.hypotheses]
-        for index, total in enumerate(totals):
-            if not is_finite_number(total):
-                message = f"expected a finite number, got {total!r}"
-                raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="total")
-        return np.array(totals, dtype=np.float64)
-    if len(nbest.hypotheses) == 1:
-        return np.zeros(1)
-    if len(nbest.streams) != 1:
-        raise InvalidList(
-            f"{len(nbest.streams)} score streams; expected one, or the output of `rescorer rescore`",
-            list_id=nbest.id,
-            field="streams",
-        )
-    (scores,) = nbest.streams.values()
-    return np.array(scores, dtype=np.float64)
 
 
 def join_systems(
@@ -114,16 +107,17 @@ def join_systems(
 
 
 def _join(parts: Sequence[tuple[NBestList, SystemList]]) -> Utterance:
-    lists = [nbest for nbest, _ in parts]
+    lists, systems = zip(*parts, strict=True)
     reference = next((nbest.reference for nbest in lists if nbest.reference is not None), None)
-    group = next((nbest.group for nbest in lists if nbest.group), "")
-    return Utterance(lists[0].id, group, reference, tuple(system for _, system in parts))
+    return Utterance(
+        lists[0].id, next((nbest.group for nbest in lists if nbest.group), ""), reference, systems
+    )
 
 
 NULL_WEIGHTS = (1.0, 0.5, 0.7, 1.4, 2.0)
 """Weights of the vote for no word that are tried; of equally good ones, the first is taken."""
 PAIR_SHARES = (0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.9, 0.1)
-"""Shares of the first of two systems that are tried, besides equal ones."""
+"""Shares of the first of two systems that are tried, in addition to equal ones."""
 SHARES = (0.2, 0.4, 0.6, 0.8)
 """Shares of each of three or more systems that are tried, while the others share the rest equally."""
 
@@ -181,22 +175,17 @@ class RoverTuner:
 
     def count_system(self, system: int) -> list[WordErrors]:
         """Count the errors of the best hypothesis of one system for each utterance."""
-        return [
-            count(" ".join(lists.words[int(best_first(lists.totals)[0])]))
-            for lists, count in zip(
-                (item.systems[system] for item in self.utterances), self.counters, strict=True
-            )
-        ]
+        lists = [item.systems[system] for item in self.utterances]
+        best = (" ".join(one.words[int(best_first(one.totals)[0])]) for one in lists)
+        return [count(text) for count, text in zip(self.counters, best, strict=True)]
 
     def count_oracle(self) -> list[WordErrors]:
         """Count the errors of the hypothesis of any system with the fewest, for each utterance."""
-        return [
-            min(
-                (count(" ".join(words)) for lists in item.systems for words in lists.words),
-                key=lambda errors: errors.errors,
-            )
-            for item, count in zip(self.utterances, self.counters, strict=True)
-        ]
+        fewest = []
+        for item, count in zip(self.utterances, self.counters, strict=True):
+            texts = (" ".join(words) for lists in item.systems for words in lists.words)
+            fewest.append(min(map(count, texts), key=lambda errors: errors.errors))
+        return fewest
 
     def tune(self, chosen: np.ndarray) -> RoverSettings:
         """Find settings by the errors of some utterances, given as (L,) bool.
@@ -205,17 +194,12 @@ class RoverTuner:
         are most likely; weights are those with the fewest errors.
         """
         temperatures = tuple(self._fit_temperature(system, chosen) for system in range(self.n_systems))
-        candidates = [
-            RoverSettings(weights, temperatures, null_weight)
-            for weights in try_weights(self.n_systems)
-            for null_weight in NULL_WEIGHTS
-        ]
-        return min(
-            candidates,
-            key=lambda settings: sum(
-                errors.errors for errors, use in zip(self.count(settings), chosen, strict=True) if use
-            ),
-        )
+
+        def cost(settings: RoverSettings) -> int:
+            return sum(errors.errors for errors in compress(self.count(settings), chosen))
+
+        tried = product(try_weights(self.n_systems), NULL_WEIGHTS)
+        return min((RoverSettings(weights, temperatures, null) for weights, null in tried), key=cost)
 
     def cross_validate(self, division: Division) -> list[WordErrors | None]:
         """Count the errors of each utterance under settings that other folds and references tuned.
@@ -279,13 +263,32 @@ class CombinationReport:
     """By how much the error rate of the combination is lower than that of the best system."""
     utterances: int
     unit: str
-    """What the bootstrap drew: ``list`` or ``group``."""
+    """The unit that the bootstrap drew: ``list`` or ``group``."""
     warning: str
-    """What to expect of intervals from few lists or groups; may be empty."""
+    """Caveat about intervals from few lists or groups; may be empty."""
     tuned: RoverSettings | None = None
     """Settings that all utterances together tune; None if the settings were given."""
     counted: ErrorUnit = "word"
-    """What errors were counted in."""
+    """The unit that errors were counted in."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent."""
+        return {
+            "systems": [
+                {
+                    "name": name,
+                    "wer": to_percent(row.rate),
+                    "wer_interval": interval_to_list(row.interval),
+                    "errors": row.errors,
+                    "reference_words": row.reference_words,
+                }
+                for name, row in self.rows.items()
+            ],
+            "gain": {"over": self.best_system, **gain_to_dict(self.gain)},
+            "tuned": None if self.tuned is None else asdict(self.tuned),
+            "utterances": self.utterances,
+            "unit": self.counted,
+        }
 
 
 def judge_settings(
@@ -307,7 +310,8 @@ def judge_settings(
     """
     tuner = _make_tuner(utterances, normalise, counting)
     combined = {f"{len(names)} systems": tuner.count(settings)}
-    return _report(utterances, _count_systems(tuner, names), combined, tuner.count_oracle())
+    systems = {name: tuner.count_system(system) for system, name in enumerate(names)}
+    return _report(utterances, systems, combined, tuner.count_oracle(), counting.unit)
 
 
 def tune_and_judge(
@@ -315,27 +319,31 @@ def tune_and_judge(
     names: Sequence[str],
     normalise: Callable[[str], Words],
     counting: CountingSettings,
-    folds: Sequence[str],
+    folds: Sequence[str] | None = None,
 ) -> CombinationReport:
     """Tune the combination, and judge it by cross-validation; arguments and errors as above.
 
     A vote of the best system's own list, without the others, shows what comes from voting alone.
 
     Args:
-        folds: (L,) fold of each utterance.
+        folds: (L,) fold of each utterance; None for those of ``make_folds``.
 
     Raises:
         ConfigError: no utterance may tune the settings for another.
     """
+    references = [item.reference or "" for item in utterances]
+    if folds is None:
+        ids, groups = [item.id for item in utterances], [item.group for item in utterances]
+        folds = list(map(str, make_folds(ids, groups, references, MAX_FOLDS).fold.tolist()))
     tuner = _make_tuner(utterances, normalise, counting)
-    division = Division(folds, [item.reference or "" for item in utterances]).merge(MAX_FOLDS)
-    systems = _count_systems(tuner, names)
+    division = Division(folds, references).merge(MAX_FOLDS)
+    systems = {name: tuner.count_system(system) for system, name in enumerate(names)}
     best = _find_best(systems)
     alone = [replace(item, systems=(item.systems[names.index(best)],)) for item in utterances]
     tuner_alone = RoverTuner(alone, tuner.counters, normalise, tuner.counting)
     held_out = tuner.cross_validate(division)
-    judged = [index for index, errors in enumerate(held_out) if errors is not None]
-    if not judged:
+    is_judged = [errors is not None for errors in held_out]
+    if not any(is_judged):
         raise ConfigError(
             "--tune needs more utterances with different references: every utterance shares its reference "
             "with one of each other fold; omit --tune, or give the settings"
@@ -346,13 +354,14 @@ def tune_and_judge(
     }
 
     def select(counts: Sequence[WordErrors | None]) -> list[WordErrors]:
-        return [errors for index in judged if (errors := counts[index]) is not None]
+        return [errors for errors in compress(counts, is_judged) if errors is not None]
 
     report = _report(
-        [utterances[index] for index in judged],
+        list(compress(utterances, is_judged)),
         {name: select(counts) for name, counts in systems.items()},
         {name: select(counts) for name, counts in votes.items()},
         select(tuner.count_oracle()),
+        counting.unit,
     )
     return replace(report, tuned=tuner.tune(np.ones(len(utterances), dtype=bool)))
 
@@ -364,10 +373,6 @@ def _make_tuner(
     return RoverTuner(utterances, counters, normalise, counting)
 
 
-def _count_systems(tuner: RoverTuner, names: Sequence[str]) -> dict[str, list[WordErrors]]:
-    return {name: tuner.count_system(system) for system, name in enumerate(names)}
-
-
 def _find_best(systems: Mapping[str, Sequence[WordErrors]]) -> str:
     return min(systems, key=lambda name: sum(errors.errors for errors in systems[name]))
 
@@ -377,6 +382,7 @@ def _report(
     systems: Mapping[str, Sequence[WordErrors]],
     votes: Mapping[str, Sequence[WordErrors]],
     oracle: Sequence[WordErrors],
+    unit: ErrorUnit,
 ) -> CombinationReport:
     """Make the report; the last of the votes is the combination that is compared with the best system."""
     counts = {**systems, **votes, "oracle": oracle}
@@ -396,4 +402,4 @@ def _report(
     }
     best, combined = _find_best(systems), list(votes)[-1]
     gain = drawn.gain(names.index(best), names.index(combined))
-    return CombinationReport(rows, best, gain, len(utterances), drawn.unit, drawn.warning)
+    return CombinationReport(rows, best, gain, len(utterances), drawn.unit, drawn.warning, counted=unit)

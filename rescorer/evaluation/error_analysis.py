@@ -1,6 +1,4 @@
-"""Analyse errors: aligned texts, confusions, what rescoring fixed and broke, and why a hypothesis won.
-
-Analysis of errors: aligned texts, confusions, what rescoring fixed and broke, and error rates of parts.
+"""Analyse errors: aligned texts, confusions, changes by rescoring, rates of parts, and why a hypothesis won.
 
 Words of references and hypotheses, or error counts, come in; counts and small tables come out.
 """
@@ -28,6 +26,7 @@ from rescorer.evaluation.error_rate import (
 from rescorer.evaluation.list_errors import to_percent
 from rescorer.evaluation.scored_lists import ScoredList, order_by_decision
 from rescorer.evaluation.systems import Comparison, Row
+from rescorer.extensions import Phrases, used_rerankers
 from rescorer.formats.fields import generated_record
 from rescorer.phrases import PhraseMatch
 from rescorer.pipeline import Rescorer
@@ -41,7 +40,7 @@ Tokens = tuple[str, ...]
 
 
 class AlignedPair(NamedTuple):
-    """A reference word and the hypothesis word beside it."""
+    """A reference word and the hypothesis word next to it."""
 
     reference: str | None
     """None for an insertion."""
@@ -92,7 +91,7 @@ class Aligner:
 
     @property
     def unit(self) -> ErrorUnit:
-        """What is aligned."""
+        """The unit that is aligned."""
         return self._counting.unit
 
     def align(self, reference: str, hypothesis: str | Tokens) -> Alignment:
@@ -103,7 +102,9 @@ class Aligner:
         """
         said = self._read(reference)
         heard = self._read(hypothesis) if isinstance(hypothesis, str) else [self.tokens(hypothesis)]
-        closest = min(product(said, heard), key=lambda pair: self._distance(*pair))
+        is_sclite = self._counting.method == "sclite"
+        costs = (GAP_COST, GAP_COST, SUBSTITUTION_COST) if is_sclite else (1, 1, 1)
+        closest = min(product(said, heard), key=lambda pair: Levenshtein.distance(*pair, weights=costs))
         return align_tokens(*closest, self._counting.method)
 
     def _read(self, text: str) -> list[Tokens]:
@@ -112,13 +113,8 @@ class Aligner:
         return list(dict.fromkeys(self.tokens(self._normalise(text)) for text in texts))
 
     def tokens(self, words: Tokens) -> Tokens:
-        """What is counted in a text: its words, or other units."""
+        """The words of a text, or the other units that are counted."""
         return self._counting.split(words)
-
-    def _distance(self, reference: Tokens, hypothesis: Tokens) -> int:
-        is_sclite = self._counting.method == "sclite"
-        weights = (GAP_COST, GAP_COST, SUBSTITUTION_COST) if is_sclite else (1, 1, 1)
-        return Levenshtein.distance(reference, hypothesis, weights=weights)
 
 
 def reference_tokens(alignment: Sequence[AlignedPair]) -> Tokens:
@@ -130,9 +126,9 @@ class Column(NamedTuple):
     """A reference word and what two systems recognised there."""
 
     reference: str | None
-    """None beside an insertion."""
+    """None next to an insertion."""
     before: str | None
-    """None for a deletion, or beside an insertion of the other system only."""
+    """None for a deletion, or next to an insertion of the other system only."""
     after: str | None
 
 
@@ -264,6 +260,11 @@ class Part:
         """Errors per reference word; None without reference words."""
         return errors / self.reference_words if self.reference_words else None
 
+    def to_dict(self) -> dict[str, Any]:
+        """Convert to JSON data; rates in percent."""
+        rates = {name: self.rate(getattr(self, f"errors_{name}")) for name in ("before", "after")}
+        return asdict(self) | {f"rate_{name}": to_percent(rate) for name, rate in rates.items()}
+
 
 def name_range(value: int, limits: Sequence[int]) -> str:
     """The range in which a number lies.
@@ -354,13 +355,8 @@ def divide_lists(lists: Iterable[tuple[int, int, int, int]], limits: Sequence[in
     for value, words, before, after in lists:
         index = bisect_left(limits, value)
         part = parts.get(index, Part(name_range(value, limits), 0, 0, 0, 0))
-        parts[index] = Part(
-            part.name,
-            part.items + 1,
-            part.reference_words + words,
-            part.errors_before + before,
-            part.errors_after + after,
-        )
+        sums = part.items + 1, part.reference_words + words, part.errors_before + before
+        parts[index] = Part(part.name, *sums, part.errors_after + after)
     return [parts[index] for index in sorted(parts)]
 
 
@@ -388,6 +384,7 @@ def oracle_by_depth(lists: Iterable[Sequence[WordErrors]]) -> dict[int, WordErro
     return sums
 
 
+CHANGES = ("fixed", "broken", "insertions_removed", "insertions_added")
 TOP = 20
 """Number of words of each kind in the JSON data."""
 
@@ -433,15 +430,11 @@ class ErrorAnalysis:
         return {
             "system": self.system,
             "substitutions": [{"reference": a, "hypothesis": b, "count": n} for (a, b), n in pairs],
-            "deletions": _list_words(confusions.deletions),
-            "insertions": _list_words(confusions.insertions),
-            "fixed": _list_words(changes.fixed),
-            "broken": _list_words(changes.broken),
-            "insertions_removed": _list_words(changes.insertions_removed),
-            "insertions_added": _list_words(changes.insertions_added),
+            **{name: _list_words(getattr(confusions, name)) for name in ("deletions", "insertions")},
+            **{name: _list_words(getattr(changes, name)) for name in CHANGES},
             "words_fixed": changes.fixed.total(),
             "words_broken": changes.broken.total(),
-            "parts": {name: list(map(_part_to_dict, parts)) for name, parts in self.parts.items()},
+            "parts": {name: [part.to_dict() for part in parts] for name, parts in self.parts.items()},
         }
 
 
@@ -472,7 +465,9 @@ def analyse_errors(
     parts = {"frequency": divide_by_frequency(pairs)}
     if unknown is not None and aligner.unit == "word":  # models know words, not parts of them
         parts["language models"] = divide_by_known(pairs, unknown)
-    parts["reference length"] = _divide(comparison, row, _reference_length, LENGTH_LIMITS)
+    parts["reference length"] = _divide(
+        comparison, row, lambda item, _: item.evaluated.oracle.reference_words, LENGTH_LIMITS
+    )
     if not (row.winners == comparison.first_pass.winners).all():
         parts["rank of the winner"] = _divide(comparison, row, find_first_pass_rank, DEPTH_LIMITS)
     confusions = count_confusions(item.after for item in aligned)
@@ -492,10 +487,6 @@ def find_first_pass_rank(scored: ScoredList, winner: int) -> int:
     return scored.first_pass_order.index(winner if made is None else made.source) + 1
 
 
-def _reference_length(scored: ScoredList, _: int) -> int:
-    return scored.evaluated.oracle.reference_words
-
-
 def _divide(
     comparison: Comparison, row: Row, value: Callable[[ScoredList, int], int], limits: Sequence[int]
 ) -> list[Part]:
@@ -509,18 +500,6 @@ def _divide(
 
 def _list_words(words: Counter[str]) -> list[dict[str, Any]]:
     return [{"word": word, "count": count} for word, count in words.most_common(TOP)]
-
-
-def _part_to_dict(part: Part) -> dict[str, Any]:
-    return {
-        "name": part.name,
-        "items": part.items,
-        "reference_words": part.reference_words,
-        "errors_before": part.errors_before,
-        "errors_after": part.errors_after,
-        "rate_before": to_percent(part.rate(part.errors_before)),
-        "rate_after": to_percent(part.rate(part.errors_after)),
-    }
 
 
 MERGED = "merged"
@@ -538,7 +517,7 @@ class FeaturePart:
     value: float | None
     """In the unit of the feature; None for ``INTERACTION`` and encodings of words."""
     term: float
-    """What the total would lose if the feature were as on average in the list, in the total's units."""
+    """Loss of the total if the feature had its mean over the list, in the total's units."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -562,7 +541,7 @@ class Candidate:
     features: Mapping[str, Mapping[str, FeaturePart]] = field(default_factory=dict)
     """For each component of a reranker, its features by name; their terms add up to that of the component."""
     generated: Generated | None = None
-    """How the hypothesis was made, if the recogniser did not have it."""
+    """The way the hypothesis was made, if the recogniser did not have it."""
 
     def to_dict(self) -> dict[str, Any]:
         features = {
@@ -616,7 +595,7 @@ class Explanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data."""
-        oracle = None if self.oracle is None else self.oracle.to_dict()
+        oracle = self.oracle
         return {
             "id": self.id,
             "reference": self.reference,
@@ -624,9 +603,9 @@ class Explanation:
             "decision": self.weights.decision.kind,
             "best": [candidate.to_dict() for candidate in self.best],
             "first_pass": self.first_pass.to_dict(),
-            "oracle": oracle,
+            "oracle": oracle and oracle.to_dict(),
             "lead_over_first_pass": self.lead_over(self.first_pass),
-            "lead_over_oracle": None if self.oracle is None else self.lead_over(self.oracle),
+            "lead_over_oracle": oracle and self.lead_over(oracle),
         }
 
 
@@ -695,6 +674,19 @@ def explain_list(
         candidate(scored.first_pass_index),
         None if oracle is None else candidate(oracle),
     )
+
+
+def explain_lists(
+    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, *, has_reference: bool = True
+) -> list[Explanation]:
+    """Explain the rankings of lists, with their phrases and the rerankers of the weights."""
+    rerankers, component = used_rerankers(rescorer.bundle, weights), rescorer.ranker.component(Phrases)
+    encodings = encode_words(rescorer, [item.nbest for item in scored], rerankers)
+    phrases = (component.finder.find(item.nbest, item.read, component.expected) for item in scored)
+    return [
+        explain_list(item, weights, rerankers, encoded, found, has_reference=has_reference)
+        for item, encoded, found in zip(scored, encodings, phrases, strict=True)
+    ]
 
 
 def _quote_phrases(words: Words, matches: Sequence[PhraseMatch]) -> tuple[str, ...]:

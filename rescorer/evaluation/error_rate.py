@@ -1,29 +1,22 @@
-"""Count word and character errors of hypotheses against references, and align them as NIST's sclite does.
-
-Count word and character errors of hypotheses against reference transcripts.
+"""Count word and character errors of hypotheses against reference transcripts.
 
 References and hypotheses come in as text; ``WordErrors`` counts come out, which add up to the totals of a
-report.
+report. ``CountingSettings`` says which units are counted, by which alignment, and which transcription marks
+count.
 
-Align words as NIST's sclite does, and split the errors into substitutions, deletions and insertions.
+The default alignment has the fewest errors. That of NIST's sclite has the lowest cost: a substitution costs
+4, an insertion or a deletion 3. Among alignments of equal cost, sclite, walking back from the end, prefers a
+pair of words to a gap and an insertion to a deletion. The preference matters, because alignments of equal
+cost can differ in their number of errors: three substitutions cost as much as two deletions and two
+insertions.
 
-A substitution costs 4, an insertion or a deletion 3. Among alignments of equal cost, sclite, walking back
-from the end, prefers a pair of words to a gap and an insertion to a deletion. The preference matters, because
-alignments of equal cost can differ in their number of errors: three substitutions cost as much as two
-deletions and two insertions. References and hypotheses may be networks of words; the cheapest pair of paths
-through them is their reading and determines the number of reference words.
-
-Parse alternatives in references and hypotheses, written as in NIST's files: ``{ -uh / @ } i see``.
-
-A choice is ``{ a / b }``. Its opening brace must start a word; inside braces, nothing needs spaces around it.
-Braces without a slash are a choice only if they stand alone, as in ``{ a }``. Otherwise they are characters
-of words, as in Buckwalter's transliteration: ``{lkbyr qA}l``. Braces that do not match are an error, so that
-no character is lost silently; where braces are ordinary characters, alternatives can be switched off.
-
-Settings for counting errors: transcription marks to honour, units to count, and the alignment.
-
-Reference and hypothesis may both have alternatives. The pair of readings that match best counts: the one with
-the fewest errors or, for sclite, the cheapest path through both networks.
+References and hypotheses may have alternatives, written as in NIST's files: ``{ -uh / @ } i see``. The pair
+of readings that match best counts: the one with the fewest errors or, for sclite, the cheapest pair of paths
+through two networks of words, which also determines the number of reference words. The opening brace of a
+choice must start a word; inside braces, nothing needs spaces around it. Braces without a slash are a choice
+only if they stand alone, as in ``{ a }``. Otherwise they are characters of words, as in Buckwalter's
+transliteration: ``{lkbyr qA}l``. Braces that do not match are an error, so that no character is lost
+silently; where braces are ordinary characters, alternatives can be switched off.
 """
 
 from __future__ import annotations
@@ -104,14 +97,7 @@ def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErr
     counts = {"replace": 0, "delete": 0, "insert": 0}
     for operation in Levenshtein.editops(reference, hypothesis):
         counts[operation.tag] += 1
-    return WordErrors(
-        substitutions=counts["replace"],
-        deletions=counts["delete"],
-        insertions=counts["insert"],
-        reference_words=len(reference),
-        sentences=1,
-        sentences_wrong=int(any(counts.values())),
-    )
+    return _sentence_errors(counts["replace"], counts["delete"], counts["insert"], len(reference))
 
 
 def count_closest_readings(
@@ -214,7 +200,7 @@ def align_network(reference: Network, hypothesis: Network | Sequence[Token]) -> 
     heard = hypothesis if isinstance(hypothesis, Network) else chain(hypothesis)
     row = [_Cell(0)]  # (arcs of the hypothesis + 1,)
     for arc in heard.arcs:
-        row.append(_insert(_cheapest(row, arc.predecessors), arc.token))
+        row.append(_skip(_cheapest(row, arc.predecessors), arc.token, 0))
     rows = {0: row}
     last_use = {arc: number for number, item in enumerate(reference.arcs, 1) for arc in item.predecessors}
     for number, arc in enumerate(reference.arcs, 1):
@@ -243,11 +229,11 @@ def _next_row(word: Token | None, previous: Sequence[Sequence[_Cell]], hypothesi
         if len(previous) == 1
         else [min(cells, key=_cost) for cells in zip(*previous, strict=True)]
     )
-    row = [_delete(above[0], word)]
+    row = [_skip(above[0], word, 1)]
     for column, (token, predecessors) in enumerate(hypothesis.arcs, 1):
         is_chain = len(predecessors) == 1
-        deletion = _delete(above[column], word)
-        insertion = _insert(row[predecessors[0]] if is_chain else _cheapest(row, predecessors), token)
+        deletion = _skip(above[column], word, 1)
+        insertion = _skip(_cheapest(row, predecessors), token, 0)
         best = deletion if deletion.cost < insertion.cost else insertion
         if word is not None and token is not None:  # the null word is paired with no word
             if is_chain:
@@ -263,22 +249,17 @@ def _next_row(word: Token | None, previous: Sequence[Sequence[_Cell]], hypothesi
     return row
 
 
-def _delete(cell: _Cell, word: Token | None) -> _Cell:
-    cost, substitutions, deletions, insertions, words = cell
-    if word is None:
-        return _Cell(_add_float32(cost, EMPTY_ARC_COST), substitutions, deletions, insertions, words)
-    if word.optional:  # correct, and still a reference word
-        return _Cell(_add_float32(cost, OPTIONAL_GAP_COST), substitutions, deletions, insertions, words + 1)
-    return _Cell(_add_float32(cost, GAP_COST), substitutions, deletions + 1, insertions, words + 1)
-
-
-def _insert(cell: _Cell, token: Token | None) -> _Cell:
+def _skip(cell: _Cell, token: Token | None, is_deletion: int) -> _Cell:
+    """Leave a word of the reference (1) or of the hypothesis (0) without a partner."""
     cost, substitutions, deletions, insertions, words = cell
     if token is None:
         return _Cell(_add_float32(cost, EMPTY_ARC_COST), substitutions, deletions, insertions, words)
-    if token.optional:  # sclite counts it as a correct reference word
+    if token.optional:  # sclite counts it as a correct reference word, also in the hypothesis
         return _Cell(_add_float32(cost, OPTIONAL_GAP_COST), substitutions, deletions, insertions, words + 1)
-    return _Cell(_add_float32(cost, GAP_COST), substitutions, deletions, insertions + 1, words)
+    cost = _add_float32(cost, GAP_COST)
+    return _Cell(
+        cost, substitutions, deletions + is_deletion, insertions + 1 - is_deletion, words + is_deletion
+    )
 
 
 COST_SCALE = 1 << 24
@@ -315,7 +296,7 @@ def align_table(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErro
 
 
 Step = tuple[int | None, int | None]
-"""Positions of a reference word and of the hypothesis word beside it; None on one side for a gap."""
+"""Positions of a reference word and of the hypothesis word next to it; None on one side for a gap."""
 
 
 def trace_alignment(reference: Sequence[str], hypothesis: Sequence[str]) -> list[Step]:
@@ -353,8 +334,8 @@ def _cost_table(reference: Sequence[str], hypothesis: Sequence[str]) -> np.ndarr
 
 
 def _sentence_errors(substitutions: int, deletions: int, insertions: int, words: int) -> WordErrors:
-    wrong = int(bool(substitutions or deletions or insertions))
-    return WordErrors(substitutions, deletions, insertions, words, sentences=1, sentences_wrong=wrong)
+    wrong = substitutions or deletions or insertions
+    return WordErrors(substitutions, deletions, insertions, words, 1, sentences_wrong=int(bool(wrong)))
 
 
 OPEN, CLOSE, EMPTY = "{", "}", "@"
@@ -369,11 +350,6 @@ _MARK = re.compile(r"[{}/]")
 Words = tuple[str, ...]
 Part: TypeAlias = Union[str, tuple[tuple["Part", ...], ...]]  # noqa: UP007 (names itself)
 """A word as written, or a choice between alternatives, each of them a sequence of parts."""
-
-
-def has_marks(text: str) -> bool:
-    """Whether a text may have alternatives or, outside braces, the null word ``@``."""
-    return OPEN in text or CLOSE in text or EMPTY in text
 
 
 def has_choices(text: str) -> bool:
@@ -496,12 +472,12 @@ Normalise = Callable[[str], tuple[str, ...]]
 ErrorCounter = Callable[[str], WordErrors]
 """Counts the errors of a hypothesis, given as text, against a fixed reference."""
 Heard = TypeVar("Heard")
-"""What a hypothesis is counted as: its words, all its readings or a network of them."""
+"""The form in which a hypothesis is counted: its words, all its readings or a network of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class CountingSettings:
-    """How errors are counted."""
+    """The way errors are counted."""
 
     method: Method = "levenshtein"
     """``levenshtein``: fewest possible errors; ``sclite``: sclite's alignment, sometimes one error more."""
@@ -572,7 +548,9 @@ class CountingSettings:
         has_options = self.optional_words or self.fragments
 
         def is_plain(text: str) -> bool:
-            return not (has_options or (self.alternations and has_marks(text)))
+            return not (
+                has_options or (self.alternations and any(mark in text for mark in (OPEN, CLOSE, EMPTY)))
+            )
 
         def tokenise(text: str) -> tuple[Token, ...]:
             if has_options:

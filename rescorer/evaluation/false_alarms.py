@@ -1,14 +1,10 @@
-"""Phrases that were not said: the lists that they make worse, and weights that keep these few.
-
-Phrases that were not said: the lists that they make worse, and the weight that keeps these few.
+"""Phrases that were not said: the lists that they make worse, and the weights that keep these few.
 
 A phrase is a false alarm where it lets a hypothesis with more errors win. To count these lists, each is
 scored without phrases, and with those of its phrases that its reference lacks.
 
-Learn when generated hypotheses may win, from lists with references.
-
-In come lists with phrases; out come the two weights of generated hypotheses, and what they are worth on lists
-that did not choose them: errors on the lists themselves, and false alarms on lists without the phrases.
+The two weights of generated hypotheses are learnt from lists with phrases and references, and judged on lists
+that did not choose them: by errors on the lists themselves, and by false alarms on lists without the phrases.
 """
 
 from __future__ import annotations
@@ -17,16 +13,18 @@ import hashlib
 import heapq
 import random
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 
-from rescorer.errors import ConfigError, InputError, InvalidList
+from rescorer.errors import ConfigError, InputError, InvalidList, pluralise
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING
-from rescorer.evaluation.folds import Folds
+from rescorer.evaluation.figures import format_percent
+from rescorer.evaluation.folds import Folds, make_folds
 from rescorer.evaluation.scored_lists import ScoredList, collect_components
-from rescorer.evaluation.statistics import binomial_cdf
+from rescorer.evaluation.statistics import Gain, binomial_cdf, bootstrap, choose_units
 from rescorer.extensions import Phrases
 from rescorer.pipeline import Rescorer
 from rescorer.scoring.combination import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
@@ -140,8 +138,7 @@ def _is_worse(
     errors = np.array([counts.errors for counts in item.evaluated.hypotheses])
     boosted = merged[kept] + phrase_weights[:, None] * exposure.biased[PHRASES][kept]  # (W, N)
     winners = np.argmax(np.round(boosted, TIE_DECIMALS), axis=1)
-    worse: np.ndarray = errors[kept][winners] > errors[before]
-    return worse
+    return np.asarray(errors[kept][winners] > errors[before])
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,16 +163,13 @@ def has_phrases(rescorer: Rescorer, scored: Sequence[ScoredList]) -> bool:
 
 
 def find_false_alarms(
-    rescorer: Rescorer,
-    scored: Sequence[ScoredList],
-    weights: Weights,
-    distractors: Sequence[Words] = (),
+    rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, distractors: Sequence[Words] = ()
 ) -> FalseAlarms:
     """Score lists with the phrases that their references lack, and without phrases.
 
     Args:
         weights: complete weights, whose λ the lists were scored with.
-        distractors: phrases that are given to all lists beside their own.
+        distractors: phrases that are given to all lists in addition to their own.
     """
     normalise = cache(rescorer.bundle.normaliser.normalise)
     others = _PhraseTable([Phrase(" ".join(words)) for words in distractors], normalise)
@@ -237,14 +231,11 @@ def _expose(
             continue
         mixture = scored[index].components[MIXTURE]
         parts = collect_components(first), collect_components(second)
-        exposures[index] = Exposure(*parts, mixture, _find_competing(scored[index], unsaid[index]))
+        texts = {phrase.text for phrase in unsaid[index]}
+        made = (hypothesis.generated for hypothesis in scored[index].nbest.hypotheses)
+        competing = [one is None or all(part.phrase in texts for part in one.parts) for one in made]
+        exposures[index] = Exposure(*parts, mixture, np.array(competing))
     return exposures
-
-
-def _find_competing(item: ScoredList, phrases: Sequence[Phrase]) -> np.ndarray:
-    texts = {phrase.text for phrase in phrases}
-    made = (hypothesis.generated for hypothesis in item.nbest.hypotheses)
-    return np.array([one is None or all(part.phrase in texts for part in one.parts) for one in made])
 
 
 def normalise_reference(item: ScoredList, normalise: Normalise) -> list[Words]:
@@ -269,7 +260,10 @@ def draw_distractors(
     drawn: set[tuple[bytes, Words]] = set()
     for item in scored:
         heard = {gram for words in set(item.read) for gram in _list_grams(words)} - said
-        drawn.update((_hash(words, seed), words) for words in heard)
+        drawn.update(
+            (hashlib.blake2b(" ".join(words).encode(), digest_size=8, key=str(seed).encode()).digest(), words)
+            for words in heard
+        )
         if len(drawn) > MAX_KEPT * n:
             drawn = set(heapq.nsmallest(n, drawn))
     return [words for _, words in heapq.nsmallest(n, drawn)]
@@ -281,9 +275,77 @@ def _list_grams(words: Words, longest: int = MAX_DISTRACTOR_WORDS) -> Iterator[W
             yield words[start : start + size]
 
 
-def _hash(words: Words, seed: int) -> bytes:
-    key = str(seed).encode()
-    return hashlib.blake2b(" ".join(words).encode(), digest_size=8, key=key).digest()
+def find_over_boosting(rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights) -> int:
+    """Number of lists that phrases which were not said make worse, if these are too many; otherwise 0.
+
+    Args:
+        weights: complete weights, whose λ the lists were scored with.
+    """
+    if not has_phrases(rescorer, scored):
+        return 0
+    n_worse = find_false_alarms(rescorer, scored, weights).count(scored, weights)
+    return n_worse if n_worse > DEFAULT_MAX_SHARE * len(scored) else 0
+
+
+MAX_SAID = 0.5
+"""Share of phrases that were said from which the lists are not like those in use."""
+
+
+def describe_false_alarms(bound: PhraseBound, held_out: int) -> Iterator[str]:
+    """Yield lines about false alarms and what the lists can say about them.
+
+    Args:
+        held_out: number of lists that were made worse by weights that they did not tune.
+    """
+    alarms = bound.alarms
+    others = f", {pluralise(alarms.n_distractors, 'distractor')}" if alarms.n_distractors else ""
+    yield (
+        f"phrases: {alarms.n_phrases:,} in {pluralise(alarms.n_lists, 'list')}, {alarms.n_said:,} of them "
+        f"said{others}; some that were not said occur in the hypotheses of "
+        f"{pluralise(len(alarms.exposures), 'list')}"
+    )
+    yield (
+        f"false alarms: held out, they make {describe_share(held_out, alarms.n_lists)} worse; "
+        f"at most {100 * bound.max_share:g} % of the tuning lists are allowed"
+    )
+    if held_out > bound.max_share * alarms.n_lists:
+        yield "warning: held out, the weight of phrases over-boosts: give more lists, or a smaller bound"
+    if alarms.n_said > MAX_SAID * alarms.n_phrases and not alarms.n_distractors:
+        yield (
+            "warning: most of the phrases of these lists were said, so that false alarms are rarer here than "
+            "where most are not: give each list the phrases that it would have in use, or add --distractors"
+        )
+
+
+def describe_over_boosting(n_worse: int, n_lists: int, weight: float) -> str:
+    """Say that a weight of phrases lets phrases win that were not said."""
+    return (
+        f"the weight of phrases, {weight:.4g}, over-boosts: phrases that were not said make "
+        f"{describe_share(n_worse, n_lists)} worse"
+    )
+
+
+def describe_share(n_worse: int, n_lists: int) -> str:
+    """A number of lists, and their share.
+
+    >>> describe_share(3, 1200)
+    '3 of 1,200 lists (0.25 %)'
+    """
+    return f"{n_worse:,} of {pluralise(n_lists, 'list')} ({format_percent(n_worse / n_lists)} %)"
+
+
+def false_alarms_to_dict(bound: PhraseBound, held_out: int) -> dict[str, Any]:
+    """Convert to JSON data; shares in percent."""
+    alarms = bound.alarms
+    return {
+        "lists": alarms.n_lists,
+        "phrases": alarms.n_phrases,
+        "said": alarms.n_said,
+        "distractors": alarms.n_distractors,
+        "lists_with_unsaid_phrases": len(alarms.exposures),
+        "max_false_alarms": 100 * bound.max_share,
+        "held_out_worse": held_out,
+    }
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +456,8 @@ SOUND_WEIGHTS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
 CHANCE = 0.05
 """Largest probability of as few false alarms as were permitted, if their rate were above the bound."""
 STEP = 1e-3
-"""How far the weight ``generated`` stays below the one at which one false alarm more would win."""
+"""Distance that the weight ``generated`` keeps below the one at which one false alarm more would win."""
+MAX_FOLDS = 10
 OFF = -1e12
 """Weight ``generated`` under which no generated hypothesis wins."""
 
@@ -410,7 +473,7 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What happened on some lists."""
+    """Errors and winners on some lists."""
 
     lists: int
     words: int
@@ -421,13 +484,7 @@ class Tally:
     """Lists whose best hypothesis is generated from another phrase."""
 
     def __add__(self, other: Tally) -> Tally:
-        return Tally(
-            self.lists + other.lists,
-            self.words + other.words,
-            self.errors + other.errors,
-            self.right + other.right,
-            self.false_alarms + other.false_alarms,
-        )
+        return Tally(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
 
 NOTHING = Tally(0, 0, 0, 0, 0)
@@ -435,7 +492,7 @@ NOTHING = Tally(0, 0, 0, 0, 0)
 
 @dataclass(frozen=True, slots=True)
 class ThresholdJudgement:
-    """What weights chosen without a fold do on that fold, summed over the folds."""
+    """The effect of weights chosen without a fold on that fold, summed over the folds."""
 
     before: Tally
     """Without generated hypotheses."""
@@ -525,3 +582,66 @@ def judge_threshold(
         unknown = [outcome for i in held_out for outcome in decoys[i]]
         wrong += tally(unknown, choice.generated, choice.sound_match)
     return ThresholdJudgement(before, after, wrong, errors)
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedThreshold:
+    """The weights of generated hypotheses that some lists chose, and how good such weights are held out."""
+
+    lists: Sequence[NBestList]
+    """The lists that could be used."""
+    choice: Choice
+    judgement: ThresholdJudgement
+    gain: Gain
+    """By how much generated hypotheses lower the held-out error rate."""
+    folds: Folds
+
+
+def learn_threshold(
+    rescorer: Rescorer,
+    lists: Sequence[NBestList],
+    weights: Weights,
+    *,
+    decoys: int,
+    rounds: int,
+    max_rate: float,
+    on_rejected: Callable[[InputError], object],
+) -> LearnedThreshold | None:
+    """Learn the weights of generated hypotheses, and judge them by cross-validation.
+
+    Args:
+        weights: complete weights, which rank the lists.
+        decoys: number of phrases of other lists that each list gets, to provoke false alarms.
+        rounds: how often each list gets such phrases.
+        max_rate: bound of the rate of false alarms; see ``permitted_false_alarms``.
+        on_rejected: called with the error of each list that cannot be used.
+
+    Returns:
+        None if no list can be used.
+
+    Raises:
+        ConfigError: there are too few lists.
+    """
+    found = score_outcomes(rescorer, lists, weights)
+    draws = draw_decoys(rescorer, lists, decoys, rounds)
+    others = [score_outcomes(rescorer, drawn, weights) for drawn in draws]
+    kept, own, wrong = [], list[Outcome](), list[list[Outcome]]()
+    for nbest, first, drawn in zip(lists, found, others, strict=True):
+        results = [first, *drawn]
+        if errors := [result for result in results if not isinstance(result, Outcome)]:
+            on_rejected(errors[0])
+        else:
+            kept.append(nbest)
+            outcome, *decoy_outcomes = (result for result in results if isinstance(result, Outcome))
+            own.append(outcome)
+            wrong.append(decoy_outcomes)
+    if not kept:
+        return None
+    ids, groups, references = zip(*((n.id, n.group, n.reference or "") for n in kept), strict=True)
+    folds = make_folds(ids, groups, references, MAX_FOLDS)
+    unit = sum(weights.lm.values())
+    judgement = judge_threshold(own, wrong, folds, max_rate, unit)
+    choice = choose(own, [one for drawn in wrong for one in drawn], max_rate, unit)
+    n_words = [one.n_words for one in own]
+    gain = bootstrap(judgement.errors, n_words, choose_units(groups)).gain(0, 1)
+    return LearnedThreshold(kept, choice, judgement, gain, folds)

@@ -1,16 +1,9 @@
-"""What tuning works on.
+"""Folds of lists, the weights that may change, and their places in the arrays of a tuning problem.
 
-Folds of lists, the weights that may change, and their places in the arrays of a problem.
-
-Divide lists into folds that share neither groups nor references, for cross-validation and the
-bootstrap.
-
-Which weights may change, and their places in the arrays of a tuning problem.
-
-Weights have the names that ``-w NAME=VALUE`` gives them: a stream's own name, ``lm:NAME``, ``word``, ``oov``,
-``empty``, ``phrases``, ``reranker:NAME``. The interpolation weights λ are ``mix``, all together, and those of
-caches ``cache`` and ``neural_cache``; they stay if there are rerankers, which were trained on scores under
-these λ.
+Folds share neither groups nor references. Weights have the names that ``-w NAME=VALUE`` gives them: a
+stream's own name, ``lm:NAME``, ``word``, ``oov``, ``empty``, ``phrases``, ``reranker:NAME``. The
+interpolation weights λ are ``mix``, all together, and those of caches ``cache`` and ``neural_cache``; they
+stay if there are rerankers, which were trained on scores under these λ.
 """
 
 from __future__ import annotations
@@ -80,7 +73,7 @@ class Folds:
     reference: np.ndarray
     """(L,) int64, equal for lists with the same reference."""
     by: str
-    """What a unit is: ``group``, or ``reference`` if there are no groups."""
+    """The kind of unit: ``group``, or ``reference`` if there are no groups."""
     shares_references: bool = False
     """Whether folds share references; such lists must then be left out of tuning, see ``split``."""
 
@@ -196,7 +189,7 @@ NEURAL_CACHES = tuple((share, flatness) for share in (0.02, 0.05, 0.1, 0.2) for 
 
 
 class MixtureChoice(NamedTuple):
-    """What the probability of a word is interpolated from."""
+    """The shares from which the probability of a word is interpolated."""
 
     shares: tuple[float, ...]
     """λ of each model; their sum is 1."""
@@ -254,7 +247,7 @@ STREAMS, LMS, MIX, ALL = "streams", "lm", "mix", "all"
 """Names for several weights: all streams that the weights name, all language models that they name, the λ,
 and everything."""
 DEFAULT_FREE = (STREAMS, LMS, "word", OOV, EMPTY, MIX, PHRASES, CACHE)
-"""What is tuned if nothing is chosen; the neural cache is not, because networks run again for each θ."""
+"""Weights that are tuned by default; the neural cache is not, because networks run again for each θ."""
 OCCASIONAL = (PHRASES, GENERATED, SOUND_MATCH)
 """Components that only some lists have. The last two keep their weights: these need a bound on false alarms,
 under which `rescorer candidates` learns them."""
@@ -463,16 +456,12 @@ def build_problem(
     rows, names = [], list(parameters.names)
     for name, weight in zip(names, start.tolist(), strict=True):
         is_used = bool(weight) or name in parameters.free
-        rows.append(
-            np.concatenate([_get(item, name) if is_used else np.zeros(len(item.errors)) for item in lists])
-        )
+        values = (_get(item, name) if is_used else np.zeros(len(item.errors)) for item in lists)
+        rows.append(np.concatenate(list(values)))
     bounds = parameters.bounds()
     if any(item.offset is not None for item in lists):
-        rows.append(
-            np.concatenate(
-                [np.zeros(len(item.errors)) if item.offset is None else item.offset for item in lists]
-            )
-        )
+        offsets = (np.zeros(len(item.errors)) if item.offset is None else item.offset for item in lists)
+        rows.append(np.concatenate(list(offsets)))
         names, start, bounds = [*names, "offset"], np.append(start, 1.0), [*bounds, (1.0, 1.0)]
     errors = np.concatenate([item.errors for item in lists])
     choices = None

@@ -1,9 +1,7 @@
 """Inspect lists before they are scored: say what looks wrong, why, and what to do about it.
 
-Report what n-best lists contain, and what looks wrong with them, before they are scored.
-
-Lists come in one by one; an ``Inspection`` comes out, with statistics and findings. ``streams``, ``words``,
-``models`` and ``tally`` gather statistics, ``stream_findings`` and ``findings`` judge them.
+Lists come in one by one; an ``Inspection`` comes out, with statistics and findings. ``list_statistics`` and
+``list_tally`` gather statistics, this module judges them.
 """
 
 from __future__ import annotations
@@ -49,7 +47,7 @@ class Finding:
     """Stable name of the kind of finding, for programs."""
     message: str
     advice: str = ""
-    """What to do about it."""
+    """A remedy."""
     stream: str = ""
     """The stream concerned; empty if the finding is not about a stream."""
 
@@ -90,7 +88,7 @@ def judge_order(stats: ListStats, streams: Sequence[StreamStats]) -> Iterator[Fi
     if total is None or (len(streams) > 1 and total.name != FIRST_PASS) or not total.compared:
         return
     compared = pluralise(total.compared, "list")
-    if is_reversed(total):
+    if total.ascending > MOST_LISTS * total.compared and total.descending < total.ascending:
         message = f"{total.name}: the lowest score comes first in {total.ascending:,} of {compared}"
         advice = f"Is it a cost that was read as a log-probability? {COST_ADVICE}"
         yield Finding("warning", "backwards", message, advice, total.name)
@@ -234,11 +232,6 @@ def _judge_size(stream: StreamStats, warning: Callable[[str, str, str], Finding]
         hint = "whole numbers are often Sphinx's or bytelogs: " if stream.whole_numbers else ""
         advice = f"Declare the base ({hint}--stream NAME=FIELD:BASE), or tune its weight."
         yield warning("scale", message, advice)
-
-
-def is_reversed(stream: StreamStats) -> bool:
-    """Whether lists are sorted by this score, lowest first."""
-    return stream.ascending > MOST_LISTS * stream.compared and stream.descending < stream.ascending
 
 
 def looks_like_cost(stream: StreamStats) -> bool:
@@ -429,8 +422,9 @@ def _judge_markup(words: WordStats) -> Iterator[Finding]:
 def _judge_words(words: WordStats) -> Iterator[Finding]:
     yield from _judge_markup(words)
     for kind, tokens in words.uncovered.items():
-        if kind == "filler" and all(_is_markup(token, words) for token, _ in tokens.examples):
-            continue
+        markup = [markup.found.kind for markup in words.markup]
+        if kind == "filler" and not any(join_text(token, markup) for token, _ in tokens.examples):
+            continue  # a finding about markup says already what to do
         severity: Severity = "warning" if tokens.count > MAX_UNCOVERED_SHARE * words.tokens else "note"
         examples = ", ".join(token for token, _ in tokens.examples[:5])
         remaining = pluralise(tokens.count, f"{kind} token remains", f"{kind} tokens remain")
@@ -460,11 +454,6 @@ def _judge_words(words: WordStats) -> Iterator[Finding]:
         message += ", but knows most of these in another case"
         advice = "Set `case` of the normaliser to that of the bundle."
     yield Finding("warning" if unknown.rate > OOV_WARNING_RATE else "note", "oov", message, advice)
-
-
-def _is_markup(token: str, words: WordStats) -> bool:
-    """Whether joining pieces removes a token, so that a finding says already what to do about it."""
-    return not join_text(token, [markup.found.kind for markup in words.markup])
 
 
 def _judge_equal_texts(equal: Mapping[str, EqualTexts]) -> Iterator[Finding]:
@@ -613,13 +602,11 @@ def inspect_lists(
     """
     tally = ListTally(normaliser, first_pass, counting, models)
     for item in lists:
-        error = item if isinstance(item, InputError) else None
-        if isinstance(item, NBestList):
-            try:
-                tally.add(item)
-            except InputError as invalid:
-                error = invalid
-        if error is not None:
+        try:
+            if isinstance(item, InputError):
+                raise item
+            tally.add(item)
+        except InputError as error:
             tally.reject()
             on_rejected(error)
     model_stats = models.stats() if models else None

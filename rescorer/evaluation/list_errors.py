@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -58,7 +58,7 @@ class EvaluatedList:
     first_pass: WordErrors
     """Errors of the hypothesis that the recogniser ranked first, which may have been dropped since."""
     unit: ErrorUnit = "word"
-    """What was counted: ``word``, ``character`` or ``mixed``."""
+    """The unit that was counted: ``word``, ``character`` or ``mixed``."""
 
     @property
     def system(self) -> WordErrors:
@@ -122,9 +122,8 @@ def evaluate_list(
             is missing.
     """
     if nbest.reference is None:
-        raise InvalidList(
-            "no reference; give references with --reference FILE", list_id=nbest.id, field="reference"
-        )
+        message = "no reference; give references with --reference FILE"
+        raise InvalidList(message, list_id=nbest.id, field="reference")
     count = counting.counter_for(nbest.reference, words, nbest.id)
     errors = tuple(count(hypothesis.text) for hypothesis in nbest.hypotheses)
     first = find_first_pass(nbest, words_read or words, first_pass_weights)
@@ -188,20 +187,15 @@ def find_first_pass_order(
 def _order_all(nbest: NBestList, normalise: Callable[[str], Words], weights: Weights | None) -> list[int]:
     if weights is not None:
         words = [normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
-        order: list[int] = best_first(score_first_pass(nbest, words, weights)).tolist()
-        return order
+        return list(map(int, best_first(score_first_pass(nbest, words, weights))))
     if not any("original_rank" in hypothesis.fields for hypothesis in nbest.hypotheses):
         return list(range(len(nbest.hypotheses)))
     ranks: list[int] = []
     for index, hypothesis in enumerate(nbest.hypotheses):
         rank = hypothesis.fields.get("original_rank")
         if not isinstance(rank, int) or isinstance(rank, bool):
-            raise InvalidList(
-                f"expected an integer in every hypothesis, got {rank!r}",
-                list_id=nbest.id,
-                hypothesis=index,
-                field="original_rank",
-            )
+            message = f"expected an integer in every hypothesis, got {rank!r}"
+            raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="original_rank")
         # a merged hypothesis has the ranks of all its members
         merged = hypothesis.fields.get("merged_ranks") or (rank,)
         ranks.append(min(merged))
@@ -234,24 +228,11 @@ class Totals:
 
     @classmethod
     def from_list(cls, evaluated: EvaluatedList) -> Totals:
-        return cls(
-            lists=1,
-            hypotheses=len(evaluated.hypotheses),
-            system=evaluated.system,
-            first_pass=evaluated.first_pass,
-            oracle=evaluated.oracle,
-            worst=evaluated.worst,
-        )
+        errors = evaluated.system, evaluated.first_pass, evaluated.oracle, evaluated.worst
+        return cls(1, len(evaluated.hypotheses), *errors)
 
     def __add__(self, other: Totals) -> Totals:
-        return Totals(
-            self.lists + other.lists,
-            self.hypotheses + other.hypotheses,
-            self.system + other.system,
-            self.first_pass + other.first_pass,
-            self.oracle + other.oracle,
-            self.worst + other.worst,
-        )
+        return Totals(*(getattr(self, part.name) + getattr(other, part.name) for part in fields(self)))
 
     @property
     def recovered_share(self) -> float | None:
@@ -292,7 +273,7 @@ class Report:
     groups: Mapping[str, Totals]
     """Totals per speaker or other group, in input order; the empty string for lists without a group."""
     unit: str = "word"
-    """What was counted: ``word``, ``character`` or ``mixed``."""
+    """The unit that was counted: ``word``, ``character`` or ``mixed``."""
 
     def to_dict(self) -> dict[str, Any]:
         """``Totals.to_dict`` of all lists, and of each group under ``groups`` if any list has a group."""

@@ -164,29 +164,30 @@ class StreamTally:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._lists = 0
+        self._counts: Counter[str] = Counter(lists=0, compared=0, first_is_best=0, descending=0, ascending=0)
         self._minimum, self._maximum = math.inf, -math.inf
         self._words = 0
         self._spread = 0.0
         self._whole = True
-        self._compared = self._first_is_best = self._descending = self._ascending = 0
         self._moments = np.zeros((3, 3))
         """Sums of products of (1, score, words)."""
         self._correlations: list[float] = []
 
     def add(self, scores: np.ndarray, n_words: np.ndarray, errors: np.ndarray | None) -> None:
         """Add a list: (H,) scores, words without ``</s>``, and errors if there is a reference."""
-        self._lists += 1
         low, high = float(scores.min()), float(scores.max())
         self._minimum, self._maximum = min(self._minimum, low), max(self._maximum, high)
         self._words += int(n_words.sum()) + len(n_words)
         self._spread += high - low
         self._whole = self._whole and bool((scores == np.rint(scores)).all())
+        self._counts["lists"] += 1
         if low < high:
-            self._compared += 1
-            self._first_is_best += bool(scores[0] == high)
-            self._descending += bool((scores[1:] <= scores[:-1]).all())
-            self._ascending += bool((scores[1:] >= scores[:-1]).all())
+            self._counts.update(
+                compared=1,
+                first_is_best=bool(scores[0] == high),
+                descending=bool((scores[1:] <= scores[:-1]).all()),
+                ascending=bool((scores[1:] >= scores[:-1]).all()),
+            )
         rows = np.stack([np.ones(len(scores)), scores, n_words])  # (3, H)
         with np.errstate(over="ignore", invalid="ignore"):  # huge scores overflow: no correlation
             self._moments += rows @ rows.T
@@ -197,19 +198,15 @@ class StreamTally:
         mean, t = mean_and_t(self._correlations)
         return StreamStats(
             name=self.name,
-            lists=self._lists,
             minimum=self._minimum,
             maximum=self._maximum,
             per_word=float(self._moments[0, 1]) / self._words,
-            spread=self._spread / self._lists,
+            spread=self._spread / self._counts["lists"],
             whole_numbers=self._whole,
-            compared=self._compared,
-            first_is_best=self._first_is_best,
-            descending=self._descending,
-            ascending=self._ascending,
             length_correlation=_correlate_moments(self._moments),
             error_correlation=mean,
             error_t=t,
+            **self._counts,
         )
 
 
@@ -344,7 +341,7 @@ class WordStats:
     letters: str = ""
     """Name of the alphabet that the tokens seem to be written in, in which signs are letters."""
     spacing: str = ""
-    """What is to be said about words without spaces between them; see ``rescorer.text.units``."""
+    """A remark about words without spaces between them; see ``rescorer.text.units``."""
     markup: tuple[MarkupStats, ...] = ()
     unknown_pieces: Mapping[str, int] = field(default_factory=dict)
     """Tokens of the hypotheses that stand for something unknown, such as ``⁇``, with their counts."""
@@ -358,10 +355,6 @@ class WordStats:
             "markup": [markup.to_dict() for markup in self.markup],
             "unknown_pieces": dict(self.unknown_pieces),
         } | (self.unknown.to_dict() if self.unknown else {})
-
-
-def _is_integer(token: str) -> bool:
-    return token.isascii() and token.isdigit()
 
 
 class WordTally:
@@ -385,10 +378,7 @@ class WordTally:
             self._reference_markup.add(" ".join(tokens))
 
     def stats(
-        self,
-        normaliser: Normaliser,
-        vocabulary: frozenset[str] | None = None,
-        read: Normaliser | None = None,
+        self, normaliser: Normaliser, vocabulary: frozenset[str] | None = None, read: Normaliser | None = None
     ) -> WordStats:
         """Judge the tokens.
 
@@ -422,21 +412,22 @@ class WordTally:
 
     def _find_integer_ids(self) -> Counter[str]:
         """Return the hypotheses' tokens if they look like ids of a symbol table, otherwise nothing."""
-        spoken = self._reference_tokens and all(map(_is_integer, self._reference_tokens))
-        found = not spoken and all(map(_is_integer, self._hypothesis_tokens))
+        spoken, heard = (
+            all(token.isascii() and token.isdigit() for token in tokens)
+            for tokens in (self._reference_tokens, self._hypothesis_tokens)
+        )
+        found = heard and not (self._reference_tokens and spoken)
         return self._hypothesis_tokens if found else Counter()
 
     def _count_unknown(self, normaliser: Normaliser, vocabulary: frozenset[str]) -> UnknownWords:
         words = _normalise_counts(self._hypothesis_tokens, normaliser)
         reference_words = _normalise_counts(self._reference_tokens, normaliser)
         unknown = Counter({word: count for word, count in words.items() if word not in vocabulary})
-        other_case = sum(
-            count for word, count in unknown.items() if {word.lower(), word.upper()} & vocabulary
-        )
+        in_other_case = (n for word, n in unknown.items() if {word.lower(), word.upper()} & vocabulary)
         return UnknownWords(
             words=words.total(),
             unknown=TokenStats.from_counts(unknown),
-            other_case=other_case,
+            other_case=sum(in_other_case),
             reference_words=reference_words.total(),
             reference_unknown=sum(count for word, count in reference_words.items() if word not in vocabulary),
         )

@@ -1,11 +1,8 @@
-"""Gather statistics from a stream of lists, compare the lists with a bundle.
+"""Gather statistics from a stream of lists, and compare the lists with a bundle.
 
-Find texts that it takes for equal.
-
-Find different texts that have the same words once normalised: some are meant to, others hide errors.
-
-Texts may differ in case, punctuation, events such as ``[NOISE]`` and variants such as ``to(2)``. If they
-differ in more than that, then a normaliser makes two words equal, and errors between them are not counted.
+Different texts may have the same words once normalised. Some are meant to: they differ in case, punctuation,
+events such as ``[NOISE]`` and variants such as ``to(2)``. If texts differ in more than that, then a
+normaliser makes two words equal, and errors between them are not counted.
 """
 
 from __future__ import annotations
@@ -60,7 +57,7 @@ class BundleModel:
     direction: Direction
     """Which end of a sentence is read first."""
     topics: int = 0
-    """Number of topics of the text before a sentence that the network reads beside the words; 0 for none."""
+    """Number of topics of the preceding text that the network reads, too; 0 for none."""
 
 
 def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
@@ -69,15 +66,16 @@ def describe_models(bundle: Bundle) -> tuple[BundleModel, ...]:
     Raises:
         BundleError: the configuration of a network cannot be read.
     """
-    return tuple(_describe(bundle, name, kind) for name, kind in bundle.model_kinds.items())
-
-
-def _describe(bundle: Bundle, name: str, kind: ModelKind) -> BundleModel:
-    direction: Direction = "backward" if name in bundle.backward else "forward"
-    if kind != "neural":
-        return BundleModel(name, kind, "", direction)
-    config = read_config(bundle.files.subfolder(bundle.manifest["models"][name]["path"].rstrip("/")))
-    return BundleModel(name, kind, config.kind, direction, config.topics)
+    described = []
+    for name, kind in bundle.model_kinds.items():
+        direction: Direction = "backward" if name in bundle.backward else "forward"
+        network, topics = "", 0
+        if kind == "neural":
+            path = bundle.manifest["models"][name]["path"].rstrip("/")
+            config = read_config(bundle.files.subfolder(path))
+            network, topics = config.kind, config.topics
+        described.append(BundleModel(name, kind, network, direction, topics))
+    return tuple(described)
 
 
 N_JUDGED_LISTS = 100
@@ -88,7 +86,7 @@ LISTS_PER_BATCH = 64
 
 @dataclass(frozen=True, slots=True)
 class NGramCorrelation:
-    """How a stream correlates with the n-gram's ln P within lists.
+    """Correlation of a stream with the n-gram's ln P within lists.
 
     The mean of each list is subtracted from both sides, which removes what all its hypotheses have in common.
     """
@@ -148,7 +146,7 @@ class WeightStats:
     stream_spread: float = 0.0
     """The same for the weighted streams."""
     untuned: str = ""
-    """What is wrong if the weights were never tuned for scores like an end-to-end model's; else empty."""
+    """A warning if the weights were never tuned for scores like an end-to-end model's; else empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,17 +161,13 @@ class ModelStats:
     weights: WeightStats
 
     def to_dict(self) -> dict[str, Any]:
-        correlations = {
-            name: {
-                "r": round(correlation.r, 4),
-                "units_a_nat": [round(units, 4) for units in correlation.units_per_nat],
-            }
-            for name, correlation in self.correlations.items()
-        }
         return {
             "bundle": self.bundle,
             "models": [asdict(model) for model in self.models],
-            "like_the_ngram": correlations,
+            "like_the_ngram": {
+                name: {"r": round(found.r, 4), "units_a_nat": [round(n, 4) for n in found.units_per_nat]}
+                for name, found in self.correlations.items()
+            },
             "weights": asdict(self.weights),
         }
 
@@ -246,18 +240,18 @@ class ModelTally:
         lists = [nbest for nbest, *_ in self._pending]
         results = self._rescorer.rescore_each(lists, self._weights)
         refused = [i for i, result in enumerate(results) if isinstance(result, InvalidList)]
-        without_streams = dict(
-            zip(refused, self._score_without_streams([lists[i] for i in refused]), strict=True)
-        )
+        bare = [replace(lists[i], streams={}) for i in refused]  # language models alone need no streams
+        models_alone = replace(self._weights, streams={}, rerankers={})
+        without_streams = dict(zip(refused, self._rescorer.rescore_each(bare, models_alone), strict=True))
         ngram = self._rescorer.bundle.ngram
         for i, (nbest, errors, first) in enumerate(self._pending):
             result = results[i]
             if isinstance(result, InvalidList):
                 self._refused += 1
                 self._reason = self._reason or f"{result.field}: {result.message}"
-                models_alone = without_streams[i]
-                if isinstance(models_alone, RescoredList):
-                    self._add_correlations(nbest, collect_components(models_alone)[ngram])
+                scored = without_streams[i]
+                if isinstance(scored, RescoredList):
+                    self._add_correlations(nbest, collect_components(scored)[ngram])
                 continue
             self._add_correlations(nbest, collect_components(result)[ngram])
             self._add_spreads(nbest, result)
@@ -267,11 +261,6 @@ class ModelTally:
                 self._first_errors += int(errors[first])
                 self._added_errors.append(float(chosen - errors[first]))
         self._pending.clear()
-
-    def _score_without_streams(self, lists: Sequence[NBestList]) -> list[RescoredList | InvalidList]:
-        """Score lists with the language models alone, which need no streams."""
-        bare = [replace(nbest, streams={}) for nbest in lists]
-        return self._rescorer.rescore_each(bare, replace(self._weights, streams={}, rerankers={}))
 
     def _add_correlations(self, nbest: NBestList, ngram: np.ndarray) -> None:
         """Add a list to the correlations; ``ngram`` is (H,) ln P."""
@@ -342,16 +331,17 @@ class EqualTextTally:
             if other is text:
                 continue
             self._texts += 1
-            _keep(self._examples, other, text)
+            example = other[:MAX_EXAMPLE_CHARACTERS], text[:MAX_EXAMPLE_CHARACTERS]
+            self._examples += [example] * (len(self._examples) < MAX_EXAMPLES)
             # all texts of these words are compared, so that the count depends on no order
             seen = mild_words.setdefault(words, {self.mild.normalise(other)})
             if (mild := self.mild.normalise(text)) not in seen:
                 seen.add(mild)
                 self._beyond += 1
-                _keep(self._beyond_examples, other, text)
+                self._beyond_examples += [example] * (len(self._beyond_examples) < MAX_EXAMPLES)
 
     def stats(self) -> EqualTexts:
-        """What was found in all lists."""
+        """The equal texts of all lists."""
         examples = list(dict.fromkeys([*self._beyond_examples, *self._examples]))[:MAX_EXAMPLES]
         return EqualTexts(self._texts, self._beyond, tuple(examples), tuple(self._beyond_examples))
 
@@ -372,8 +362,8 @@ def make_mild_normaliser(settings: NormaliserSettings) -> Normaliser:
 
 
 def make_bundle_twin(read: Normaliser, compared: Normaliser) -> Normaliser:
-    """What a bundle's normaliser should at most make equal: texts that are compared as equal, or that differ
-    in what it drops by name."""
+    """A normaliser that makes as much equal as that of a bundle should: texts that are compared as equal, or
+    that differ in words which it drops by name."""
     drop = tuple(dict.fromkeys((*compared.settings.drop, *read.settings.drop)))
     return Normaliser(replace(compared.settings, drop=drop, replace=read.settings.replace))
 
@@ -394,17 +384,12 @@ def find_equated(lists: Iterable[Iterable[str]], read: Normaliser, compared: Nor
 
 
 def describe_equated(found: EqualTexts) -> str:
-    """What the normaliser of a bundle hides from its models, in a sentence."""
+    """Say in a sentence which differences the normaliser of a bundle hides from its models."""
     texts = pluralise(found.beyond, "text that differs", "texts that differ")
     return (
         f"the bundle's own normaliser gives its models the same words for {texts} from another of its list: "
         f"{found.quote_beyond()}"
     )
-
-
-def _keep(examples: list[tuple[str, str]], first: str, second: str) -> None:
-    if len(examples) < MAX_EXAMPLES:
-        examples.append((first[:MAX_EXAMPLE_CHARACTERS], second[:MAX_EXAMPLE_CHARACTERS]))
 
 
 SAMPLE_LISTS = 100
@@ -461,10 +446,16 @@ class ListTally:
         words = [self.normaliser.normalise(hypothesis.text) for hypothesis in nbest.hypotheses]
         total = find_first_pass_totals(nbest, words, self.first_pass)
         order = range(len(words)) if not self.first_pass or total is None else best_first(total).tolist()
-        evaluated = self._evaluate(nbest, order)
+        evaluated = None
+        if nbest.reference is not None:  # in the order of the first pass
+            count = self.counting.counter_for(nbest.reference, self.normaliser.normalise, nbest.id)
+            counts = tuple(count(nbest.hypotheses[i].text) for i in order)
+            evaluated = EvaluatedList(nbest.id, nbest.group, counts, counts[0], self.counting.unit)
         self._add_texts(nbest, words)
         self._add_empty(words, total)
-        self._add_ranks(nbest.hypotheses)
+        if ranks := read_ranks(nbest.hypotheses):
+            self._lowest_ranks[min(ranks)] += 1
+            self._counts.update(ranked=1, with_gaps=max(ranks) - min(ranks) >= len(ranks))
         self._unread.add(nbest)
         errors = None
         if evaluated is not None:
@@ -512,21 +503,8 @@ class ListTally:
         """Return the error statistics; None without references."""
         if not self._totals.lists:
             return None
-        return ErrorStats(
-            self._totals,
-            self._random_errors,
-            tuple(self._errors_at_depth.tolist()),
-            self._without_first_word,
-            self.counting.unit,
-        )
-
-    def _evaluate(self, nbest: NBestList, order: Sequence[int]) -> EvaluatedList | None:
-        """The errors of the list in the order of the first pass; None without a reference."""
-        if nbest.reference is None:
-            return None
-        count = self.counting.counter_for(nbest.reference, self.normaliser.normalise, nbest.id)
-        errors = tuple(count(nbest.hypotheses[i].text) for i in order)
-        return EvaluatedList(nbest.id, nbest.group, errors, errors[0], self.counting.unit)
+        errors = self._random_errors, tuple(self._errors_at_depth.tolist()), self._without_first_word
+        return ErrorStats(self._totals, *errors, self.counting.unit)
 
     def _add_texts(self, nbest: NBestList, words: Sequence[Words]) -> None:
         texts = [hypothesis.text for hypothesis in nbest.hypotheses]
@@ -557,12 +535,6 @@ class ListTally:
         if total is not None and empty.any() and not empty.all():
             self._counts["empty_near_best"] += bool(total[empty].max() > total[~empty].max() - NEAR_NATS)
 
-    def _add_ranks(self, hypotheses: Sequence[Hypothesis]) -> None:
-        ranks = read_ranks(hypotheses)
-        if ranks:
-            self._lowest_ranks[min(ranks)] += 1
-            self._counts.update(ranked=1, with_gaps=max(ranks) - min(ranks) >= len(ranks))
-
     def _add_errors(self, evaluated: EvaluatedList, errors: np.ndarray) -> None:
         """``errors``: (H,) in the order of the first pass."""
         self._totals += Totals.from_list(evaluated)
@@ -582,10 +554,8 @@ class ListTally:
         references = {self.normaliser.normalise(" ".join(reading)) for reading in readings}
         self._spacing.add(self.normaliser.normalise(" ".join(readings[0])))
         self._words.add((), readings[0])
-        hypotheses = set(words)
-        if not references & hypotheses and any(
-            reference[1:] in hypotheses for reference in references if reference[1:]
-        ):
+        without_first = {reference[1:] for reference in references} - {()}
+        if references.isdisjoint(words) and not without_first.isdisjoint(words):
             self._without_first_word += 1
 
 

@@ -1,10 +1,9 @@
-"""Lists and texts scored once by all models, cached on disk, so that comparisons only apply other weights.
+"""Lists and texts scored once by all models, so that comparisons only apply other weights.
 
-Cache the models' scores on disk by content, so that a second tuning runs no language model.
-
-One file holds the scores of one batch of hypotheses, word by word: mixtures are computed from them under any
-λ. Its name is a hash of everything that the scores depend on: the canonical words and contexts of the batch,
-the files of the models, device and precision. A file that cannot be used is computed again.
+Scores of models are cached on disk by content, so that a second tuning runs no language model. One file holds
+the scores of one batch of hypotheses, word by word: mixtures are computed from them under any λ. Its name is
+a hash of everything that the scores depend on: the canonical words and contexts of the batch, the files of
+the models, device and precision. A file that cannot be used is computed again.
 """
 
 from __future__ import annotations
@@ -112,10 +111,7 @@ def to_perplexity(log_prob: float, n_tokens: int) -> float:
 
 def sum_scores(scores: Iterable[TextScore]) -> TextTotals:
     """Add up the scores of texts."""
-    totals = TextTotals()
-    for score in scores:
-        totals += TextTotals.from_score(score)
-    return totals
+    return sum(map(TextTotals.from_score, scores), TextTotals())
 
 
 SCHEMA = 1
@@ -124,7 +120,7 @@ MAX_CACHE_BYTES = 4 << 30
 """Size of the folder above which its oldest files are deleted."""
 SUFFIX = ".safetensors"
 IRRELEVANT = (f"{WEIGHTS}/", f"{PHRASES}/")
-"""What the names of the files of a bundle begin with that scores of models do not depend on."""
+"""Folders of a bundle that scores of models do not depend on."""
 
 Arrays = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]
 """Type and shape of arrays by name."""
@@ -194,7 +190,10 @@ class CachingTrieScorer(TrieScorer):
         super().__init__(models, bundle.label, find_encoders(bundle))
         self._folder, self._on_note, self._backward = folder, on_note, bundle.backward
         self._remembers = bundle.remembers
-        self._identity = hashlib.sha256(_describe_models(bundle, device).encode()).digest()
+        files, models = bundle.manifest["files"].items(), bundle.manifest["models"].items()
+        hashes = sorted((name, digest) for name, digest in files if not name.startswith(IRRELEVANT))
+        identity = f"{SCHEMA} {device} {sorted(models)} {hashes}"  # everything but the words
+        self._identity = hashlib.sha256(identity.encode()).digest()
         self._can_write = True
 
     def score(
@@ -230,7 +229,7 @@ class CachingTrieScorer(TrieScorer):
 
         size = sum(dtype.itemsize * math.prod(shape) for dtype, shape in arrays.values())
         try:
-            with open(path, "rb", opener=_open_without_blocking) as stream:
+            with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
                 status = os.fstat(stream.fileno())
                 if not stat.S_ISREG(status.st_mode) or not size <= status.st_size <= size + MAX_HEADER_BYTES:
                     raise ValueError(f"{status.st_size:,} bytes; expected {size:,} and a header")
@@ -238,7 +237,12 @@ class CachingTrieScorer(TrieScorer):
             with suppress(OSError):  # the cache may be shared and read-only
                 os.utime(path)  # recently used files are deleted last
             for key, (dtype, shape) in arrays.items():
-                check_array(key, tensors[key], dtype, shape)
+                values = tensors[key]
+                if values.dtype != dtype or values.shape != shape:
+                    found = f"{values.dtype} {values.shape}"
+                    raise ValueError(f"{key}: {found}; expected {dtype} {shape}")
+                if not np.isfinite(values).all():
+                    raise ValueError(f"{key}: a value is not finite")
             return {name: unpack_scores(tensors, name, name in self._backward) for name in names}
         except (FileNotFoundError, NotADirectoryError):
             return None
@@ -252,14 +256,12 @@ class CachingTrieScorer(TrieScorer):
 
         if not self._can_write:
             return
-        tensors = {f"log_probs/{name}": part.log_probs for name, part in scores.items()}
-        tensors |= {f"unknown/{name}": part.unknown for name, part in scores.items()}
-        tensors |= {
-            f"encoding/{name}/{key}": values
-            for name, part in scores.items()
-            for key, values in part.encodings.items()
-        }
-        tensors |= {f"cached/{n}": part.cached for n, part in scores.items() if part.cached is not None}
+        tensors: dict[str, np.ndarray] = {}
+        for name, part in scores.items():
+            tensors |= {f"log_probs/{name}": part.log_probs, f"unknown/{name}": part.unknown}
+            tensors |= {f"encoding/{name}/{key}": values for key, values in part.encodings.items()}
+            if part.cached is not None:
+                tensors[f"cached/{name}"] = part.cached
         partial = path.with_suffix(f".{os.getpid()}.partial")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
@@ -285,14 +287,6 @@ def delete_oldest(folder: Path, max_bytes: int = MAX_CACHE_BYTES) -> None:
             return
         path.unlink(missing_ok=True)
         total -= size
-
-
-def _describe_models(bundle: Bundle, device: str) -> str:
-    """Everything besides the words that scores depend on."""
-    hashes = {
-        name: digest for name, digest in bundle.manifest["files"].items() if not name.startswith(IRRELEVANT)
-    }
-    return f"{SCHEMA} {device} {sorted(bundle.manifest['models'].items())} {sorted(hashes.items())}"
 
 
 def describe_arrays(
@@ -322,24 +316,12 @@ def describe_arrays(
     return arrays
 
 
-def check_array(name: str, values: np.ndarray, dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-    """Raise ValueError unless an array has a type and a shape, and only finite values."""
-    if values.dtype != dtype or values.shape != shape:
-        raise ValueError(f"{name}: {values.dtype} {values.shape}; expected {dtype} {shape}")
-    if not np.isfinite(values).all():
-        raise ValueError(f"{name}: a value is not finite")
-
-
 def unpack_scores(tensors: Mapping[str, np.ndarray], name: str, backward: bool = False) -> EdgeScores:
     """The scores of a model among the arrays of a file."""
     prefix = f"encoding/{name}/"
     encodings = {key.removeprefix(prefix): tensors[key] for key in tensors if key.startswith(prefix)}
     log_probs, unknown = tensors[f"log_probs/{name}"], tensors[f"unknown/{name}"]
     return EdgeScores(log_probs, unknown, encodings, backward, tensors.get(f"cached/{name}"))
-
-
-def _open_without_blocking(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 @dataclass(frozen=True)
@@ -360,11 +342,11 @@ class ScoredList:
     selection: Selection
     """Which hypotheses take part in rankings."""
     context: Words = ()
-    """What was said before, in words as models read them."""
+    """The words said before, as models read them."""
     words_read: Sequence[Words] = ()
     """Words of each hypothesis as models read them; empty: as they are compared."""
     counting: CountingSettings = DEFAULT_COUNTING
-    """How the errors were counted."""
+    """The way the errors were counted."""
 
     @property
     def read(self) -> Sequence[Words]:
@@ -476,6 +458,9 @@ def _count_lists(
                 for words_of in normalisers
             )
             order = find_first_pass_order(nbest, read, first_pass_weights)
+            first_pass_totals = None
+            with suppress(InvalidList):  # the only stream, which nothing else needs, has infinite scores
+                first_pass_totals = find_first_pass_totals(nbest, words_read, first_pass_weights)
         except InvalidList as error:
             errors.append(error)
             continue
@@ -488,7 +473,7 @@ def _count_lists(
                 scores,
                 words,
                 order,
-                _find_totals(nbest, words_read, first_pass_weights),
+                first_pass_totals,
                 selection,
                 join_words(said, read(nbest.context)),
                 words_read,
@@ -496,15 +481,6 @@ def _count_lists(
             )
         )
     return scored, errors
-
-
-def _find_totals(
-    nbest: NBestList, words: Sequence[Words], first_pass_weights: Weights | None
-) -> np.ndarray | None:
-    try:
-        return find_first_pass_totals(nbest, words, first_pass_weights)
-    except InvalidList:  # the only stream, which nothing else needs, has infinite scores
-        return None
 
 
 def score_references(

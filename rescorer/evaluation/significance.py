@@ -1,23 +1,20 @@
 """Judge systems: intervals, gains over each other, verdicts and paired tests.
 
-Judgement of pairs of systems: intervals, gains over each other, verdicts and paired tests.
-
 The rows of a comparison, or recognised texts of several systems, come in; differences beyond chance come out.
-
-Say in one sentence per system whether its language models gain more than a rule without them.
-
+A verdict says in one sentence whether the language models of a system gain more than a rule without them.
 Where a run has several verdicts, each is judged by its p-value corrected for their number (Holm).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Literal
 
 import numpy as np
 
+from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.error_analysis import Aligner, Tokens, reference_tokens
 from rescorer.evaluation.error_rate import CountingSettings, WordErrors
 from rescorer.evaluation.figures import (
@@ -28,7 +25,7 @@ from rescorer.evaluation.figures import (
     interval_to_list,
     round_p,
 )
-from rescorer.evaluation.list_errors import evaluate_list, to_percent
+from rescorer.evaluation.list_errors import ListKey, evaluate_list, find_first_pass, index_lists, to_percent
 from rescorer.evaluation.statistics import (
     DRAWS,
     LEVEL,
@@ -48,7 +45,8 @@ from rescorer.evaluation.statistics import (
     wilcoxon,
 )
 from rescorer.evaluation.systems import Comparison, Row, count_by_list
-from rescorer.types import Hypothesis, NBestList
+from rescorer.formats.rescored import is_rescored
+from rescorer.types import Hypothesis, NBestList, Weights
 
 
 class Significance:
@@ -137,7 +135,7 @@ class SystemVerdict:
     baseline: str
     gain: Gain
     unit: str = "list"
-    """What was drawn: ``list`` or ``group``."""
+    """The unit that was drawn: ``list`` or ``group``."""
     p_corrected: float | None = None
     """P-value of the gain, corrected for the number of verdicts; None for a verdict that stands alone."""
     n_verdicts: int = 1
@@ -237,6 +235,11 @@ class RecognisedText:
     transcription marks were honoured in counting them."""
 
 
+DrawnUnit = Literal["list", "group"]
+RecognisedLists = Mapping[ListKey, tuple[RecognisedText, str]]
+"""The text of a system in each list, with the group of the list."""
+
+
 @dataclass(frozen=True, slots=True)
 class ComparedSystem:
     """The error rate of a system."""
@@ -280,7 +283,7 @@ class ComparedPair:
 
     @property
     def verdict(self) -> PairVerdict:
-        """What the bootstrap says of the system, corrected for the number of pairs, at a level of 5 %."""
+        """Verdict of the bootstrap about the system, corrected for the number of pairs, at a level of 5 %."""
         if self.corrected["bootstrap"] >= 1 - LEVEL:
             return "not beyond chance"
         return "better" if self.gain.gain > 0 else "worse"
@@ -322,11 +325,11 @@ class PairwiseComparison:
     """Each system with each that was given after it."""
     n_units: int
     unit: str
-    """What was drawn: ``list`` or ``group``."""
+    """The unit that was drawn: ``list`` or ``group``."""
     rank_test_unit: str
-    """What the rank tests are about: ``list``, or ``group`` if the lists have groups."""
+    """The unit of the rank tests: ``list``, or ``group`` if the lists have groups."""
     warning: str
-    """What to expect of intervals of few units; may be empty."""
+    """Caveat about intervals of few units; may be empty."""
 
     def to_dict(self, n_shared: int, others: Mapping[str, int]) -> dict[str, Any]:
         """Convert to JSON data.
@@ -388,10 +391,11 @@ def compare_pairwise(
         for field in ("errors", "reference_words")
     )
     drawn = bootstrap(errors, words, groups if by_group else None, draws)
-    rates = _find_rates(errors, words, groups)
-    pairs: list[ComparedPair] = []
-    texts = list(systems.values())
-    names = list(systems)
+    if groups is not None:
+        errors, words = sum_by_group(errors, groups), sum_by_group(words, groups)
+    has_words = words.all(axis=0)
+    rates = errors[:, has_words] / words[:, has_words]  # of each group, or list without groups: (S, N)
+    texts, names, pairs = list(systems.values()), list(systems), list[ComparedPair]()
     for first, second in combinations(range(len(names)), 2):
         gain = drawn.gain(first, second)
         matched = matched_pairs(*find_common_places(texts[first], texts[second]))
@@ -408,17 +412,22 @@ def compare_pairwise(
                 rank_tests,
                 units_needed(abs(gain.gain), gain.standard_error, drawn.n_units),
                 p_values,
-                corrected=p_values,
+                corrected={},
             )
         )
+    all_tests = ("bootstrap", "matched_pairs", *tests)
+    by_test = {test: correct_holm([pair.p_values[test] for pair in pairs]).tolist() for test in all_tests}
+    corrected = [
+        replace(pair, corrected={test: by_test[test][number] for test in all_tests})
+        for number, pair in enumerate(pairs)
+    ]
     compared = [
         ComparedSystem(name, sum(row, WordErrors.zero()), drawn.interval(index))
         for index, (name, row) in enumerate(zip(names, counts, strict=True))
     ]
     rank_test_unit = "list" if groups is None else "group"
-    return PairwiseComparison(
-        compared, _correct(pairs), drawn.n_units, drawn.unit, rank_test_unit, drawn.warning
-    )
+    units = drawn.n_units, drawn.unit, rank_test_unit
+    return PairwiseComparison(compared, corrected, *units, drawn.warning)
 
 
 def find_common_places(
@@ -438,19 +447,63 @@ def find_common_places(
     return places
 
 
-def _find_rates(errors: np.ndarray, words: np.ndarray, groups: Sequence[str] | None) -> np.ndarray:
-    """Error rates of each group, or list without groups, that has reference words: (S, N)."""
-    if groups is not None:
-        errors, words = sum_by_group(errors, groups), sum_by_group(words, groups)
-    has_words = words.all(axis=0)
-    return np.asarray(errors[:, has_words] / words[:, has_words])
+def recognise_lists(
+    lists: Iterable[NBestList],
+    normalise: Callable[[str], Tokens],
+    counting: CountingSettings,
+    first_pass: Weights | None,
+    on_rejected: Callable[[InvalidList], object],
+) -> RecognisedLists:
+    """Count the errors of the text that a system chose in each list; with the group of the list.
+
+    Args:
+        first_pass: weights that order lists which ``rescorer rescore`` did not write; None for their order.
+        on_rejected: called with the error of each list that cannot be evaluated.
+    """
+    recognised = []
+    for nbest in lists:
+        try:
+            is_ordered = first_pass is None or is_rescored(nbest)
+            chosen = 0 if is_ordered else find_first_pass(nbest, normalise, first_pass)
+            text = recognise_text(nbest, chosen, normalise, counting)
+        except InvalidList as error:
+            on_rejected(error)
+            continue
+        recognised.append((nbest.id, normalise(nbest.reference or ""), (text, nbest.group)))
+    return index_lists(recognised)
 
 
-def _correct(pairs: Sequence[ComparedPair]) -> list[ComparedPair]:
-    """Correct the p-values of each test for the number of pairs."""
-    tests = list(pairs[0].p_values) if pairs else []
-    by_test = {test: correct_holm([pair.p_values[test] for pair in pairs]).tolist() for test in tests}
-    return [
-        replace(pair, corrected={test: by_test[test][number] for test in tests})
-        for number, pair in enumerate(pairs)
-    ]
+def compare_shared(
+    systems: Mapping[str, RecognisedLists],
+    shared: Sequence[ListKey],
+    by: DrawnUnit | None,
+    tests: Sequence[RankTestName],
+) -> PairwiseComparison:
+    """Compare systems on their shared lists.
+
+    Raises:
+        ConfigError: no list is shared, or groups are to be drawn, but there are fewer than two.
+    """
+    if not shared:
+        examples = ", ".join(f"{name} {next(iter(lists))[0]!r}" for name, lists in systems.items())
+        raise ConfigError(
+            "the files share no list with the same id and reference: nothing to compare; the first ids are: "
+            + examples
+        )
+    groups = find_groups([[lists[key][1] for key in shared] for lists in systems.values()])
+    if by == "group" and groups is None:
+        raise ConfigError("--by group: the lists have fewer than two groups; name them with --groups")
+    texts = {name: [lists[key][0] for key in shared] for name, lists in systems.items()}
+    by_group = groups is not None and by != "list"
+    return compare_pairwise(texts, groups, by_group=by_group, tests=tests)
+
+
+def find_groups(groups_by_system: Sequence[Sequence[str]]) -> list[str] | None:
+    """The group of each list, from the first system that names it; None if there are fewer than two groups.
+
+    A list without a group counts as one group.
+    """
+    named = [next(filter(None, groups), "") for groups in zip(*groups_by_system, strict=True)]
+    if len(set(named)) < 2:
+        return None
+    return [group or f"\0{number}" for number, group in enumerate(named)]

@@ -1,43 +1,29 @@
 """Intervals and tests that tell a difference between systems from chance.
 
-Intervals and tests that tell a difference between systems from chance.
+Errors per list and system come in as arrays; intervals, p-values and powers come out. Nothing here reads or
+prints lists. SciPy is loaded at the first use, because that takes a second, and programs that only serve or
+rescore import this package without ever computing a statistic.
 
-Errors per list and system come in as arrays, intervals, p-values and powers come out; nothing here reads or
-prints lists.
+The bootstrap follows Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance
+evaluation" (ICASSP 2004): lists are drawn with replacement, every draw has its own numbers of errors and of
+reference words, and two systems are compared on the same draws. Their plain percentiles are too narrow for
+small sets. So the interval of a rate is studentised (each draw is measured in its own standard error), and
+that of a gain is Student's t with the standard error of the draws. ``docs/decisions/intervals.md`` has the
+measured coverage, and names the program that simulated it.
 
-Tails and quantiles of the distributions that the tests use.
+NIST's matched pairs test (MAPSSWE) follows Gillick and Cox, "Some statistical issues in the comparison of
+speech recognition algorithms" (ICASSP 1989), as ``sc_stats -t mapsswe`` does it. The errors of both systems
+are divided into segments that are separated by at least two words that both have right, so that one segment's
+errors say nothing about the next one's; the test asks whether the mean difference of errors per segment can
+be 0.
 
-SciPy is loaded at the first use, because that takes a second, and programs that only serve or rescore import
-this package without ever computing a statistic.
+The sign test and Wilcoxon's signed-rank test, as in ``sc_stats``, look at which system is better on each
+speaker or list, and need no assumption about the distribution of the differences. They weigh a speaker with
+two utterances like one with a hundred.
 
-NIST's matched pairs test of two systems on the same speech (MAPSSWE).
-
-After Gillick and Cox, "Some statistical issues in the comparison of speech recognition algorithms" (ICASSP
-1989), as ``sc_stats -t mapsswe`` does it. The errors of both systems are divided into segments that are
-separated by at least two words that both have right, so that what one segment's errors are says nothing about
-the next one's; the test asks whether the mean difference of errors per segment can be 0.
-
-Sign test and Wilcoxon's signed-rank test over speakers or lists, as NIST's ``sc_stats`` does them.
-
-Both look at which system is better on each speaker, and need no assumption about the distribution of the
-differences. They weigh a speaker with two utterances like one with a hundred.
-
-What share of intervals from few lists or groups contains the truth, by simulation.
-
-``docs/decisions/intervals.md`` has the whole table, and names the program that made it.
-
-Bootstrap intervals of error rates, and of the difference between two systems on the same lists.
-
-After Bisani and Ney, "Bootstrap estimates for confidence intervals in ASR performance evaluation" (ICASSP
-2004): lists are drawn with replacement, every draw has its own numbers of errors and of reference words, and
-two systems are compared on the same draws. Their plain percentiles are too narrow for small sets. So the
-interval of a rate is studentised (each draw is measured in its own standard error), and that of a gain is
-Student's t with the standard error of the draws. ``docs/decisions/intervals.md`` has the measured coverage.
-
-How many lists would show a gain.
-
-By the normal approximation: a gain of so many standard errors is found if chance does not take it below the
-quantile of the test. The standard error falls with the square root of the number of lists.
+The number of lists that would show a gain is a normal approximation: a gain of so many standard errors is
+found if chance does not take it below the quantile of the test. The standard error falls with the square root
+of the number of lists.
 """
 
 from __future__ import annotations
@@ -45,44 +31,40 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 
 def student_quantile(tail: float, degrees: int) -> float:
     """The value that Student's t with these degrees of freedom exceeds with the probability ``tail``."""
-    from scipy.special import stdtrit
-
-    return -float(stdtrit(degrees, tail))
+    return -float(_special().stdtrit(degrees, tail))
 
 
 def student_tail(value: float, degrees: int) -> float:
     """Probability that Student's t with these degrees of freedom exceeds a value."""
-    from scipy.special import stdtr
-
-    return float(stdtr(degrees, -value))
+    return float(_special().stdtr(degrees, -value))
 
 
 def normal_quantile(tail: float) -> float:
     """The value that a standard normal variable exceeds with the probability ``tail``."""
-    from scipy.special import ndtri
-
-    return -float(ndtri(tail))
+    return -float(_special().ndtri(tail))
 
 
 def normal_tail(value: float) -> float:
     """Probability that a standard normal variable exceeds a value."""
-    from scipy.special import ndtr
-
-    return float(ndtr(-value))
+    return float(_special().ndtr(-value))
 
 
 def binomial_cdf(successes: int, trials: int, probability: float) -> float:
     """Probability of at most so many successes in independent trials."""
-    from scipy.special import bdtr
+    return float(_special().bdtr(successes, trials, probability))
 
-    return float(bdtr(successes, trials, probability))
+
+def _special() -> Any:
+    from scipy import special
+
+    return special
 
 
 @dataclass(frozen=True, slots=True)
@@ -423,7 +405,7 @@ class Bootstrap:
     n_units: int
     """Number of lists, or of groups if whole groups are drawn."""
     unit: str
-    """What is drawn: ``list`` or ``group``."""
+    """The unit that is drawn: ``list`` or ``group``."""
     drawn_rates: np.ndarray
     """(D, S) rates of the draws."""
     _columns: _Columns
@@ -432,25 +414,21 @@ class Bootstrap:
 
     @property
     def warning(self) -> str:
-        """What to expect of the intervals if there are few units; empty if there are enough."""
+        """A caveat about the intervals if there are few units; empty if there are enough."""
         if self.n_units >= MIN_UNITS:
             return ""
         if self.n_units < MIN_UNITS_FOR_INTERVAL:
             units = f"1 {self.unit} is" if self.n_units == 1 else f"{self.n_units} {self.unit}s are"
             return f"{units} too few for intervals and tests, which need at least {MIN_UNITS_FOR_INTERVAL}"
-        useless = "; those of error rates say next to nothing here" if self._has_useless_interval else ""
+        intervals = map(self.interval, range(len(self.rates)))
+        is_useless = any(
+            interval.is_finite and interval.high - interval.low > USELESS_WIDTH * rate
+            for interval, rate in zip(intervals, self.rates.tolist(), strict=True)
+        )
+        useless = "; those of error rates say next to nothing here" if is_useless else ""
         return (
             f"intervals from only {self.n_units} {self.unit}s are rough{useless}: "
             f"{describe_coverage(self.n_units, self.unit)}"
-        )
-
-    @property
-    def _has_useless_interval(self) -> bool:
-        """Whether the interval of some error rate is wider than ``USELESS_WIDTH`` times the rate."""
-        intervals = map(self.interval, range(len(self.rates)))
-        return any(
-            interval.is_finite and interval.high - interval.low > USELESS_WIDTH * rate
-            for interval, rate in zip(intervals, self.rates.tolist(), strict=True)
         )
 
     def interval(self, system: int, level: float = LEVEL) -> Interval:
@@ -509,7 +487,7 @@ class Bootstrap:
 def choose_units(groups: Sequence[str]) -> list[Hashable] | None:
     """Choose what every command draws: whole groups, or single lists (None) if the lists have no two groups.
 
-    A list without a group is a group of its own.
+    A list without a group counts as one group.
 
     >>> choose_units(["a", "", "a", ""]), choose_units(["a", "a"])
     (['a', 1, 'a', 3], None)
@@ -544,7 +522,7 @@ def bootstrap(
     rates = columns.rates(columns.sums)[0]
     drawn_rates, ratios = [], []
     for counts in draw_counts(columns.n_units, draws, seed):
-        sums = columns.sum_draws(counts)
+        sums = counts @ columns.values  # (D, 5 S), over the units of each draw
         chunk_rates = columns.rates(sums)
         no_words = ~np.isfinite(chunk_rates)
         chunk_rates[no_words] = np.broadcast_to(rates, chunk_rates.shape)[no_words]
@@ -610,10 +588,6 @@ class _Columns:
     @property
     def n_units(self) -> int:
         return len(self.values)
-
-    def sum_draws(self, counts: np.ndarray) -> np.ndarray:
-        """Sums over the units of each draw, (D, 5 S), from how often each was drawn, (D, U)."""
-        return counts @ self.values
 
     def rates(self, sums: np.ndarray) -> np.ndarray:
         """Errors per word, (D, S); NaN or infinite without words."""

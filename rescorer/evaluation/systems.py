@@ -1,14 +1,8 @@
-"""Compare systems on the same lists.
+"""Compare systems on the same lists: first pass, rules, each model, the mixture, tuned weights, oracle.
 
-First pass, rules, each model, the mixture, tuned weights and the oracle.
-
-Comparison of systems on the same lists: the first pass, models alone, mixtures, tuned weights.
-
-Lists and a rescorer come in; scored lists, and one report per system, come out.
-
-Rows that need no language model, so that no model is credited with what a simple rule does.
-
-Leaving out empty hypotheses, merging equal ones, or a word insertion penalty can gain as much as rescoring.
+Scored lists and weights come in; one row per system, with a report, comes out. Some rows need no language
+model, so that no model is credited with what a simple rule does: leaving out empty hypotheses, merging equal
+ones, or a word insertion penalty can gain as much as rescoring.
 """
 
 from __future__ import annotations
@@ -41,6 +35,7 @@ from rescorer.evaluation.scored_lists import (
     order_by_first_pass,
     order_by_weights,
     order_selection_by_first_pass,
+    rank_by_first_pass,
     reorder,
     rerank,
 )
@@ -60,11 +55,10 @@ from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.scoring.combination import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
-from rescorer.trie import Words
 from rescorer.types import DecisionRule, Weights
 
 Kind = Literal["first pass", "baseline", "model", "decision", "file", "oracle"]
-"""What decides: the recogniser, a rule without language models, a language model, a decision rule on top of
+"""The judge: the recogniser, a rule without language models, a language model, a decision rule on top of
 one, the order of a file, or the reference."""
 
 
@@ -143,6 +137,8 @@ def count_by_list(row: Row, scored: Sequence[ScoredList]) -> tuple[np.ndarray, n
     return errors, np.array([count.reference_words for count in counts], dtype=np.int64)
 
 
+FIRST_PASS, TUNED, HELD_OUT = "first pass", "tuned", "held out"
+
 WeightedList = tuple[ScoredList, Weights]
 """A list, and the weights that rank it; its mixture has their λ."""
 
@@ -157,16 +153,6 @@ class MixtureScores:
     """(G, N) of each list, for all its hypotheses."""
     models: tuple[str, ...] = ()
     """Model of each share."""
-
-    @property
-    def has_caches(self) -> bool:
-        """Whether choices differ in the λ of the cache."""
-        return len({choice.cache for choice in self.choices}) > 1
-
-    @property
-    def has_neural_caches(self) -> bool:
-        """Whether choices differ in the λ of the neural cache."""
-        return len({choice.neural_cache for choice in self.choices}) > 1
 
     def apply(self, scored: Sequence[ScoredList], choice: int) -> list[ScoredList]:
         """Replace the mixture's scores of the lists by those under one choice of λ."""
@@ -201,8 +187,10 @@ class Tuning:
         self.phrase_bound = phrase_bound
         streams = find_streams(scored[0].components, weights) if "all" in free else ()
         occasional = {name for item in scored for name in OCCASIONAL if name in item.components}
-        occasional |= {CACHE} if mixture and mixture.has_caches else set()
-        occasional |= {NEURAL_CACHE} if mixture and mixture.has_neural_caches else set()
+        self.mixtures = mixture.choices if mixture else ()
+        for name in (CACHE, NEURAL_CACHE):
+            if len({getattr(choice, name) for choice in self.mixtures}) > 1:
+                occasional.add(name)
         self.parameters = Parameters.choose(weights, free, streams, occasional)
         self.folds: Folds = make_folds(
             [item.evaluated.id for item in scored],
@@ -211,7 +199,6 @@ class Tuning:
         )
         lists, kept = zip(*(make_tuning_list(item, weights) for item in scored), strict=True)
         self._kept: tuple[np.ndarray, ...] = kept
-        self.mixtures = mixture.choices if mixture else ()
         log_probs = None
         if mixture:
             parts = (scores[:, rows] for scores, rows in zip(mixture.log_probs, kept, strict=True))
@@ -282,6 +269,22 @@ class Tuning:
             flattest=flattest,
             folds=self.folds.describe(),
         )
+
+    def rows(self) -> dict[str, Report]:
+        """Errors of the first pass, the start, and tuned weights on lists held out and on their own lists."""
+        recognised = [item.recognised for item in self.scored]
+        rows = {FIRST_PASS: build_report(rank_by_first_pass(item) for item in recognised)}
+        selection = self.scored[0].selection
+        merges = selection.merge and self.scored[0].first_pass_totals is not None
+        if selected := ["merged"] * merges + ["empty dropped"] * selection.drop_empty:
+            rows[", ".join([FIRST_PASS, *selected])] = build_report(
+                reorder(item.evaluated, order_selection_by_first_pass(item)) for item in recognised
+            )
+        return rows | {
+            "before tuning": build_report(rerank(item, self.start) for item in self.scored),
+            HELD_OUT: build_report(rerank(*pair) for pair in self.hold_out()),
+            "tuned, on its own lists (optimistic)": build_report(rerank(*pair) for pair in self.tuned),
+        }
 
     def _mix(self, solution: Solution) -> Sequence[ScoredList]:
         """All lists with the mixture's scores under the λ of a solution."""
@@ -363,12 +366,10 @@ def score_mixtures(
     return MixtureScores(choices, np.split(log_probs, ends, axis=1), parameters.models)
 
 
-FIRST_PASS = "first pass"
 WORD_ONLY = "word weight only"
 EMPTY_OUT = "empty left out"
 MERGED = "merged only"
 MERGED_EMPTY_OUT = "merged, empty left out"
-TUNED = "tuned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -390,28 +391,24 @@ def build_baselines(
         with_tuning: also tune the word weight alone, by cross-validation.
     """
     first = build_row(FIRST_PASS, "first pass", scored, map(order_by_first_pass, scored))
-    can_merge = all(item.first_pass_totals is not None or not _has_equal(item.words) for item in scored)
-    rows = [
-        build_row(
-            name,
-            "baseline",
-            scored,
-            (order_selection_by_first_pass(item, selection) for item in scored),
-        )
-        for name, selection in SELECTIONS.items()
-        if can_merge or not selection.merge
-    ]
+    can_merge = all(  # equal hypotheses are merged by their scores
+        item.first_pass_totals is not None or len(set(item.words)) == len(item.words) for item in scored
+    )
+    rows = []
+    for name, selection in SELECTIONS.items():
+        if can_merge or not selection.merge:
+            orders = (order_selection_by_first_pass(item, selection) for item in scored)
+            rows.append(build_row(name, "baseline", scored, orders))
     if word_only is not None:
-        rows += _build_word_rows(scored, word_only, with_tuning)
+        orders = (order_by_weights(item, word_only) for item in scored)
+        rows.append(build_row(WORD_ONLY, "baseline", scored, orders))
+        if with_tuning:
+            orders = (order_by_weights(*pair) for pair in Tuning(scored, word_only, ("word",)).hold_out())
+            rows.append(build_row(f"{WORD_ONLY}, {TUNED}", "baseline", scored, orders, held_out=True))
     kept, notes = _fold_equal([first, *rows])
     if not can_merge:
         notes.append(f"no row {MERGED!r}: it needs the scores that the recogniser ranked by (--first-pass)")
     return Baselines(kept, notes)
-
-
-def _has_equal(words: Sequence[Words]) -> bool:
-    """Whether some hypotheses of a list have the same words, so that merging needs their scores."""
-    return len(set(words)) < len(words)
 
 
 def _fold_equal(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
@@ -419,11 +416,11 @@ def _fold_equal(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
     kept: list[Row] = []
     same: dict[str, list[str]] = {}
     for row in rows:
-        equal = next((other for other in kept if np.array_equal(row.winners, other.winners)), None)
-        if equal is None:
-            kept.append(row)
+        equal = [other.name for other in kept if np.array_equal(row.winners, other.winners)]
+        if equal:
+            same.setdefault(equal[0], []).append(row.name)
         else:
-            same.setdefault(equal.name, []).append(row.name)
+            kept.append(row)
     notes = [f"the same choices as {name!r}: {', '.join(map(repr, others))}" for name, others in same.items()]
     return kept, notes
 
@@ -452,15 +449,6 @@ def drop_models(weights: Weights, first_pass: Weights | None = None) -> Weights 
     return replace(weights, name=WORD_ONLY, streams=streams, lm={}, oov=0.0, rerankers={})
 
 
-def _build_word_rows(scored: Sequence[ScoredList], word_only: Weights, with_tuning: bool) -> list[Row]:
-    orders = (order_by_weights(item, word_only) for item in scored)
-    rows = [build_row(WORD_ONLY, "baseline", scored, orders)]
-    if with_tuning:
-        orders = (order_by_weights(*pair) for pair in Tuning(scored, word_only, ("word",)).hold_out())
-        rows.append(build_row(f"{WORD_ONLY}, {TUNED}", "baseline", scored, orders, held_out=True))
-    return rows
-
-
 ORACLE = "oracle"
 ORACLE_GENERATED = "oracle with generated"
 """The oracle that may also choose generated hypotheses; rows of models may."""
@@ -474,7 +462,7 @@ class Comparison:
 
     scored: Sequence[ScoredList]
     first_pass: Row
-    """What gains are measured from, whether or not it is among the rows."""
+    """The row that gains are measured from, whether or not it is among the rows."""
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
     """Remarks about rows that are missing."""
@@ -533,7 +521,9 @@ def compare_systems(
     rows, notes = list(baselines.rows), list(baselines.notes)
     held_out: dict[str, Sequence[Weights]] = {}
     mixtures: dict[str, MixtureScores] = {}
-    bound = _bound_phrases(rescorer, scored, systems) if with_tuning and rescorer else None
+    bound = None
+    if with_tuning and rescorer and systems and has_phrases(rescorer, scored):
+        bound = PhraseBound(find_false_alarms(rescorer, scored, next(iter(systems.values()))))
     for name, weights in systems.items():
         used = [model for model, share in weights.mixture.items() if share]
         if name == MIXTURE and len(used) == 1:
@@ -541,7 +531,9 @@ def compare_systems(
         lists: Sequence[WeightedList] = [(item, weights) for item in scored]
         rows.append(_build_model_row(name, lists))
         if with_tuning:
-            start = _with_risk(weights)
+            start = weights
+            if weights.decision.kind != "minimum_bayes_risk":  # so that a temperature is tuned too
+                start = replace(weights, decision=DecisionRule("minimum_bayes_risk"))
             mixture = score_mixtures(rescorer, scored, start) if rescorer else None
             start = bound.apply(scored, start) if bound else start
             lists = Tuning(scored, start, mixture=mixture, phrase_bound=bound).hold_out()
@@ -551,31 +543,22 @@ def compare_systems(
             rows.append(_build_model_row(f"{name}, {TUNED}", lists, held_out=True))
     if systems:
         try:
-            rows.append(_build_risk_row(rows[-1], lists))
+            last, orders = rows[-1], (order_by_expected_errors(*pair) for pair in lists)
+            ranked = [item for item, _ in lists]
+            name = f"{last.name}, {RISK}"
+            rows.append(build_row(name, "decision", ranked, orders, held_out=last.held_out))
         except LimitExceeded as error:
             notes.append(f"no row {RISK!r}: {error}")
     rows.append(build_oracle(recognised))
     if n_lists := sum(item.has_generated for item in scored):
         rows.append(build_oracle(scored, ORACLE_GENERATED))
-        notes.append(_describe_generated(scored, n_lists))
+        count = sum(len(item.words) - item.n_recognised for item in scored)
+        notes.append(
+            f"hypotheses that were generated, {count:,} for {n_lists:,} of {len(scored):,} lists, take part "
+            f"in rows of models and in {ORACLE_GENERATED!r}, but not in other rows, nor in the oracle by "
+            "depth"
+        )
     return Comparison(scored, rows[0], rows, notes, held_out, mixtures)
-
-
-def _describe_generated(scored: Sequence[ScoredList], n_lists: int) -> str:
-    count = sum(len(item.words) - item.n_recognised for item in scored)
-    return (
-        f"hypotheses that were generated, {count:,} for {n_lists:,} of {len(scored):,} lists, take part in "
-        f"rows of models and in {ORACLE_GENERATED!r}, but not in other rows, nor in the oracle by depth"
-    )
-
-
-def _bound_phrases(
-    rescorer: Rescorer, scored: Sequence[ScoredList], systems: Mapping[str, Weights]
-) -> PhraseBound | None:
-    """What bounds the weight of phrases in tuning; None if there are none. All systems have the same λ."""
-    if not systems or not has_phrases(rescorer, scored):
-        return None
-    return PhraseBound(find_false_alarms(rescorer, scored, next(iter(systems.values()))))
 
 
 def name_possible_rows(
@@ -593,24 +576,10 @@ def name_possible_rows(
     return [FIRST_PASS, *SELECTIONS, *models, *risk[-1:], ORACLE, *[ORACLE_GENERATED] * with_generated]
 
 
-def _with_risk(weights: Weights) -> Weights:
-    """The same weights for minimum Bayes risk, so that a temperature is tuned too; others ignore it."""
-    if weights.decision.kind == "minimum_bayes_risk":
-        return weights
-    return replace(weights, decision=DecisionRule("minimum_bayes_risk"))
-
-
 def _build_model_row(name: str, lists: Sequence[WeightedList], *, held_out: bool = False) -> Row:
     """Rank each list by the weights for it."""
     orders = (order_by_weights(*pair) for pair in lists)
     return build_row(name, "model", [item for item, _ in lists], orders, held_out=held_out)
-
-
-def _build_risk_row(row: Row, lists: Sequence[WeightedList]) -> Row:
-    """Decide by minimum Bayes risk instead of the maximum, with the same weights as another row."""
-    orders = (order_by_expected_errors(*pair) for pair in lists)
-    name = f"{row.name}, {RISK}"
-    return build_row(name, "decision", [item for item, _ in lists], orders, held_out=row.held_out)
 
 
 def compare_file(scored: Sequence[ScoredList], name: str) -> Comparison:

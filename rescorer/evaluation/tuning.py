@@ -1,22 +1,9 @@
-"""Tune weights by nested cross-validation, judge them on lists that did not make them.
-
-Report what was found.
-
-Tuning of weights by their errors on lists with references: folds, cross-validation, judgement.
-
-Components and errors per list come in; weights and cross-validated errors come out.
-
-Nested cross-validation: choose the method inside each fold, and count errors outside.
+"""Tune weights by nested cross-validation, judge them on lists that did not make them, and report the result.
 
 No list is ranked by weights, or by a choice of objective and strength, that it helped to make (Varma and
-Simon, 2006, "Bias in error estimation when using cross-validation for model selection").
-
-Judge whether tuned weights are better than the start on lists that did not make them.
-
-Weights change only if the one-sided lower bound of 97.5 % of the held-out gain is above 0. Otherwise the
-start is kept, and a sentence says why.
-
-Find weights that are as good as the chosen ones: along each weight, and along the flattest direction.
+Simon, 2006, "Bias in error estimation when using cross-validation for model selection"). Weights change only
+if the one-sided lower bound of 97.5 % of the held-out gain is above 0. Otherwise the start is kept, and a
+sentence says why.
 
 Errors are a step function of the weights, so that neighbouring points differ by chance. A point is equal
 within the noise if its errors on the same lists do not exceed those of the chosen weights by 1.96 standard
@@ -29,7 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -63,7 +50,7 @@ from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Weights
 
 TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
-"""Temperatures to choose from, besides that of the start."""
+"""Temperatures to choose from, in addition to that of the start."""
 MAX_DISTANCES = 1 << 28
 """Largest number of distances to keep, over all lists: 512 MiB."""
 
@@ -181,8 +168,7 @@ def is_as_good(errors: np.ndarray, units: np.ndarray) -> np.ndarray:
     _, unit = np.unique(units, return_inverse=True)
     lost = np.array([np.bincount(unit, row) for row in errors - errors[best]])  # (M, units)
     standard_errors = lost.std(axis=1, ddof=1) * np.sqrt(lost.shape[1])
-    as_good: np.ndarray = lost.sum(axis=1) <= standard_errors
-    return as_good
+    return np.asarray(lost.sum(axis=1) <= standard_errors)
 
 
 def cross_validate_problem(
@@ -244,10 +230,10 @@ class Judgement:
     gain: Gain
     n_lists: int
     unit: str
-    """What is drawn in the bootstrap: ``group`` or ``list``."""
+    """The unit that the bootstrap draws: ``group`` or ``list``."""
     n_units: int
     warning: str
-    """What to expect of the intervals if there are few units; empty if there are enough."""
+    """A caveat about the intervals if there are few units; empty if there are enough."""
 
     @property
     def is_better(self) -> bool:
@@ -264,7 +250,7 @@ class Judgement:
 
     @property
     def n_lists_for_test(self) -> int | None:
-        """Number of lists like these of which enough would differ for a test, if too few of these do.
+        """Number of such lists that a test would need, if too few of these differ.
 
         Showing the gain takes at least as many. None if enough differ, or none.
         """
@@ -367,15 +353,18 @@ MIN_SHARE = 0.1
 class FlatDirection:
     """Weights that can change, alone or together, without an effect beyond the noise."""
 
-    low: dict[str, float]
-    """Values at one end, by name of the weight."""
-    high: dict[str, float]
-    """Values at the other end."""
+    ranges: dict[str, tuple[float, float]]
+    """Values at both ends, by name of the weight."""
+
+    @property
+    def is_point(self) -> bool:
+        """Whether no weight can change."""
+        return all(low == high for low, high in self.ranges.values())
 
     def describe(self) -> str:
         """For example: ``lm:mixture 9.6 to 12.6 together with word 14.2 to 19.6``."""
         return " together with ".join(
-            f"{name} {value:.4g} to {self.high[name]:.4g}" for name, value in self.low.items()
+            f"{name} {low:.4g} to {high:.4g}" for name, (low, high) in self.ranges.items()
         )
 
 
@@ -432,8 +421,7 @@ def _walk(problem: TuningProblem, weights: np.ndarray, direction: np.ndarray) ->
         ends.append(weights + side * reached * direction)
     moves = np.abs(problem.moves(problem.start + direction))
     named = np.flatnonzero(moves >= MIN_SHARE * moves.max())
-    low, high = ({problem.names[k]: float(end[k]) for k in named} for end in ends)
-    return FlatDirection(low, high)
+    return FlatDirection({problem.names[k]: (float(ends[0][k]), float(ends[1][k])) for k in named})
 
 
 EDGE_TOLERANCE = 1e-6
@@ -466,21 +454,18 @@ class TuningReport:
     """Objective and strength of the tuned weights."""
     fold_methods: tuple[Method, ...]
     flat: tuple[FlatDirection, ...]
-    """How far each weight can move alone without an effect beyond the noise."""
+    """The range of each weight, moved alone, without an effect beyond the noise."""
     flattest: FlatDirection | None
     folds: str
     """By what the lists were divided."""
 
     def decide(self, force: bool = False) -> Weights:
-        """The weights to use: the tuned ones if they are better beyond chance, or if forced, else the
-        start."""
-        chosen = self.tuned if self.judgement.is_better or force else self.start
-        return replace(chosen, held_out=self.held_out(chosen is self.tuned))
-
-    def held_out(self, tuned: bool) -> dict[str, float]:
-        """Figures for the weights file, in percent; see ``Weights.held_out``."""
+        """The weights to use, with the figures that judge them: the tuned ones if they are better beyond
+        chance, or if forced, else the start."""
         figures = self.judgement.figures()
-        return figures if tuned else {"start_wer": figures["start_wer"]}
+        if self.judgement.is_better or force:
+            return replace(self.tuned, held_out=figures)
+        return replace(self.start, held_out={"start_wer": figures["start_wer"]})
 
     def to_dict(self, force: bool = False) -> dict[str, Any]:
         """Convert to JSON data; rates in percent, intervals and p-value null if unknown.
@@ -503,18 +488,9 @@ class TuningReport:
             "folds": self.folds,
             "method": str(self.method),
             "fold_methods": dict(Counter(map(str, self.fold_methods))),
-            "weights": {
-                weight.name: {
-                    "start": weight.start,
-                    "tuned": weight.tuned,
-                    "fold_mean": weight.fold_mean,
-                    "fold_spread": weight.fold_spread,
-                    "note": weight.note,
-                }
-                for weight in self.weights
-            },
-            "flat": [_to_ranges(direction) for direction in self.flat],
-            "flattest": _to_ranges(self.flattest) if self.flattest else None,
+            "weights": {weight.pop("name"): weight for weight in map(asdict, self.weights)},
+            "flat": [direction.ranges for direction in self.flat],
+            "flattest": self.flattest.ranges if self.flattest else None,
         }
 
 
@@ -528,27 +504,23 @@ def describe_weights(
         bounds: (K, 2) or more rows, lowest and highest value that was tried of each weight.
     """
     rows = []
+
+    def add(name: str, start: float, value: float, in_folds: np.ndarray, note: str) -> None:
+        mean, spread = float(in_folds.mean()), float(in_folds.std())
+        rows.append(TunedWeight(name, float(start), float(value), mean, spread, note))
+
     start, values = parameters.values(parameters.start), parameters.values(tuned)
     in_folds = np.array([parameters.values(weights) for weights in fold_weights])
     for k, name in enumerate(parameters.names):
-        if name not in parameters.free and name != parameters.scale:
-            continue
-        note = "fixed: the scale" if name == parameters.scale else _note(values[k], start[k], bounds[k])
-        spread = in_folds[:, k].std()
-        rows.append(
-            TunedWeight(
-                name, float(start[k]), float(values[k]), float(in_folds[:, k].mean()), float(spread), note
-            )
-        )
-    if parameters.tunes_mixture:
-        for model in parameters.models:
-            shares = np.array([weights.mixture[model] for weights in fold_weights])
-            share = tuned.mixture[model]
-            note = "on an edge" if min(share, 1 - share) < EDGE_TOLERANCE else ""
-            own = parameters.start.mixture[model]
-            rows.append(
-                TunedWeight(f"mix:{model}", own, share, float(shares.mean()), float(shares.std()), note)
-            )
+        if name == parameters.scale:
+            add(name, start[k], values[k], in_folds[:, k], "fixed: the scale")
+        elif name in parameters.free:
+            add(name, start[k], values[k], in_folds[:, k], _note(values[k], start[k], bounds[k]))
+    for model in parameters.models if parameters.tunes_mixture else ():
+        shares = np.array([weights.mixture[model] for weights in fold_weights])
+        share = tuned.mixture[model]
+        note = "on an edge" if min(share, 1 - share) < EDGE_TOLERANCE else ""
+        add(f"mix:{model}", parameters.start.mixture[model], share, shares, note)
     edges = {CACHE: max(CACHE_SHARES)} if parameters.tunes_cache else {}
     if parameters.tunes_neural_cache:
         edges |= {NEURAL_CACHE: max(NEURAL_CACHES)[0], "flatness": math.inf}
@@ -556,8 +528,7 @@ def describe_weights(
         shares = np.array([getattr(weights, name) for weights in fold_weights])
         share = getattr(tuned, name)
         note = "at 0" if not share else "on an edge" if share == edge else ""
-        own = getattr(parameters.start, name)
-        rows.append(TunedWeight(name, own, share, float(shares.mean()), float(shares.std()), note))
+        add(name, getattr(parameters.start, name), share, shares, note)
     return tuple(rows)
 
 
@@ -567,7 +538,3 @@ def _note(value: float, start: float, bounds: np.ndarray) -> str:
     low, high = bounds
     is_near = np.isclose(value, bounds, rtol=EDGE_TOLERANCE, atol=EDGE_TOLERANCE).any()
     return "on an edge: at its search bound" if low < high and is_near else ""
-
-
-def _to_ranges(direction: FlatDirection) -> dict[str, list[float]]:
-    return {name: [value, direction.high[name]] for name, value in direction.low.items()}

@@ -1,43 +1,29 @@
 """Search for weights on arrays that know nothing of lists: exact line searches and smooth objectives.
 
-Search for weights on arrays that know nothing of lists.
-
-Components and errors of hypotheses come in; weights with few errors, under a method, come out.
-
-Reduce arrays list by list: the hypotheses of all lists lie one after the other in flat arrays.
-
-``offsets`` (L + 1,) int64 says where each list begins; every list has at least one hypothesis.
-
-The arrays that weights are tuned on: the components and errors of every hypothesis of every list.
+Components and errors of hypotheses come in; weights with few errors, under a method, come out. The hypotheses
+of all lists lie one after the other in flat arrays; ``offsets`` (L + 1,) int64 says where each list begins,
+and every list has at least one hypothesis.
 
 Under the maximum, only the proportions between weights matter, so one of them, the scale, may be fixed:
 usually that of the recogniser's score. Rules that use posteriors also depend on the scale. There, a factor on
 all totals takes its place: the sharpness of the expected errors while tuning, and the temperature of a
-decision rule (see ``expected_errors`` and ``temperature``).
+decision rule.
 
-Exact search along a line of weights: errors of the top hypotheses as a step function.
-
-Along a line, the total of each hypothesis is linear in the step, so the top hypothesis of a list only changes
-at the corners of the upper envelope of these lines; between corners the errors are constant (Och, 2003,
-"Minimum Error Rate Training in Statistical Machine Translation").
-
-Minimise the errors of the top hypotheses exactly, along one line of weights after the other (Och, 2003).
-
-The lines go in the direction of each weight and in random directions, from several starting points. Errors
-are a step function of the weights, so that many points are equally good: a move away from the start must save
-errors in proportion to its squared length, and of equally good steps the middle of the widest stretch is
+The errors of the top hypotheses are minimised exactly, along one line of weights after the other (Och, 2003,
+"Minimum Error Rate Training in Statistical Machine Translation"). Along a line, the total of each hypothesis
+is linear in the step, so the top hypothesis of a list only changes at the corners of the upper envelope of
+these lines; between corners the errors are constant. The lines go in the direction of each weight and in
+random directions, from several starting points. Many points are equally good: a move away from the start must
+save errors in proportion to its squared length, and of equally good steps the middle of the widest stretch is
 taken.
 
-Minimise the errors that are expected under posteriors: a smooth function of the weights.
-
-The posteriors of a list are the softmax of its totals times a sharpness κ, and the loss is Σ_i p_i·errors_i
-over all lists (minimum word error training: Prabhavalkar et al., 2018, "Minimum Word Error Rate Training for
-Attention-based Sequence-to-Sequence Models"; Smith and Eisner, 2006, anneal κ). A sharp softmax is the
-maximum, which only depends on the proportions between weights; the expected errors also depend on their
-scale. κ stands for that scale: it is tuned together with the weights, and the ranking does not need it.
-
-Weights are kept close to the start by the penalty ``strength`` · Σ_k (move_k / unit_k)², κ by the same
-penalty on ln κ.
+The errors that are expected under posteriors are a smooth function of the weights. The posteriors of a list
+are the softmax of its totals times a sharpness κ, and the loss is Σ_i p_i·errors_i over all lists (minimum
+word error training: Prabhavalkar et al., 2018, "Minimum Word Error Rate Training for Attention-based
+Sequence-to-Sequence Models"; Smith and Eisner, 2006, anneal κ). A sharp softmax is the maximum, which only
+depends on the proportions between weights; the expected errors also depend on their scale. κ stands for that
+scale: it is tuned together with the weights, and the ranking does not need it. Weights are kept close to the
+start by the penalty ``strength`` · Σ_k (move_k / unit_k)², κ by the same penalty on ln κ.
 """
 
 from __future__ import annotations
@@ -64,29 +50,25 @@ def spread_over(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
 
 def maximum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Largest value of each list, (L,)."""
-    result: np.ndarray = np.maximum.reduceat(values, offsets[:-1])
-    return result
+    return np.asarray(np.maximum.reduceat(values, offsets[:-1]))
 
 
 def sum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Sum of each list, (L,)."""
-    result: np.ndarray = np.add.reduceat(values, offsets[:-1])
-    return result
+    return np.asarray(np.add.reduceat(values, offsets[:-1]))
 
 
 def first_maximum_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Position in ``values`` of the largest value of each list, the first one of several: (L,) int64."""
     positions = np.flatnonzero(values == spread_over(maximum_per_list(values, offsets), offsets))
-    result: np.ndarray = positions[np.searchsorted(positions, offsets[:-1])]
-    return result
+    return np.asarray(positions[np.searchsorted(positions, offsets[:-1])])
 
 
 def spread_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
     """Standard deviation within each list, (L,)."""
     lengths = np.diff(offsets)
     centred = values - spread_over(sum_per_list(values, offsets) / lengths, offsets)
-    result: np.ndarray = np.sqrt(sum_per_list(centred**2, offsets) / lengths)
-    return result
+    return np.asarray(np.sqrt(sum_per_list(centred**2, offsets) / lengths))
 
 
 def softmax_per_list(values: np.ndarray, offsets: np.ndarray) -> np.ndarray:
@@ -172,8 +154,7 @@ class TuningProblem:
 
     def totals(self, weights: np.ndarray) -> np.ndarray:
         """Total of each hypothesis, (H,)."""
-        result: np.ndarray = weights @ self.components
-        return result
+        return np.asarray(weights @ self.components)
 
     def choose(self, weights: np.ndarray) -> np.ndarray:
         """Position of the hypothesis with the highest total of each list; ties go to the first: (L,)."""
@@ -185,8 +166,7 @@ class TuningProblem:
 
     def list_errors(self, weights: np.ndarray) -> np.ndarray:
         """Errors of the hypothesis that is ranked first in each list, (L,) int64."""
-        result: np.ndarray = self.errors[self.choose(weights)]
-        return result
+        return np.asarray(self.errors[self.choose(weights)])
 
     def moves(self, weights: np.ndarray) -> np.ndarray:
         """Distance of each weight from the start, (K,) in natural units."""
@@ -304,7 +284,7 @@ class ErrorCurve:
 
 
 MAX_HALVINGS = 6
-"""How often a stretch is halved at most to rule out hypotheses."""
+"""Largest number of times that a stretch is halved to rule out hypotheses."""
 FEW_CANDIDATES = 4
 """Number of candidates per list from which halving a stretch further does not pay."""
 MIN_CANDIDATES = 20_000
@@ -441,7 +421,7 @@ MAX_ROUNDS = 10
 """Maximum number of passes over all directions from one starting point; a pass that gains little ends the
 search."""
 WINDOW = 2.0
-"""How far to search to either side of a point, in natural units."""
+"""Distance to search to either side of a point, in natural units."""
 MIN_GAIN = 0.05
 """Gain of a pass that makes another one worth while, in units of the square root of the errors: less is
 noise."""
@@ -525,8 +505,7 @@ def _best_point(
     distances = moves @ moves + 2 * middles * (moves @ moves_per_step) + middles**2
     costs = curve.errors[usable] + strength * (distances + problem.penalty_of_mixture)
     best = np.lexsort((distances, -widths, costs))[0]
-    moved: np.ndarray = np.clip(weights + middles[best] * direction, *problem.bounds.T)
-    return moved, float(costs[best])
+    return np.asarray(np.clip(weights + middles[best] * direction, *problem.bounds.T)), float(costs[best])
 
 
 def find_step_bounds(
@@ -538,16 +517,26 @@ def find_step_bounds(
     return max(-WINDOW, float(edges.min(axis=1).max())), min(WINDOW, float(edges.max(axis=1).min()))
 
 
-LOG_SHARPNESS_BOUND = 5.0
-"""How far ln κ may move from the start, at which totals vary by about 1 within a list."""
-MAX_ITERATIONS = 60
-
-
-class SmoothPoint(NamedTuple):
-    """Weights (K,), and ln κ relative to that of the start."""
+@dataclass(frozen=True, slots=True)
+class Solution:
+    """Fitted weights."""
 
     weights: np.ndarray
-    log_sharpness: float
+    """(K,)"""
+    mixture: int = 0
+    """The choice of λ; see ``MixtureChoices``."""
+    log_sharpness: float = 0.0
+    """Sharpness κ of the expected errors, as ln κ relative to that of the start; 0 if they were not
+    fitted."""
+
+    def list_errors(self, problem: TuningProblem) -> np.ndarray:
+        """Errors of the hypothesis that is ranked first in each list, (L,)."""
+        return problem.with_mixture(self.mixture).list_errors(self.weights)
+
+
+LOG_SHARPNESS_BOUND = 5.0
+"""Distance that ln κ may move from the start, at which totals vary by about 1 within a list."""
+MAX_ITERATIONS = 60
 
 
 class ExpectedErrors:
@@ -580,8 +569,8 @@ class ExpectedErrors:
 
 
 def minimise_expected_errors(
-    problem: TuningProblem, strength: float, start: SmoothPoint | None = None
-) -> SmoothPoint:
+    problem: TuningProblem, strength: float, start: Solution | None = None
+) -> Solution:
     """Find weights with few expected errors, close to the start of the problem.
 
     Args:
@@ -592,7 +581,7 @@ def minimise_expected_errors(
 
     objective = ExpectedErrors(problem, strength)
     free = objective.free
-    start = start or SmoothPoint(problem.start, 0.0)
+    start = start or Solution(problem.start)
     first = np.append(problem.moves(start.weights)[free], start.log_sharpness)
     units = problem.units[free, None]
     limits = (problem.bounds[free] - problem.start[free, None]) / units
@@ -605,7 +594,7 @@ def minimise_expected_errors(
         options={"maxiter": MAX_ITERATIONS, "ftol": 1e-7},
     )
     weights = np.clip(objective.weights_at(result.x), *problem.bounds.T)
-    return SmoothPoint(weights, float(result.x[-1]))
+    return Solution(weights, problem.mixture, float(result.x[-1]))
 
 
 Objective = Literal["start", "errors", "expected errors"]
@@ -613,18 +602,17 @@ Objective = Literal["start", "errors", "expected errors"]
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """How weights are fitted."""
+    """A way to fit weights."""
 
     objective: Objective
-    """What is minimised; ``start`` changes nothing."""
+    """The quantity to minimise; ``start`` changes nothing."""
     strength: float = 0.0
     """Errors that a move of one natural unit must save, in units of the square root of the errors at the
     start: about the standard deviation of their number."""
 
     def __str__(self) -> str:
-        return (
-            self.objective if self.objective == "start" else f"{self.objective}, strength {self.strength:g}"
-        )
+        is_start = self.objective == "start"
+        return self.objective if is_start else f"{self.objective}, strength {self.strength:g}"
 
 
 STRENGTHS = (3.0, 0.3, 0.03)
@@ -635,23 +623,6 @@ METHODS = (
 """Methods to choose from, the most cautious first: it is preferred where several do equally well."""
 MAX_MIXTURE_ROUNDS = 3
 """Maximum number of times that λ is chosen again for changed weights."""
-
-
-@dataclass(frozen=True, slots=True)
-class Solution:
-    """Fitted weights."""
-
-    weights: np.ndarray
-    """(K,)"""
-    mixture: int = 0
-    """The choice of λ; see ``MixtureChoices``."""
-    log_sharpness: float = 0.0
-    """Sharpness κ of the expected errors, as ln κ relative to that of the start; 0 if they were not
-    fitted."""
-
-    def list_errors(self, problem: TuningProblem) -> np.ndarray:
-        """Errors of the hypothesis that is ranked first in each list, (L,)."""
-        return problem.with_mixture(self.mixture).list_errors(self.weights)
 
 
 class Fitter:
@@ -686,8 +657,7 @@ class Fitter:
             return self._choose_mixture(search, cost, smooth)
 
         def descend(problem: TuningProblem, start: Solution) -> Solution:
-            point = SmoothPoint(start.weights, start.log_sharpness)
-            return Solution(*_reorder(minimise_expected_errors(problem, strength, point), problem.mixture))
+            return minimise_expected_errors(problem, strength, start)
 
         def loss(problem: TuningProblem, solution: Solution) -> float:
             objective = ExpectedErrors(problem, strength)
@@ -723,7 +693,3 @@ class Fitter:
                 break
             solution, best_cost = moved, moved_cost
         return solution
-
-
-def _reorder(point: SmoothPoint, mixture: int) -> tuple[np.ndarray, int, float]:
-    return point.weights, mixture, point.log_sharpness

@@ -1,7 +1,5 @@
 """Options of the commands that evaluate lists: inputs, references, counting, analyses and the score cache.
 
-Options of the commands that evaluate lists: inputs, references, counting, analyses and the score cache.
-
 Text from the command line comes in; readers of lists with references, bounds and loaded models come out.
 """
 
@@ -54,7 +52,7 @@ from rescorer.types import ErrorUnit, NBestList, Weights
 
 @dataclass(frozen=True, slots=True)
 class AnalysisOptions:
-    """What to print besides the rows: about the errors of one system, about groups, and more rows."""
+    """Further things to print: about the errors of one system, about groups, and more rows."""
 
     errors: Annotated[
         bool,
@@ -92,7 +90,7 @@ DEFAULT_PERCENT = 100 * DEFAULT_MAX_SHARE
 
 @dataclass(frozen=True, slots=True)
 class PhraseBoundOptions:
-    """How large the weight of phrases may become."""
+    """Bounds of the weight of phrases."""
 
     max_false_alarms: Annotated[
         float,
@@ -115,11 +113,7 @@ class PhraseBoundOptions:
     ] = 0
 
     def make_bound(
-        self,
-        rescorer: Rescorer,
-        scored: Sequence[ScoredList],
-        weights: Weights,
-        names: Collection[str],
+        self, rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, names: Collection[str]
     ) -> PhraseBound | None:
         """Return what bounds the weight of phrases; None if there are none, or it is not tuned.
 
@@ -208,7 +202,7 @@ AlternationsOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CountingOptions:
-    """How to count errors; see ``CountingSettings``."""
+    """The way to count errors; see ``CountingSettings``."""
 
     counting: Annotated[
         Method,
@@ -240,13 +234,8 @@ class CountingOptions:
         if self.characters and self.unit not in (None, "character"):
             raise ConfigError(f"--characters and --unit {self.unit} contradict each other; omit one of them")
         unit = "character" if self.characters else self.unit or "word"
-        return CountingSettings(
-            self.counting,
-            unit,
-            self.optional_words,
-            self.fragments,
-            alternations=self.alternations == "on",
-        )
+        marks = self.optional_words, self.fragments
+        return CountingSettings(self.counting, unit, *marks, alternations=self.alternations == "on")
 
 
 def make_list_reader(
@@ -281,7 +270,11 @@ def make_list_reader(
                     item = reject_recording(item, file)
                 yield item
 
-        return lambda file: align_recordings(read_channels(_only(file)), segments)
+        def read_by_time(source: str | Sequence[str]) -> Lists:
+            (file,) = [source] if isinstance(source, str) else source
+            return align_recordings(read_channels(file), segments)
+
+        return read_by_time
     references = open_references(reference) if reference else None
     if references is not None and options.join_pieces:
         kinds = find_markup(references.texts())
@@ -299,12 +292,6 @@ def make_list_reader(
         return references.match(lists, name, partial(typer.echo, err=True), numbered=numbered)
 
     return read
-
-
-def _only(source: str | Sequence[str]) -> str:
-    """The only one of some inputs."""
-    (name,) = [source] if isinstance(source, str) else source
-    return name
 
 
 def reject_choices(lists: Lists) -> Lists:
@@ -335,7 +322,7 @@ def collect_lists(lists: Iterable[NBestList | InputError], rejected: Rejections)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountedTextOptions:
-    """How texts are read, normalised and counted that no models score."""
+    """Texts that no models score: reading, normalising and counting them."""
 
     text: TextOptions
     lists: ListInputOptions
@@ -354,7 +341,7 @@ class WeightedListOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluationOptions:
-    """What ``rescorer evaluate`` and ``rescorer report`` need in order to evaluate files."""
+    """Options of ``rescorer evaluate`` and ``rescorer report`` for evaluating files."""
 
     reference: ReferenceOption = None
     bundle: Annotated[
@@ -384,7 +371,7 @@ class EvaluationOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankedListOptions:
-    """What commands need in order to rank lists under one set of weights and to count their errors."""
+    """Options for ranking lists under one set of weights and counting their errors."""
 
     reference: ReferenceOption = None
     first_pass: FirstPassOption = None
@@ -409,7 +396,7 @@ class RankedListOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoredListOptions(RankedListOptions):
-    """What commands need in order to score lists by the models of a bundle and to count their errors."""
+    """Options for scoring lists by the models of a bundle and counting their errors."""
 
     selection: SelectionOptions
     phrases: PhraseOptions
@@ -425,12 +412,5 @@ class ScoredListOptions(RankedListOptions):
         self, rescorer: Rescorer, lists: Sequence[NBestList], weights: Weights
     ) -> tuple[list[ScoredList], list[InvalidList]]:
         """Score lists; see ``score_lists``."""
-        return score_lists(
-            rescorer,
-            lists,
-            weights,
-            self.parse_first_pass(),
-            self.counting.settings(),
-            self.selection.selection(),
-            generate=self.candidates.generate,
-        )
+        settings = self.parse_first_pass(), self.counting.settings(), self.selection.selection()
+        return score_lists(rescorer, lists, weights, *settings, generate=self.candidates.generate)

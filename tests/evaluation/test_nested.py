@@ -121,14 +121,15 @@ def test_flat_directions_hold_equally_good_weights():
     alone, flattest = find_flat_directions(problem, solution)
     errors = problem.list_errors(solution.weights)
     for direction in [*alone, flattest]:
-        for end in (direction.low, direction.high):
+        for end in ({name: ends[k] for name, ends in direction.ranges.items()} for k in (0, 1)):
             weights = np.array(
                 [end.get(name, w) for name, w in zip(problem.names, solution.weights, strict=True)]
             )
             change = problem.list_errors(weights) - errors
             assert change.sum() <= 1.96 * np.sqrt((change**2).sum()) + 1e-9 or direction is flattest
-    assert list(alone[0].low) == ["lm"]
-    assert alone[0].low["lm"] < solution.weights[1] < alone[0].high["lm"]
+    assert list(alone[0].ranges) == ["lm"]
+    low, high = alone[0].ranges["lm"]
+    assert low < solution.weights[1] < high
     assert " to " in flattest.describe()
 
 
@@ -141,7 +142,7 @@ def test_the_flattest_direction_of_two_weights_of_one_component():
         [(1, 1), UNBOUNDED, UNBOUNDED],
     )  # fmt: skip
     _, flattest = find_flat_directions(double, Fitter(double).fit(METHODS[1]))
-    move = {name: flattest.high[name] - flattest.low[name] for name in flattest.low}
+    move = {name: high - low for name, (low, high) in flattest.ranges.items()}
     assert move["lm"] == pytest.approx(-move["other"], rel=0.05)
 
 

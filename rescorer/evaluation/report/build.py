@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from typing import NamedTuple
 
@@ -19,47 +19,29 @@ from rescorer.evaluation.calibration import (
 )
 from rescorer.evaluation.error_analysis import (
     Aligner,
-    Confusions,
+    Alignment,
     align_rows,
     count_changes,
     count_confusions,
     find_oracle_by_depth,
 )
-from rescorer.evaluation.error_analysis import Changes as WordChanges
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.folds import make_folds
 from rescorer.evaluation.list_errors import Report
-from rescorer.evaluation.report.data import (
-    AlignedWord,
-    Calibration,
-    Changes,
-    Confusion,
-    DepthCurve,
-    FileAnalysis,
-    GroupRow,
-    Groups,
-    HypothesisRow,
-    HypothesisTable,
-    Range,
-    Reading,
-    ReliabilityBin,
-    ReportData,
-    Role,
-    SystemRow,
-    Utterance,
-    Utterances,
-    WordChange,
-    WordKind,
-    describe_curves,
-    describe_share_curves,
-    describe_surface,
-    list_weights,
-    make_problem,
-)
+from rescorer.evaluation.report import data
+from rescorer.evaluation.run import Evaluation
 from rescorer.evaluation.scored_lists import ScoredList, order_by_weights
-from rescorer.evaluation.significance import Significance, SystemVerdict, correct_verdicts, find_verdicts
-from rescorer.evaluation.statistics import Gain, Interval, correct_holm
-from rescorer.evaluation.systems import Comparison, MixtureScores, Row, choose_row, count_by_list
+from rescorer.evaluation.significance import Significance, correct_verdicts, find_verdicts
+from rescorer.evaluation.statistics import Interval, correct_holm
+from rescorer.evaluation.systems import (
+    Comparison,
+    MixtureScores,
+    Row,
+    choose_row,
+    count_by_list,
+    weights_by_system,
+)
+from rescorer.pipeline import Rescorer
 from rescorer.scoring.combination import totals
 from rescorer.scoring.ranking import best_first
 from rescorer.trie import Words
@@ -75,7 +57,7 @@ lists hardly change with more of them."""
 
 def describe_confidence(
     scored: Sequence[ScoredList], weights: Weights, normalise: Callable[[str], Words]
-) -> tuple[Calibration, ...]:
+) -> tuple[data.Calibration, ...]:
     """Judge the posteriors of best hypotheses, and confidences calibrated on other folds.
 
     Returns an empty tuple if there are fewer than ``MIN_LISTS`` lists.
@@ -84,7 +66,15 @@ def describe_confidence(
     ids, groups = [item.evaluated.id for item in scored], [item.evaluated.group for item in scored]
     if len(set(ids)) < MIN_LISTS:
         return ()
-    claims = [_judge_best(item, weights, normalise) for item in scored]
+    claims = [
+        judge_utterance(
+            item.words,
+            totals(item.components, weights),
+            order_by_weights(item, weights)[0],
+            [normalise(" ".join(words)) for words in item.readings],
+        )
+        for item in scored
+    ]
     references = [item.reference for item in scored]
     folds = make_folds(ids, groups, references, N_FOLDS)
     division = Division(list(map(str, folds.fold.tolist())), references)
@@ -95,27 +85,17 @@ def describe_confidence(
     return _describe_map("posterior", judgement.before), _describe_map(held_out, judgement.held_out)
 
 
-def _judge_best(
-    scored: ScoredList, weights: Weights, normalise: Callable[[str], Words]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Posteriors of the best hypothesis at several temperatures, and whether it is right."""
-    readings = [normalise(" ".join(words)) for words in scored.readings]
-    best = order_by_weights(scored, weights)[0]
-    return judge_utterance(scored.words, totals(scored.components, weights), best, readings)
-
-
-def _describe_map(name: str, measures: Measures) -> Calibration:
-    bins = (ReliabilityBin(part.confidence, part.right, part.claims) for part in measures.bins if part.claims)
+def _describe_map(name: str, measures: Measures) -> data.Calibration:
+    bins = (
+        data.ReliabilityBin(part.confidence, part.right, part.claims) for part in measures.bins if part.claims
+    )
     entropy = measures.normalised_cross_entropy
-    return Calibration(
-        name,
-        tuple(bins),
-        measures.expected_calibration_error,
-        None if math.isnan(entropy) else entropy,
+    return data.Calibration(
+        name, tuple(bins), measures.expected_calibration_error, None if math.isnan(entropy) else entropy
     )
 
 
-Cell = tuple[WordKind, str]
+Cell = tuple[data.WordKind, str]
 """Kind of the word, and the word as recognised; empty for a deletion."""
 NOTHING: Cell = ("correct", "")
 
@@ -129,7 +109,7 @@ class Slot(NamedTuple):
     """One per reading."""
 
 
-def make_slots(readings: Sequence[Reading]) -> list[Slot]:
+def make_slots(readings: Sequence[data.Reading]) -> list[Slot]:
     """Columns of readings that are aligned with the same reference words.
 
     Readings of a reference with alternatives may differ in their reference words; those with another number
@@ -151,9 +131,9 @@ def make_slots(readings: Sequence[Reading]) -> list[Slot]:
     return slots
 
 
-def _split(aligned: Sequence[AlignedWord]) -> tuple[list[AlignedWord], dict[int, tuple[str, ...]]]:
+def _split(aligned: Sequence[data.AlignedWord]) -> tuple[list[data.AlignedWord], dict[int, tuple[str, ...]]]:
     """The reference words in order, and the insertions before each of them by position."""
-    words: list[AlignedWord] = []
+    words: list[data.AlignedWord] = []
     insertions: dict[int, tuple[str, ...]] = {}
     for word in aligned:
         if word.kind == "insertion":
@@ -181,7 +161,7 @@ class NamedRow:
 
 def describe_utterances(
     rows: Sequence[NamedRow], baseline: NamedRow, system: NamedRow, aligner: Aligner, max_utterances: int
-) -> Utterances | None:
+) -> data.Utterances | None:
     """Describe up to ``max_utterances`` utterances, those whose errors changed most first."""
     scored = system.comparison.scored
     before, after = (count_by_list(named.row, named.comparison.scored)[0] for named in (baseline, system))
@@ -190,59 +170,43 @@ def describe_utterances(
     order = np.lexsort((-after, ~has_changed, -np.abs(before - after)))[:max_utterances]
     if not len(order):
         return None
-    described = tuple(
-        _describe_utterance(index, rows, scored[index], int(before[index]), int(after[index]), aligner)
-        for index in order.tolist()
-    )
-    return Utterances(described, len(scored))
-
-
-def _describe_utterance(
-    index: int, rows: Sequence[NamedRow], scored: ScoredList, before: int, after: int, aligner: Aligner
-) -> Utterance:
-    evaluated = scored.evaluated
     files = dict.fromkeys(row.file for row in rows)
-    tables = (_describe_hypotheses(index, [row for row in rows if row.file == file]) for file in files)
-    return Utterance(
-        id=evaluated.id,
-        group=evaluated.group,
-        reference_words=evaluated.oracle.reference_words,
-        baseline_errors=before,
-        system_errors=after,
-        readings=_describe_readings(index, rows, aligner),
-        tables=tuple(table for table in tables if table is not None),
-    )
-
-
-def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -> tuple[Reading, ...]:
-    """What systems chose, each distinct text once."""
-    chosen: dict[Words, list[str]] = {}
-    texts: dict[Words, str] = {}
-    errors: dict[Words, int] = {}
-    generated: dict[Words, str] = {}
-    for row in rows:
-        item, winner = row.comparison.scored[index], int(row.row.winners[index])
-        words = item.words[winner]
-        chosen.setdefault(words, []).append(row.name)
-        texts[words] = item.nbest.hypotheses[winner].text
-        errors[words] = item.evaluated.hypotheses[winner].errors
-        generated[words] = _describe_generated(item, winner)
-    reference = rows[0].comparison.scored[index].reference
-    return tuple(
-        Reading(
-            tuple(names),
-            tuple(
-                AlignedWord(pair.kind, pair.reference or "", pair.hypothesis or "")
-                for pair in aligner.align(reference, texts[words])
-            ),
-            errors[words],
-            generated[words],
+    described = []
+    for index in order.tolist():
+        evaluated = scored[index].evaluated
+        tables = (_describe_hypotheses(index, [row for row in rows if row.file == file]) for file in files)
+        described.append(
+            data.Utterance(
+                id=evaluated.id,
+                group=evaluated.group,
+                reference_words=evaluated.oracle.reference_words,
+                baseline_errors=int(before[index]),
+                system_errors=int(after[index]),
+                readings=_describe_readings(index, rows, aligner),
+                tables=tuple(filter(None, tables)),
+            )
         )
-        for words, names in chosen.items()
-    )
+    return data.Utterances(tuple(described), len(scored))
 
 
-def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> HypothesisTable | None:
+def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -> tuple[data.Reading, ...]:
+    """The choices of the systems, each distinct text once."""
+    chosen: dict[Words, list[NamedRow]] = {}
+    for row in rows:
+        item = row.comparison.scored[index]
+        chosen.setdefault(item.words[row.row.winners[index]], []).append(row)
+    readings = []
+    for named in chosen.values():
+        item, winner = named[-1].comparison.scored[index], int(named[-1].row.winners[index])
+        reference = rows[0].comparison.scored[index].reference
+        pairs = aligner.align(reference, item.nbest.hypotheses[winner].text)
+        aligned = (data.AlignedWord(one.kind, one.reference or "", one.hypothesis or "") for one in pairs)
+        names, errors = tuple(row.name for row in named), item.evaluated.hypotheses[winner].errors
+        readings.append(data.Reading(names, tuple(aligned), errors, _describe_generated(item, winner)))
+    return tuple(readings)
+
+
+def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> data.HypothesisTable | None:
     """Hypotheses of one file with their scores: those that a system chose, and the highest totals."""
     weights, scored = rows[0].weights, rows[0].comparison.scored[index]
     if weights is None:
@@ -254,11 +218,11 @@ def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> HypothesisTabl
         winners.setdefault(int(row.row.winners[index]), []).append(row.row.name)
     highest = [int(i) for i in best_first(values)[:MAX_HYPOTHESES]]
     shown = sorted({*winners, *highest}, key=lambda i: (-values[i], i))
-    return HypothesisTable(
+    return data.HypothesisTable(
         rows[0].file,
         names,
         tuple(
-            HypothesisRow(
+            data.HypothesisRow(
                 rank=i + 1,
                 text=" ".join(scored.words[i]),
                 errors=scored.evaluated.hypotheses[i].errors,
@@ -286,7 +250,7 @@ def analyse_file(
     system: NamedRow,
     normalise: Callable[[str], Words],
     mixture: MixtureScores | None = None,
-) -> FileAnalysis:
+) -> data.FileAnalysis:
     """Describe the lists of a file and the weights applied to them.
 
     Args:
@@ -296,22 +260,26 @@ def analyse_file(
         mixture: scores under the λ that tuning chose from, if it did.
     """
     scored = comparison.scored
-    problem = make_problem(scored, weights) if weights else None
-    folds = list({(*list_weights(fold).items(), *fold.mixture.items()): fold for fold in held_out}.values())
+    problem = data.make_problem(scored, weights) if weights else None
+    folds = list(
+        {(*data.list_weights(fold).items(), *fold.mixture.items()): fold for fold in held_out}.values()
+    )
     depth = find_oracle_by_depth(scored)
     row = system.row if system.comparison is comparison else comparison.first_pass
     total = row.report.total
-    return FileAnalysis(
+    return data.FileAnalysis(
         file=name,
         lists=len(scored),
         hypotheses=total.hypotheses,
         reference_words=total.system.reference_words,
         weights=weights.name if weights else "",
-        weight_values=list_weights(weights) if weights else {},
-        curves=describe_curves(problem, folds) if problem else (),
-        share_curves=describe_share_curves(scored, weights, folds, mixture) if mixture and weights else (),
-        surface=describe_surface(problem, folds) if problem else None,
-        depth=DepthCurve(
+        weight_values=data.list_weights(weights) if weights else {},
+        curves=data.describe_curves(problem, folds) if problem else (),
+        share_curves=data.describe_share_curves(scored, weights, folds, mixture)
+        if mixture and weights
+        else (),
+        surface=data.describe_surface(problem, folds) if problem else None,
+        depth=data.DepthCurve(
             depths=tuple(depth),
             oracle_errors=tuple(counts.errors for counts in depth.values()),
             first_pass_errors=comparison.first_pass.report.total.system.errors,
@@ -328,7 +296,7 @@ MAX_GROUPS = 100
 MAX_WORDS = 15
 """Number of rows in each table of words."""
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-"""Significance marks by the p-value that they stay below."""
+"""Significance marks by the corrected p-value that they stay below."""
 
 
 @dataclass(frozen=True)
@@ -336,7 +304,7 @@ class ReportedFile:
     """The systems that were compared on the lists of one file."""
 
     path: str
-    """File as it was given, which is the name of the row of its own order."""
+    """File as it was given, which is the name of the row that keeps its order."""
     name: str
     """Name of the file in the report."""
     comparison: Comparison
@@ -346,14 +314,52 @@ class ReportedFile:
     held_out: Sequence[Weights] = ()
     """Weights that cross-validation tuned for each list; empty without tuning."""
     notes: Sequence[str] = ()
-    """What readers must know about the lists or the weights."""
+    """Facts that readers must know about the lists or the weights."""
     mixture: MixtureScores | None = None
     """Scores of the mixture under the λ that tuning chose from; None if the λ were not tuned."""
 
 
+def collect_files(
+    evaluation: Evaluation,
+    names: Sequence[str],
+    rescorer: Rescorer | None,
+    weights: Weights | None,
+    *,
+    n_rejected: int,
+) -> list[ReportedFile]:
+    """Collect what a report needs about each evaluated file.
+
+    Args:
+        names: names of the files in the report, in the order of the rows.
+        weights: weights by which the rescorer scored the files; None without a rescorer.
+        n_rejected: number of lists that could not be evaluated.
+    """
+    files = []
+    for number, (part, name) in enumerate(zip(evaluation.parts, names, strict=True)):
+        warning = evaluation.warnings.get(part.file)
+        notes = [warning[0].upper() + warning[1:]] if warning else []
+        if not number and (remark := evaluation.spacing):
+            notes.append(f"{remark[0].upper()}{remark[1:]}.")
+        if not number and n_rejected:
+            notes.append(f"{n_rejected:,} list{' was' if n_rejected == 1 else 's were'} rejected")
+        comparison = part.comparison
+        file = ReportedFile(part.file, name, comparison, part.significance, notes=notes)
+        if rescorer is not None and weights is not None:
+            systems = weights_by_system(rescorer, weights, bool(comparison.held_out))
+            system, main = list(systems.items())[-1]
+            file = replace(
+                file,
+                weights=replace(main, name=weights.name),
+                held_out=comparison.held_out.get(system, ()),
+                mixture=comparison.mixtures.get(system),
+            )
+        files.append(file)
+    return files
+
+
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """What a report says about its origin, and how much it shows."""
+    """The origin of a report, and the amount that it shows."""
 
     title: str
     command: str = ""
@@ -368,7 +374,7 @@ class ReportSettings:
 
 def build_report_data(
     files: Sequence[ReportedFile], normalise: Callable[[str], Words], settings: ReportSettings
-) -> ReportData:
+) -> data.ReportData:
     """Describe everything that a report shows.
 
     Args:
@@ -388,7 +394,12 @@ def build_report_data(
     baseline = next(row for row in named[main_file.name] if row.row is comparison.first_pass)
     bootstrap = main_file.significance.bootstrap
     verdicts = correct_verdicts([find_verdicts(file.comparison, file.significance) for file in files])
-    return ReportData(
+    notes = []
+    for file, of_file in zip(files, verdicts, strict=True):
+        sentences = [verdict.sentence().replace(file.path, file.name) for verdict in of_file]
+        prefix = "" if len(files) == 1 else f"{file.name}: "
+        notes += [f"{prefix}{note[0].upper()}{note[1:]}." for note in (*sentences, *file.notes)]
+    return data.ReportData(
         title=settings.title,
         command=settings.command,
         version=version("rescorer"),
@@ -402,11 +413,7 @@ def build_report_data(
         system=main.name,
         systems=systems,
         statistics=describe_bootstrap(bootstrap.unit, bootstrap.warning),
-        notes=tuple(
-            note
-            for file, found in zip(files, verdicts, strict=True)
-            for note in _list_notes(file, found, is_only=len(files) == 1)
-        ),
+        notes=tuple(notes),
         remarks=tuple(
             dict.fromkeys(f"{note[0].upper()}{note[1:]}." for file in files for note in file.comparison.notes)
         ),
@@ -439,61 +446,45 @@ def _name_rows(file: ReportedFile, *, is_only: bool) -> list[NamedRow]:
     ]
 
 
-def _list_notes(file: ReportedFile, verdicts: Sequence[SystemVerdict], *, is_only: bool) -> list[str]:
-    """Verdicts about the models of a file, then what else readers must know."""
-    sentences = [verdict.sentence().replace(file.path, file.name) for verdict in verdicts]
-    prefix = "" if is_only else f"{file.name}: "
-    return [f"{prefix}{sentence[0].upper()}{sentence[1:]}." for sentence in (*sentences, *file.notes)]
-
-
-def _describe_rows(rows: Sequence[NamedRow], significance: Significance) -> list[SystemRow]:
+def _describe_rows(rows: Sequence[NamedRow], significance: Significance) -> list[data.SystemRow]:
     """Describe the rows of a file; significance marks are corrected for the number of systems."""
-    roles = [_find_role(named) for named in rows]
+    roles: list[data.Role] = [
+        "baseline" if named.row is named.comparison.first_pass
+        else "oracle" if named.row.kind == "oracle" else "system"
+        for named in rows
+    ]  # fmt: skip
     gains = [
         significance.gain(named.row) if role == "system" else None
         for named, role in zip(rows, roles, strict=True)
     ]
     corrected = iter(correct_holm([gain.p_value for gain in gains if gain]).tolist())
-    return [
-        _describe_row(named, role, significance, gain, choose_mark(next(corrected)) if gain else "")
-        for named, role, gain in zip(rows, roles, gains, strict=True)
-    ]
+    described = []
+    for named, role, gain in zip(rows, roles, gains, strict=True):
+        total = named.row.report.total.system
+        p_value = next(corrected) if gain else 1.0
+        mark = next((mark for limit, mark in MARKS if p_value < limit), "")
+        described.append(
+            data.SystemRow(
+                name=named.name,
+                file=named.file,
+                role=role,
+                wer=None if math.isinf(total.rate) else 100.0 * total.rate,
+                errors=total.errors,
+                substitutions=total.substitutions,
+                deletions=total.deletions,
+                insertions=total.insertions,
+                sentence_error_rate=100.0 * total.sentence_rate,
+                wer_interval=_to_range(significance.interval(named.row)),
+                gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
+                gain_interval=_to_range(gain.interval) if gain else None,
+                p_value=gain.p_value if gain and gain.interval.is_finite else None,
+                mark=mark,
+            )
+        )
+    return described
 
 
-def _find_role(named: NamedRow) -> Role:
-    if named.row is named.comparison.first_pass:
-        return "baseline"
-    return "oracle" if named.row.kind == "oracle" else "system"
-
-
-def _describe_row(
-    named: NamedRow, role: Role, significance: Significance, gain: Gain | None, mark: str
-) -> SystemRow:
-    total = named.row.report.total.system
-    return SystemRow(
-        name=named.name,
-        file=named.file,
-        role=role,
-        wer=None if math.isinf(total.rate) else 100.0 * total.rate,
-        errors=total.errors,
-        substitutions=total.substitutions,
-        deletions=total.deletions,
-        insertions=total.insertions,
-        sentence_error_rate=100.0 * total.sentence_rate,
-        wer_interval=_to_range(significance.interval(named.row)),
-        gain=100.0 * gain.gain if gain and math.isfinite(gain.gain) else None,
-        gain_interval=_to_range(gain.interval) if gain else None,
-        p_value=gain.p_value if gain and gain.interval.is_finite else None,
-        mark=mark,
-    )
-
-
-def choose_mark(p_value: float) -> str:
-    """Significance mark of a corrected p-value."""
-    return next((mark for limit, mark in MARKS if p_value < limit), "")
-
-
-def _to_range(interval: Interval) -> Range | None:
+def _to_range(interval: Interval) -> data.Range | None:
     """An interval in percent; None if it is infinite."""
     return (100.0 * interval.low, 100.0 * interval.high) if interval.is_finite else None
 
@@ -503,11 +494,11 @@ UNITS = {
     "character": "characters",
     "mixed": "words, and characters of scripts without spaces",
 }
-"""What is counted, by unit."""
+"""Things that are counted, by unit."""
 
 
 def describe_counting(counting: CountingSettings, rules: str = "") -> str:
-    """How errors are counted, and by which rules words are compared, in words."""
+    """Say how errors are counted, and by which rules words are compared."""
     method = "sclite's alignment" if counting.method == "sclite" else "fewest errors"
     marks = ["optional words"] * counting.optional_words + ["fragments"] * counting.fragments
     without = "" if counting.alternations else ", without alternatives"
@@ -518,7 +509,7 @@ def describe_counting(counting: CountingSettings, rules: str = "") -> str:
 
 
 def describe_bootstrap(unit: str, warning: str) -> str:
-    """How intervals and p-values were computed."""
+    """Say how intervals and p-values were computed."""
     drawn = "whole groups" if unit == "group" else "utterances"
     sentence = (
         f"Intervals of 95 % and two-sided p are from a paired bootstrap over {drawn}; marks are corrected "
@@ -527,36 +518,27 @@ def describe_bootstrap(unit: str, warning: str) -> str:
     return f"{sentence} {warning[0].upper()}{warning[1:]}." if warning else sentence
 
 
-def _describe_changes(comparison: Comparison, row: Row, aligner: Aligner) -> Changes:
+def _describe_changes(comparison: Comparison, row: Row, aligner: Aligner) -> data.Changes:
     aligned = list(align_rows(comparison.scored, comparison.first_pass, row, aligner))
     changes = count_changes((item.before, item.after) for item in aligned)
-    return Changes(
+    both = changes.fixed + changes.broken
+    words = sorted(both, key=lambda word: (-both[word], word))[:MAX_WORDS]
+    before = _count_by_pair(item.before for item in aligned)
+    after = _count_by_pair(item.after for item in aligned)
+    pairs = sorted(before | after, key=lambda pair: (-before.get(pair, 0) - after.get(pair, 0), pair))
+    return data.Changes(
         fixed=changes.fixed.total(),
         broken=changes.broken.total(),
-        words=_describe_words(changes),
-        confusions=_describe_confusions(
-            count_confusions(item.before for item in aligned),
-            count_confusions(item.after for item in aligned),
+        words=tuple(data.WordChange(word, changes.fixed[word], changes.broken[word]) for word in words),
+        confusions=tuple(
+            data.Confusion(*pair, before.get(pair, 0), after.get(pair, 0)) for pair in pairs[:MAX_WORDS]
         ),
     )
 
 
-def _describe_words(changes: WordChanges) -> tuple[WordChange, ...]:
-    both = changes.fixed + changes.broken
-    words = sorted(both, key=lambda word: (-both[word], word))[:MAX_WORDS]
-    return tuple(WordChange(word, changes.fixed[word], changes.broken[word]) for word in words)
-
-
-def _describe_confusions(before: Confusions, after: Confusions) -> tuple[Confusion, ...]:
-    counts = [_by_pair(confusions) for confusions in (before, after)]
-    pairs = sorted(
-        counts[0] | counts[1], key=lambda pair: (-counts[0].get(pair, 0) - counts[1].get(pair, 0), pair)
-    )
-    return tuple(Confusion(*pair, *(count.get(pair, 0) for count in counts)) for pair in pairs[:MAX_WORDS])
-
-
-def _by_pair(confusions: Confusions) -> dict[tuple[str, str], int]:
+def _count_by_pair(alignments: Iterable[Alignment]) -> dict[tuple[str, str], int]:
     """All errors by reference and hypothesis word, one of which is empty for deletions and insertions."""
+    confusions = count_confusions(alignments)
     return {
         **confusions.substitutions,
         **{(word, ""): count for word, count in confusions.deletions.items()},
@@ -564,11 +546,11 @@ def _by_pair(confusions: Confusions) -> dict[tuple[str, str], int]:
     }
 
 
-def _describe_groups(report: Report) -> Groups | None:
+def _describe_groups(report: Report) -> data.Groups | None:
     if len(report.groups) < 2:
         return None
     rows = [
-        GroupRow(
+        data.GroupRow(
             name or "(none)",
             totals.lists,
             totals.system.reference_words,
@@ -578,4 +560,4 @@ def _describe_groups(report: Report) -> Groups | None:
         for name, totals in report.groups.items()
     ]
     rows.sort(key=lambda row: -row.reference_words)
-    return Groups(tuple(sorted(rows[:MAX_GROUPS], key=lambda row: row.name)), len(rows))
+    return data.Groups(tuple(sorted(rows[:MAX_GROUPS], key=lambda row: row.name)), len(rows))

@@ -1,7 +1,5 @@
 """Draw the charts of a report as inline SVG.
 
-Draw the charts of a report as inline SVG.
-
 Numbers of ``report.data`` come in; markup goes out. Colours are CSS classes, so that the page decides how
 they look on light and dark backgrounds and on paper.
 """
@@ -17,16 +15,7 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from rescorer.evaluation.figures import format_number
-from rescorer.evaluation.report.data import (
-    Calibration,
-    DepthCurve,
-    GroupRow,
-    ShareCurve,
-    Surface,
-    SystemRow,
-    WeightCurve,
-    WordChange,
-)
+from rescorer.evaluation.report import data
 
 STEPS = (1.0, 2.0, 5.0, 10.0)
 """Distances between ticks, up to a power of ten."""
@@ -129,11 +118,6 @@ def _short(value: str | float) -> str:
     return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
 
 
-def path_data(points: Iterable[tuple[float, float]]) -> str:
-    """A polyline as the data of a path."""
-    return "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
-
-
 def picture(width: float, height: float, description: str, parts: Iterable[str], class_: str) -> Markup:
     """An SVG image with a description for screen readers."""
     return element(
@@ -163,21 +147,19 @@ class Plot:
         self.x = Scale(*x_range, LEFT, WIDTH - RIGHT, log_x)
         self.y = Scale(*y_range, HEIGHT - BOTTOM, TOP)
         self._labels = x_label, y_label
-        self._below: list[Markup] = []
+        self.below: list[Markup] = []
+        """Drawn below the grid."""
         self._parts: list[Markup] = []
 
     def add(self, *parts: Markup) -> None:
         """Draw over what was drawn before."""
         self._parts += parts
 
-    def add_background(self, *parts: Markup) -> None:
-        """Draw below the grid."""
-        self._below += parts
-
     def line(self, xs: Sequence[float], ys: Sequence[float], class_: str) -> None:
         """A polyline through points."""
         points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True)]
-        self.add(element("path", d=path_data(points), class_=f"line {class_}"))
+        path = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
+        self.add(element("path", d=path, class_=f"line {class_}"))
 
     def point(self, x: float, y: float, class_: str, text: str = "", radius: float = 4.5) -> None:
         """A dot; ``text`` appears under the mouse."""
@@ -200,7 +182,7 @@ class Plot:
     def render(self, description: str) -> Markup:
         """The whole plot as an image; ``description`` is what it shows, for screen readers."""
         axes = [*self._x_axis(), *self._y_axis()]
-        return picture(WIDTH, HEIGHT, description, [*self._below, *axes, *self._parts], "plot")
+        return picture(WIDTH, HEIGHT, description, [*self.below, *axes, *self._parts], "plot")
 
     def _x_axis(self) -> Iterable[Markup]:
         ticks = self.x.ticks(6 if self.x.is_log else 5)
@@ -231,7 +213,7 @@ class Plot:
 MIN_BIN_RADIUS, MAX_BIN_RADIUS = 3.0, 9.0
 
 
-def draw_depth(depth: DepthCurve, reference_words: int, rate_name: str) -> Markup:
+def draw_depth(depth: data.DepthCurve, reference_words: int, rate_name: str) -> Markup:
     """Oracle error rate of the first n hypotheses, with the rates of the first pass and the system."""
     rates = [100.0 * errors / reference_words for errors in depth.oracle_errors]
     first_pass = 100.0 * depth.first_pass_errors / reference_words
@@ -250,7 +232,7 @@ def draw_depth(depth: DepthCurve, reference_words: int, rate_name: str) -> Marku
     )
 
 
-def draw_reliability(calibrations: tuple[Calibration, ...]) -> Markup:
+def draw_reliability(calibrations: tuple[data.Calibration, ...]) -> Markup:
     """Share of right hypotheses by confidence; the area of a dot grows with the number of hypotheses."""
     plot = Plot((0.0, 1.0), (0.0, 1.0), "confidence", "share that is right")
     plot.line([0, 1], [0, 1], "series-muted dashed")
@@ -278,7 +260,7 @@ MARGIN = 12
 class IntervalColumn:
     """A column of error rates with their intervals."""
 
-    def __init__(self, rows: Iterable[SystemRow]) -> None:
+    def __init__(self, rows: Iterable[data.SystemRow]) -> None:
         rows = [row for row in rows if row.wer is not None]
         values = [value for row in rows for value in (row.wer or 0.0, *(row.wer_interval or ()))]
         self._scale = Scale(*padded(min(values), max(values), 0.03), MARGIN, ROW_WIDTH - MARGIN)
@@ -294,7 +276,7 @@ class IntervalColumn:
         ]
         return picture(ROW_WIDTH, ROW_HEIGHT, "scale of the error rates in percent", parts, "strip")
 
-    def draw(self, row: SystemRow) -> Markup:
+    def draw(self, row: data.SystemRow) -> Markup:
         """A dot at the rate, a line over its interval, and a thin rule at the rate of the baseline."""
         if row.wer is None:
             return Markup("")
@@ -315,11 +297,11 @@ class IntervalColumn:
 class ChangeColumn:
     """A column of error rates before and after rescoring, joined by a line."""
 
-    def __init__(self, rows: Iterable[GroupRow]) -> None:
+    def __init__(self, rows: Iterable[data.GroupRow]) -> None:
         values = [value for row in rows for value in rates_of(row)]
         self._scale = Scale(*padded(min(values), max(values), 0.03), MARGIN, ROW_WIDTH - MARGIN)
 
-    def draw(self, row: GroupRow) -> Markup:
+    def draw(self, row: data.GroupRow) -> Markup:
         """A grey dot before and a coloured dot after rescoring."""
         before, after = rates_of(row)
         start, end = self._scale(before), self._scale(after)
@@ -332,7 +314,7 @@ class ChangeColumn:
         return picture(ROW_WIDTH, ROW_HEIGHT, f"from {before:.1f} to {after:.1f} %", parts, "strip")
 
 
-def rates_of(row: GroupRow) -> tuple[float, float]:
+def rates_of(row: data.GroupRow) -> tuple[float, float]:
     """Error rates of the baseline and the system in percent; the number of errors, if there are no words."""
     words = row.reference_words or 100.0
     return 100.0 * row.baseline_errors / words, 100.0 * row.system_errors / words
@@ -341,11 +323,11 @@ def rates_of(row: GroupRow) -> tuple[float, float]:
 class BalanceColumn:
     """A column of counts to both sides of a middle line: broken to the left, fixed to the right."""
 
-    def __init__(self, rows: Iterable[WordChange]) -> None:
+    def __init__(self, rows: Iterable[data.WordChange]) -> None:
         largest = max((count for row in rows for count in (row.fixed, row.broken)), default=1)
         self._unit = (ROW_WIDTH / 2 - 4) / max(largest, 1)
 
-    def draw(self, row: WordChange) -> Markup:
+    def draw(self, row: data.WordChange) -> Markup:
         """Two bars from the middle."""
         left, right = row.broken * self._unit, row.fixed * self._unit
         middle = ROW_WIDTH / 2
@@ -367,7 +349,7 @@ LEVEL_STEPS = (0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
 """Possible widths of the first level in points; each further level is twice as wide."""
 
 
-def draw_weight_curve(curve: WeightCurve, reference_words: int, rate_name: str) -> Markup:
+def draw_weight_curve(curve: data.WeightCurve, reference_words: int, rate_name: str) -> Markup:
     """Steps of the error rate, the folds' values as a band with ticks, and the chosen value as a dot."""
     low, high = curve.shown
     rates = [100.0 * errors / reference_words for errors in curve.errors]
@@ -390,7 +372,7 @@ def draw_weight_curve(curve: WeightCurve, reference_words: int, rate_name: str) 
     )
 
 
-def draw_share_curve(curve: ShareCurve, reference_words: int, rate_name: str) -> Markup:
+def draw_share_curve(curve: data.ShareCurve, reference_words: int, rate_name: str) -> Markup:
     """Error rates at values of λ joined by lines, with the folds' values and the chosen one."""
     rates = [100.0 * errors / reference_words for errors in curve.errors]
     chosen_rate = rates[curve.values.index(curve.chosen)]
@@ -413,7 +395,7 @@ def _mark_folds(plot: Plot, values: Sequence[float]) -> None:
         return
     left, right = plot.x(min(values)), plot.x(max(values))
     band = {"x": left, "width": max(right - left, 1.0), "y": TOP, "height": HEIGHT - TOP - BOTTOM}
-    plot.add_background(element("rect", **band, class_="fold-band"))
+    plot.below.append(element("rect", **band, class_="fold-band"))
     for value in values:
         x = plot.x(value)
         plot.add(element("line", x1=x, x2=x, y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM - 9, class_="fold-tick"))
@@ -423,12 +405,12 @@ def _describe_folds(values: Sequence[float]) -> str:
     return f" The folds chose {min(values):.4g} to {max(values):.4g}." if values else ""
 
 
-def rate_at(curve: WeightCurve, reference_words: int) -> float:
+def rate_at(curve: data.WeightCurve, reference_words: int) -> float:
     """Error rate at the chosen value, in percent."""
     return 100.0 * curve.errors[bisect.bisect_left(curve.corners, curve.chosen)] / reference_words
 
 
-def choose_levels(surface: Surface, reference_words: int) -> list[float]:
+def choose_levels(surface: data.Surface, reference_words: int) -> list[float]:
     """Upper bounds of the levels in points above the lowest rate; the last level has none."""
     errors = [value for row in surface.errors for value in row]
     span = 100.0 * (max(errors) - min(errors)) / reference_words
@@ -436,7 +418,7 @@ def choose_levels(surface: Surface, reference_words: int) -> list[float]:
     return [first * 2**level for level in range(N_LEVELS - 1)]
 
 
-def draw_surface(surface: Surface, reference_words: int, rate_name: str) -> Markup:
+def draw_surface(surface: data.Surface, reference_words: int, rate_name: str) -> Markup:
     """Levels of the error rate over two weights, with the chosen weights and those of the folds."""
     plot = Plot(_edges(surface.x), _edges(surface.y), surface.x_weight, surface.y_weight)
     lowest = min(min(row) for row in surface.errors)
@@ -446,8 +428,10 @@ def draw_surface(surface: Surface, reference_words: int, rate_name: str) -> Mark
     rows = _borders(surface.y, plot.y)
     for row, (bottom, top) in zip(surface.errors, itertools.pairwise(rows), strict=True):
         excess = [100.0 * (errors - lowest) / reference_words for errors in row]
-        for level, start, end in _runs([bisect.bisect_left(levels, value - 1e-9) for value in excess]):
-            left, right = columns[start], columns[end]
+        reached = [bisect.bisect_left(levels, value - 1e-9) for value in excess]
+        for level, stretch in itertools.groupby(range(len(reached)), reached.__getitem__):
+            indices = list(stretch)
+            left, right = columns[indices[0]], columns[indices[-1] + 1]
             cells[level].append(f"M{left:.1f} {top:.1f}H{right:.1f}V{bottom:.1f}H{left:.1f}Z")
     plot.add(
         *(
@@ -469,17 +453,6 @@ def draw_surface(surface: Surface, reference_words: int, rate_name: str) -> Mark
         f"{100.0 * lowest / reference_words:.2f} %; chosen "
         f"{surface.chosen[0]:.4g} and {surface.chosen[1]:.4g}."
     )
-
-
-def _runs(levels: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Stretches of equal levels, as level, start and end."""
-    runs: list[tuple[int, int, int]] = []
-    for index, level in enumerate(levels):
-        if runs and runs[-1][0] == level:
-            runs[-1] = (level, runs[-1][1], index + 1)
-        else:
-            runs.append((level, index, index + 1))
-    return runs
 
 
 def _edges(values: Sequence[float]) -> tuple[float, float]:

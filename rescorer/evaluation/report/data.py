@@ -1,7 +1,5 @@
 """Everything that a report shows, as frozen data that can be written as JSON.
 
-Everything that a report shows, as frozen data that can be written as JSON.
-
 Rates, intervals and gains are in percent of the reference words (or other units); a gain is positive if it
 saves errors. A section whose data is missing is left out of the report.
 """
@@ -120,7 +118,7 @@ class ReliabilityBin:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """How often best hypotheses of a confidence are right."""
+    """The share of best hypotheses of each confidence that are right."""
 
     name: str
     bins: tuple[ReliabilityBin, ...]
@@ -130,7 +128,7 @@ class Calibration:
 
 @dataclass(frozen=True, slots=True)
 class FileAnalysis:
-    """What is known about the lists of one file and the weights applied to them."""
+    """Everything known about the lists of one file and the weights applied to them."""
 
     file: str
     lists: int
@@ -150,7 +148,7 @@ class FileAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class WordChange:
-    """How often rescoring fixed and broke one reference word."""
+    """Number of times that rescoring fixed and broke one reference word."""
 
     word: str
     fixed: int
@@ -161,7 +159,7 @@ class WordChange:
 
 @dataclass(frozen=True, slots=True)
 class Confusion:
-    """How often a reference word was recognised as another; an empty word is a deletion or an insertion."""
+    """Times that a word was recognised as another; an empty word is a deletion or an insertion."""
 
     reference: str
     hypothesis: str
@@ -211,13 +209,13 @@ class AlignedWord:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What one or more systems chose for an utterance, aligned with the reference."""
+    """The choice of one or more systems for an utterance, aligned with the reference."""
 
     systems: tuple[str, ...]
     words: tuple[AlignedWord, ...]
     errors: int
     generated: str = ""
-    """What was put in place of what in their text; see ``HypothesisRow``."""
+    """The phrases that were put in their text, and the words that they replace; see ``HypothesisRow``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +231,7 @@ class HypothesisRow:
     chosen_by: tuple[str, ...]
     """Systems of the file that chose this hypothesis."""
     generated: str = ""
-    """What was put in place of what, such as ``Rusk for Rust``; empty for the recogniser's own."""
+    """The phrases put in place of words, such as ``Rusk for Rust``; empty for the recogniser's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,9 +279,9 @@ class ReportData:
     model: str
     """Bundle, as ``name/version``; empty if there is none."""
     counting: str
-    """How errors were counted, in words."""
+    """The way errors were counted, in words."""
     unit: str
-    """What was counted: ``word``, ``character`` or ``mixed``."""
+    """The unit that was counted: ``word``, ``character`` or ``mixed``."""
     lists: int
     reference_words: int
     n_groups: int
@@ -293,7 +291,7 @@ class ReportData:
     """Name of the row that sections about one system describe."""
     systems: tuple[SystemRow, ...]
     statistics: str = ""
-    """How intervals and p-values were computed, in one or two sentences."""
+    """The way intervals and p-values were computed, in one or two sentences."""
     notes: tuple[str, ...] = ()
     """Verdicts and warnings, in full sentences."""
     remarks: tuple[str, ...] = ()
@@ -310,7 +308,7 @@ class ReportData:
 
     @property
     def noun(self) -> str:
-        """What the reference words are, in the singular."""
+        """Name of a unit that is counted, in the singular."""
         return unit_noun(self.unit)
 
     def row(self, name: str) -> SystemRow:
@@ -393,7 +391,10 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     base_weights = replace(
         stated, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={}, components={}
     )
-    unused = [] if any(item.selection.merge for item in scored) else find_common_streams(scored, weights)
+    unused: list[str] = []
+    if not any(item.selection.merge for item in scored):
+        streams_of_first = find_streams(scored[0].components, weights)
+        unused = [name for name in streams_of_first if all(name in item.components for item in scored)]
     names = {name: name for name in (*used, *unused) if name not in fixed}
     names |= {f"lm:{name}": name for name in weights.lm if name in scored[0].components}
     names |= {"word": WORDS, "oov": OOV, "empty": EMPTY}
@@ -414,15 +415,6 @@ def make_problem(scored: Sequence[ScoredList], weights: Weights) -> WeightProble
     components = {name: arrays[name] for name in names}
     chosen = {name: values.get(name, 0.0) for name in names}
     return WeightProblem(arrays[""], components, arrays["errors"], chosen)
-
-
-def find_common_streams(scored: Sequence[ScoredList], weights: Weights) -> list[str]:
-    """Streams that all lists have."""
-    return [
-        name
-        for name in find_streams(scored[0].components, weights)
-        if all(name in item.components for item in scored)
-    ]
 
 
 def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[WeightCurve, ...]:

@@ -1,16 +1,8 @@
-"""Render a report as one HTML file that needs no network, or as Markdown.
+"""Render a report as one HTML file that needs no network, or as Markdown without charts and utterances.
 
-Write numbers as readers expect them: fixed decimals, true minus signs, thousands separated by commas.
-
-Numbers that are not known become a dash.
-
-Render a report as one HTML file that needs no network, no server and no JavaScript to be read.
-
-Everything that comes from lists is escaped, and the page's Content-Security-Policy forbids everything except
-its own style and script, which it names by their hashes: text in a hypothesis cannot run or load anything.
-
-Render a report as Markdown: the figures without charts and utterances, to be read as text or put into a
-page.
+The page needs no server, and no JavaScript to be read. Everything that comes from lists is escaped, and the
+page's Content-Security-Policy forbids everything except its own style and script, which it names by their
+hashes: text in a hypothesis cannot run or load anything. Numbers that are not known become a dash.
 """
 
 from __future__ import annotations
@@ -57,11 +49,6 @@ def format_p(value: float | None) -> str:
     return UNKNOWN if value is None else figures.format_p(value)
 
 
-def format_count(value: int) -> str:
-    """A count with thousands separated."""
-    return f"{value:,}"
-
-
 def format_compact(value: float) -> str:
     """A component: two decimals, none for whole numbers such as counts.
 
@@ -69,6 +56,13 @@ def format_compact(value: float) -> str:
     ('−310.26', '12')
     """
     return figures.format_number(value, 0 if value == int(value) else PERCENT_DECIMALS)
+
+
+def verdict_class(row: SystemRow) -> str:
+    """CSS class of a gain: ``better`` or ``worse`` if it is significant, otherwise empty."""
+    if not row.mark or row.gain is None:
+        return ""
+    return "better" if row.gain > 0 else "worse"
 
 
 PACKAGE = "rescorer.evaluation.report"
@@ -90,7 +84,7 @@ def make_environment() -> Environment:
         "signed": format_signed,
         "interval": format_range,
         "p": format_p,
-        "count": format_count,
+        "count": "{:,}".format,
         "compact": format_compact,
     }
     environment.globals |= {
@@ -107,13 +101,6 @@ def make_environment() -> Environment:
         "verdict": verdict_class,
     }
     return environment
-
-
-def verdict_class(row: SystemRow) -> str:
-    """CSS class of a gain: ``better`` or ``worse`` if it is significant, otherwise empty."""
-    if not row.mark or row.gain is None:
-        return ""
-    return "better" if row.gain > 0 else "worse"
 
 
 def render_html(data: ReportData) -> str:
@@ -145,16 +132,10 @@ def source_hash(text: str) -> str:
 
 
 def render_markdown(data: ReportData) -> str:
-    """A section of Markdown with the tables of a report."""
-    return make_markdown_environment().get_template("report.md.j2").render(data=data)
-
-
-@cache
-def make_markdown_environment() -> Environment:
-    """The templates without escaping for HTML; the filter ``cell`` escapes text for tables of Markdown."""
+    """A section of Markdown with the tables of a report; the filter ``cell`` escapes text for tables."""
     environment = make_environment().overlay(autoescape=False)
     environment.filters["cell"] = escape_cell
-    return environment
+    return environment.get_template("report.md.j2").render(data=data)
 
 
 def escape_cell(text: str) -> str:

@@ -1,0 +1,298 @@
+"""Evaluate files of lists under the same settings: errors, rows of systems, intervals and verdicts.
+
+Lists of each file come in with ``add_file`` or ``add_scored_file``; ``compare`` then makes the rows, on the
+lists that all files share, and ``to_dict`` converts everything to JSON data. Nothing here reads options or
+prints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from rescorer.errors import InputError, pluralise
+from rescorer.evaluation.error_analysis import (
+    AlignedList,
+    Aligner,
+    ErrorAnalysis,
+    align_rows,
+    analyse_errors,
+    find_oracle_by_depth,
+    find_unknown_words,
+)
+from rescorer.evaluation.error_rate import CountingSettings, WordErrors
+from rescorer.evaluation.false_alarms import describe_over_boosting, find_over_boosting
+from rescorer.evaluation.folds import count_tuning_lists
+from rescorer.evaluation.list_errors import ListKey, Selection, find_shared_lists, index_lists, to_percent
+from rescorer.evaluation.list_tally import describe_equated, find_equated
+from rescorer.evaluation.scored_lists import (
+    ScoredList,
+    count_lists,
+    score_lists,
+    score_references,
+    sum_scores,
+)
+from rescorer.evaluation.significance import (
+    Result,
+    Significance,
+    SystemVerdict,
+    correct_verdicts,
+    find_verdicts,
+    judge_rows,
+)
+from rescorer.evaluation.systems import (
+    Comparison,
+    Row,
+    choose_row,
+    compare_file,
+    compare_rules,
+    compare_systems,
+    drop_models,
+    weights_by_system,
+)
+from rescorer.extensions import used_rerankers
+from rescorer.pipeline import Rescorer
+from rescorer.reranking.reranker import replace_by_base
+from rescorer.scoring.combination import phrase_weight
+from rescorer.text import Normaliser, remark_on_spacing
+from rescorer.types import NBestList, Weights
+
+OWN_LISTS = ", all its lists"
+"""Ends the names of rows about all lists of a file, where most rows are about those that files share."""
+
+
+@dataclass(frozen=True)
+class EvaluatedFile:
+    """The lists of a file that could be evaluated."""
+
+    lists: Mapping[ListKey, ScoredList]
+    compare: Callable[[Sequence[ScoredList]], Comparison]
+    """Makes the rows of some of the lists."""
+    unknown: Collection[str] | None
+    """Words of the references that the language models do not know; None without models."""
+
+
+@dataclass(frozen=True)
+class FileResults:
+    """The rows of one file, on some of its lists."""
+
+    file: str
+    suffix: str
+    """Added to the names of the rows; not empty if they are about other lists than most rows."""
+    comparison: Comparison
+    significance: Significance
+    results: Sequence[Result]
+    verdicts: Sequence[SystemVerdict]
+    oracle_by_depth: Mapping[int, WordErrors]
+
+    @property
+    def label(self) -> str:
+        """The file, and which of its lists if not those of most rows."""
+        return self.file + self.suffix
+
+
+@dataclass
+class Evaluation:
+    """The files, and the rows that ``compare`` makes of them."""
+
+    counting: CountingSettings
+    normaliser: Normaliser
+    """Gives the words that errors are counted in, and by which equal references of several files are
+    recognised."""
+    selection: Selection
+    first_pass: Weights | None
+    """Weights that define the first pass; None for the order of the lists."""
+    generate: bool = False
+    """Whether hypotheses are generated from phrases."""
+    on_rejected: Callable[[InputError], object] = lambda error: None
+    """Called with the error of each list that cannot be evaluated."""
+    on_warning: Callable[[str], object] = lambda line: None
+    """Called with a line about a file or the weights."""
+    files: dict[str, EvaluatedFile] = field(default_factory=dict)
+    parts: list[FileResults] = field(default_factory=list)
+    n_shared: int = 0
+    """Number of lists that all files have; 0 if there are none, and each row is about lists of its own."""
+    perplexity: dict[str, Any] = field(default_factory=dict)
+    """Scores of the references, by file."""
+    warnings: dict[str, str] = field(default_factory=dict)
+    """Warnings about the weights, by file."""
+
+    def add_file(self, file: str, lists: Sequence[NBestList], *, is_only_file: bool) -> None:
+        """Add the lists of a file as they are, apart from hypotheses to merge or drop."""
+        normalise = self.normaliser.normalise
+        scored, errors = count_lists(normalise, lists, self.first_pass, self.counting, self.selection)
+        for error in errors:
+            self.on_rejected(error)
+        self._add(file, scored, partial(compare_rules if is_only_file else compare_file, name=file))
+
+    def add_scored_file(
+        self,
+        file: str,
+        lists: Sequence[NBestList],
+        rescorer: Rescorer,
+        weights: Weights,
+        *,
+        with_tuning: bool,
+    ) -> None:
+        """Add the lists of a file with the scores of all models, which compare texts by the normaliser."""
+        settings = self.first_pass, self.counting, self.selection
+        scored, errors = score_lists(rescorer, lists, weights, *settings, generate=self.generate)
+        for error in errors:
+            self.on_rejected(error)
+        if not scored:
+            return
+        effective = rescorer.ranker.effective_weights(weights)
+        if n_worse := find_over_boosting(rescorer, scored, effective):
+            over_boosts = describe_over_boosting(n_worse, len(scored), phrase_weight(effective))
+            self.on_warning(f"{file}: warning: {over_boosts}; `rescorer tune` finds one that does not")
+        bundle, counted = rescorer.bundle, self.normaliser
+        texts = ([hypothesis.text for hypothesis in nbest.hypotheses] for nbest in lists)
+        equated = find_equated(texts, bundle.normaliser, counted)
+        if equated.beyond:
+            self.on_warning(f"{file}: warning: {describe_equated(equated)}")
+        rerankers = used_rerankers(bundle, weights)
+        if n_seen := count_tuning_lists(weights, lists, rerankers):
+            overlap = f"{n_seen} of these {pluralise(len(lists), 'list')}"
+            message = f"weights {weights.name!r} were tuned on {overlap}: errors are optimistic"
+            self.on_warning(f"{file}: {message}")
+            self.warnings[file] = message
+        references = score_references(rescorer, scored, weights)
+        self.perplexity[file] = sum_scores(references).to_dict()
+        unread = {
+            word for text in references for word, flag in zip(text.words, text.unknown, strict=True) if flag
+        }
+        spoken = [" ".join(item.readings[0]) for item in scored]
+        unknown = find_unknown_words(spoken, unread, bundle.normaliser.normalise, counted.normalise)
+        compare = partial(
+            compare_systems,
+            systems=weights_by_system(rescorer, weights, with_tuning),
+            with_tuning=with_tuning,
+            word_only=drop_models(replace_by_base(weights, rerankers), self.first_pass),
+            rescorer=rescorer,
+        )
+        self._add(file, scored, compare, unknown)
+
+    def _add(
+        self,
+        file: str,
+        scored: Sequence[ScoredList],
+        compare: Callable[[Sequence[ScoredList]], Comparison],
+        unknown: Collection[str] | None = None,
+    ) -> None:
+        """Add the lists of a file, unless there are none."""
+        if scored:
+            keys = ((item.evaluated.id, self.normaliser.normalise(item.reference), item) for item in scored)
+            self.files[file] = EvaluatedFile(index_lists(keys), compare, unknown)
+
+    def compare(self, own_lists: bool) -> None:
+        """Make the rows: on the lists that all files have, or on each file's own if there are none."""
+        shared = find_shared_lists([evaluated.lists for evaluated in self.files.values()])
+        self.n_shared = len(shared)
+        parts = [
+            _judge(file, evaluated, [evaluated.lists[key] for key in shared] or None)
+            for file, evaluated in self.files.items()
+        ]
+        if own_lists and shared and len(self.files) > 1:
+            parts += [
+                _judge(file, evaluated, suffix=OWN_LISTS)
+                for file, evaluated in self.files.items()
+                if len(evaluated.lists) > len(shared)
+            ]
+        corrected = correct_verdicts([part.verdicts for part in parts])
+        self.parts = [
+            replace(part, verdicts=verdicts) for part, verdicts in zip(parts, corrected, strict=True)
+        ]
+
+    def row_name(self, part: FileResults, row: Row) -> str:
+        """The name under which a row is shown: with its file, if there are several files."""
+        several = len(self.files) > 1 and row.name != part.file
+        return (f"{part.file}: {row.name}" if several else row.name) + part.suffix
+
+    def named_results(self) -> Iterator[tuple[str, FileResults, Result]]:
+        """Yield all rows with the names under which they are shown."""
+        for part in self.parts:
+            for result in part.results:
+                yield self.row_name(part, result.row), part, result
+
+    @property
+    def notes(self) -> list[str]:
+        """Remarks about the rows."""
+        notes = (note for part in self.parts for note in part.comparison.notes)
+        return list(dict.fromkeys(filter(None, (self.spacing, *notes))))
+
+    @property
+    def spacing(self) -> str:
+        """Advice if words were counted in texts without spaces between words, otherwise empty."""
+        if self.counting.unit != "word":
+            return ""
+        lists = (pair for evaluated in self.files.values() for pair in evaluated.lists.items())
+        return remark_on_spacing(text for key, item in lists for text in (key[1], item.words[0]))
+
+    @property
+    def other_lists(self) -> dict[str, int]:
+        """Number of lists of each file that are not shared."""
+        return {file: len(evaluated.lists) - self.n_shared for file, evaluated in self.files.items()}
+
+    def align(self, part: FileResults, system: str | None) -> Iterator[AlignedList]:
+        """Align the texts of a row with the references; raises ConfigError as ``choose_row``."""
+        row, aligner = self._choose(part, system)
+        return align_rows(part.comparison.scored, part.comparison.first_pass, row, aligner)
+
+    def analyse(self, part: FileResults, system: str | None) -> ErrorAnalysis:
+        """Analyse the errors of a row; raises ConfigError as ``choose_row``."""
+        return analyse_errors(part.comparison, *self._choose(part, system), self.files[part.file].unknown)
+
+    def _choose(self, part: FileResults, system: str | None) -> tuple[Row, Aligner]:
+        """The row whose errors are analysed, and what aligns texts as errors were counted."""
+        rows = [result.row for result in part.results]
+        row = rows[choose_row([(self.row_name(part, row), row) for row in rows], system)]
+        return row, Aligner(self.normaliser.normalise, self.counting)
+
+    def to_dict(self, rejected: Sequence[str]) -> dict[str, Any]:
+        """Convert the report to JSON data, with the same keys for one file and for several.
+
+        Args:
+            rejected: why each list that cannot be evaluated was rejected.
+        """
+        drawn = [(part.file, part.significance.bootstrap) for part in self.parts]
+        return {
+            "systems": [
+                {"name": name, "file": part.file, **result.to_dict()}
+                for name, part, result in self.named_results()
+            ],
+            "shared_lists": self.n_shared,
+            "other_lists": self.other_lists,
+            "references": self.perplexity,
+            "rejected": len(rejected),
+            "rejected_lists": rejected,
+            "counting": self.counting.method,
+            "unit": self.counting.unit,
+            "normaliser": self.normaliser.settings.describe(),
+            "verdicts": [
+                {"file": part.file, **verdict.to_dict()} for part in self.parts for verdict in part.verdicts
+            ],
+            "notes": self.notes,
+            "intervals": [
+                {"file": file, "drawn": found.unit, "units": found.n_units, "warning": found.warning}
+                for file, found in drawn
+            ],
+            "oracle_by_depth": {
+                part.label: {
+                    str(depth): to_percent(counts.rate) for depth, counts in part.oracle_by_depth.items()
+                }
+                for part in self.parts
+            },
+        }
+
+
+def _judge(
+    file: str, evaluated: EvaluatedFile, lists: Sequence[ScoredList] | None = None, suffix: str = ""
+) -> FileResults:
+    """Make the rows of some lists of a file, of all if there are none, and judge them."""
+    comparison = evaluated.compare(lists or list(evaluated.lists.values()))
+    significance = Significance(comparison)
+    results, verdicts = judge_rows(comparison, significance), find_verdicts(comparison, significance)
+    oracle = find_oracle_by_depth(comparison.scored)
+    return FileResults(file, suffix, comparison, significance, results, verdicts, oracle)
