@@ -117,7 +117,7 @@ def test_an_error_says_so_where_the_next_document_is_not_certain():
 def test_a_broken_first_line_of_json_lines_loses_itself(broken):
     lines = [broken, *(json.dumps({"hypotheses": [text]}) for text in "ab")]
     data = "\n".join(lines).encode(errors="surrogateescape")
-    error, *lists = jsonlines.read_lists(io.BytesIO(data))
+    error, *lists = read_lists(io.BytesIO(data))
     assert isinstance(error, FormatError)
     assert error.line == 1
     assert [nbest.hypotheses[0].text for nbest in lists] == ["a", "b"]
