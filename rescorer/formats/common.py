@@ -1,24 +1,25 @@
-"""What the text formats share.
+"""Shared by all formats: scores in nats, rows that become lists, texts that fit on a line, and writers.
 
-Scores in nats, numbers in columns, hypotheses as rows, and texts that fit one line.
-
-Convert scores to nats: log base and sign of a stream, and the check of its values.
-
-All file formats and the service use this one conversion.
+All file formats and the service convert scores to nats here: the log base and sign of a stream, and the check
+of its values.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
 
 from rescorer.errors import InvalidList
+from rescorer.formats.io.text_io import open_output
 from rescorer.types import Hypothesis, NBestList
 
 LogBase = Literal["e", "2", "10", "1.0001", "bytelog"]
@@ -144,16 +145,13 @@ def _find_problem(value: Any) -> str:
     if value is None:
         return "no score, though other hypotheses of the list have one"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f"{_abbreviate(value)} is not a number"
+        text = repr(value)
+        shown = text if len(text) <= MAX_SHOWN_CHARACTERS else text[: MAX_SHOWN_CHARACTERS - 3] + "..."
+        return f"{shown} is not a number"
     try:
         return "" if math.isfinite(value) else f"the score is {value!r}"
     except OverflowError:  # an integer of hundreds of digits
         return "the score is too large for a float64"
-
-
-def _abbreviate(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[: MAX_SHOWN_CHARACTERS - 3] + "..."
 
 
 MAX_SCALED = 2.0**42
@@ -182,9 +180,6 @@ def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
     rounded[unsure] = [round(value, decimals) for value in values[unsure].tolist()]
     return rounded
 
-
-Write = Callable[[NBestList], None]
-"""Writes one list; raises InvalidList, and writes nothing, if the format cannot hold the list."""
 
 WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")
 """ASCII white space. Other Unicode white space is part of a word, as in the tools that write these files."""
@@ -306,9 +301,9 @@ def format_key(nbest: NBestList) -> str:
     return nbest.id
 
 
-def count_words(hypothesis: Hypothesis) -> int:
-    """Return the hypothesis field ``nwords`` if it is valid, else the number of words in the text."""
-    nwords = hypothesis.fields.get("nwords")
+def count_words(hypothesis: Hypothesis, field: str = "nwords") -> int:
+    """Return the number in a field of a hypothesis if it is valid, else the number of words in the text."""
+    nwords = hypothesis.fields.get(field)
     if isinstance(nwords, int) and not isinstance(nwords, bool) and 0 <= nwords < 10**9:
         return nwords
     return len(split_words(hypothesis.text))
@@ -335,3 +330,86 @@ def stream_from_nats(nbest: NBestList, name: str, units: Units, missing: float |
         message = f"the format needs this stream, but the list does not have it; its streams: {present}"
         raise InvalidList(message, list_id=nbest.id, field=name)
     return [missing] * len(nbest.hypotheses)
+
+
+def check_reserved(
+    nbest: NBestList,
+    fields: Iterable[str],
+    reserved: Collection[str],
+    shown: str,
+    hypothesis: int | None = None,
+) -> None:
+    """Raise InvalidList if a field has a name that the format uses itself; ``shown`` says which these are."""
+    if not set(fields).isdisjoint(reserved):
+        message = f"the names {shown} are reserved by the format; rename these fields"
+        raise InvalidList(message, list_id=nbest.id, hypothesis=hypothesis, field="fields")
+
+
+Write = Callable[[NBestList], None]
+"""Writes one list; raises InvalidList, and writes nothing, if the format cannot hold the list."""
+ListWriter = AbstractContextManager[Write]
+"""An output for lists, which closes at the end of the ``with`` block."""
+
+
+def check_new(list_id: str, written: Collection[str]) -> None:
+    """Raise InvalidList if a list with this id has been written before."""
+    if list_id in written:
+        raise InvalidList("already written; expected each id once", list_id=list_id, field="id")
+
+
+def line_writer(
+    target: str | Path, format_lines: Callable[[NBestList], Iterable[str]], *, once: bool = True
+) -> ListWriter:
+    """Write each list as lines, given without their line ends; with ``once``, reject an id that returns."""
+    return _open_writer(
+        target, lambda nbest: "".join(f"{line}\n" for line in format_lines(nbest)), ("", "", ""), once
+    )
+
+
+def json_writer(
+    target: str | Path,
+    format_value: Callable[[NBestList], Any],
+    before: str = "[",
+    after: str = "]",
+    *,
+    once: bool = False,
+    named: bool = False,
+) -> ListWriter:
+    """Write a JSON document with one list per line between ``before`` and ``after``.
+
+    Args:
+        format_value: returns the value of a list; text is JSON already.
+        once: whether to reject an id that returns.
+        named: whether lists are members of an object, under their ids.
+    """
+
+    def format_list(nbest: NBestList) -> str:
+        value = format_value(nbest)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return f"\n{json.dumps(nbest.id, ensure_ascii=False)}: {text}" if named else f"\n{text}"
+
+    return _open_writer(target, format_list, (before, ",", f"\n{after}\n"), once)
+
+
+@contextmanager
+def _open_writer(
+    target: str | Path, format_list: Callable[[NBestList], str], marks: tuple[str, str, str], once: bool
+) -> Iterator[Write]:
+    """Write texts of lists with marks before, between and after them."""
+    before, between, after = marks
+    written: set[str] = set()
+    mark = ""
+    with open_output(target) as stream:
+        stream.write(before)
+
+        def write(nbest: NBestList) -> None:
+            nonlocal mark
+            text = format_list(nbest)
+            if once:
+                check_new(nbest.id, written)
+                written.add(nbest.id)
+            stream.write(mark + text)
+            mark = between
+
+        yield write
+        stream.write(after)

@@ -1,11 +1,11 @@
 """Read and write the results of ESPnet 1 (``data.json``) and ESPnet 2 (output folders).
 
-Read and write ESPnet 1 recognition results (``data.json``): hypotheses in word pieces, scores in nats.
+ESPnet 1 has hypotheses in word pieces, and scores in nats:
 
 {"utts": {"u1": {"output": [{"name": "target1[1]", "rec_text": "▁HE LLO<eos>", "score": -12.95,
                              "text": "HELLO"}, {"name": "target1[2]", ...}], "utt2spk": "spk"}}}
 
-Read and write ESPnet 2 output folders: ``1best_recog``, ``2best_recog``, …, with ``text`` and ``score``.
+ESPnet 2 has the folders ``1best_recog``, ``2best_recog``, …, with ``text`` and ``score``:
 
     2best_recog/text:  u1 HELLO YOU          2best_recog/score:  u1 tensor(-12.9)          in nats
 
@@ -25,19 +25,22 @@ from typing import Any, NamedTuple, TextIO
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
+    ListWriter,
     Row,
     Write,
     add_location,
     build_list,
+    check_reserved,
     format_key,
     format_texts,
+    json_writer,
     parse_number,
     split_words,
 )
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.json_io import describe_type, yield_late_errors
 from rescorer.formats.io.text_io import Source, make_folder, open_output, read_lines, source_name
-from rescorer.formats.json_documents import expect_object, object_writer, read_member_lists, read_objects
+from rescorer.formats.json_documents import expect_object, read_member_lists, read_objects
 from rescorer.formats.pieces import SENTENCE, SENTENCEPIECE, join_text
 from rescorer.types import NBestList
 
@@ -121,29 +124,23 @@ def _parse_list(list_id: str, record: Any, file: str) -> NBestList | InvalidList
     return build_list(list_id, rows, {}, file, reference=reference, group=group, fields=fields)
 
 
-@contextmanager
-def espnet1_writer(target: str | Path) -> Iterator[Write]:
+def espnet1_writer(target: str | Path) -> ListWriter:
     """Write one utterance per line, with the stream ``first_pass`` if the list has it."""
-    with object_writer(target, '{"utts": {', "}}") as write_member:
 
-        def write(nbest: NBestList) -> None:
-            outputs = [_build_output(nbest, index) for index in range(len(nbest.hypotheses))]
-            if nbest.fields.keys() & {"output", "utt2spk"}:
-                message = "the names output and utt2spk are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            group = {"utt2spk": nbest.group} if nbest.group else {}
-            write_member(nbest.id, {"output": outputs, **group, **nbest.fields})
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        outputs = [_build_output(nbest, index) for index in range(len(nbest.hypotheses))]
+        check_reserved(nbest, nbest.fields, ("output", "utt2spk"), "output and utt2spk")
+        group = {"utt2spk": nbest.group} if nbest.group else {}
+        return {"output": outputs, **group, **nbest.fields}
 
-        yield write
+    return json_writer(target, format_value, '{"utts": {', "}}", once=True, named=True)
 
 
 def _build_output(nbest: NBestList, index: int) -> dict[str, Any]:
     hypothesis = nbest.hypotheses[index]
     other_fields = {name: value for name, value in hypothesis.fields.items() if name != "rec_text"}
     rec_text = hypothesis.fields.get("rec_text", hypothesis.text)
-    if other_fields.keys() & {"score", "text", "name"}:
-        message = "the names score, text and name are reserved by the format; rename these fields"
-        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
+    check_reserved(nbest, other_fields, ("score", "text", "name"), "score, text and name", index)
     if not isinstance(rec_text, str):
         message = f"expected a string, got {describe_type(rec_text)}"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="rec_text")
@@ -157,10 +154,9 @@ def _build_output(nbest: NBestList, index: int) -> dict[str, Any]:
 
 def looks_like_espnet1(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    for document in () if sample.is_folder else sample.documents[:1]:
-        if isinstance(document, dict) and isinstance(document.get("utts"), dict):
-            return 'a JSON object with "utts"'
-    return ""
+    document = sample.document
+    is_found = isinstance(document, dict) and isinstance(document.get("utts"), dict)
+    return 'a JSON object with "utts"' if is_found else ""
 
 
 FOLDER_NAME = re.compile(r"([1-9][0-9]{0,5})best_recog")

@@ -1,16 +1,12 @@
-"""Read and write formats whose files are JSON documents, value by value.
+"""Files that are JSON documents: how documents are told apart, and the formats mlm, SegLST and request.
 
-Mlm-scoring, SegLST, and requests of this service.
+``read_documents`` reads files of one document, of several one after another, or of one per line.
 
-Read and write formats whose files are JSON documents: one module per format, and ``documents`` for all.
+mlm-scoring: one JSON object, one member per utterance, scores in nats.
 
-Files come in and lists go out, with an error in place of each list that cannot be read.
+    {"1272-128104-0000": {"hyp_1": {"score": -1.2, "text": "yeah well"}, "hyp_2": {...}, "ref": "yeah well"}}
 
-Read and write n-best lists of mlm-scoring: one JSON object, one member per utterance, scores in nats.
-
-{"1272-128104-0000": {"hyp_1": {"score": -1.2, "text": "yeah well"}, "hyp_2": {...}, "ref": "yeah well"}}
-
-Read and write the segments of meeteval and the CHiME challenges (SegLST): one list per segment.
+SegLST, the segments of meeteval and the CHiME challenges: one list per segment.
 
     [{"session_id": "S05", "speaker": "P03", "start_time": "11.370", "end_time": "12.5", "words": "so um"}]
 
@@ -19,7 +15,7 @@ session, followed by the speaker and the start in seconds with three decimals, a
 ``S05-P03-11.370``; without a start, by the ``segment_index`` or else the position in the file. The speaker is
 the group of the list.
 
-Read and write requests of this service as JSON: the JSON form of ``RescoreRequest`` in ``proto/``.
+Requests of this service: the JSON form of ``RescoreRequest`` in ``proto/``.
 
     {"lists": [{"id": "u1", "hypotheses": [{"text": "a b"}, {"text": "a"}], "streams": [{"name": "acoustic",
         "base": "LOG_BASE_E", "sign": "SCORE_SIGN_LOG_PROB", "values": [-9.0, -9.5]}]}]}
@@ -32,9 +28,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, count
 from pathlib import Path
@@ -43,13 +38,15 @@ from typing import Any, Literal, TypeVar, get_args
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
+    ListWriter,
     LogBase,
     Row,
     Sign,
     Units,
-    Write,
     add_location,
     build_list,
+    check_reserved,
+    json_writer,
     parse_number,
     stream_to_nats,
 )
@@ -64,10 +61,9 @@ from rescorer.formats.io.json_io import (
     describe_type,
     yield_late_errors,
 )
-from rescorer.formats.io.text_io import Source, open_output, read_lines, read_text_chunks, source_name
+from rescorer.formats.io.text_io import NumberedLines, Source, read_lines, read_text_chunks, source_name
 from rescorer.types import Hypothesis, NBestList
 
-WriteMember = Callable[[str, Any], None]
 STARTS_DOCUMENT = re.compile(r"\s*[\[{]")
 """Matches lines with which a document may start."""
 
@@ -154,7 +150,7 @@ def read_documents(
         FormatError: If the file cannot be opened, its first line is not valid text, or the last document that
             can be read is broken.
     """
-    lines = _Lines(read_lines(source))
+    lines = NumberedLines(read_lines(source))
     head: list[tuple[int, str | FormatError]] = []
     for line, text in lines:
         head.append((line, text))
@@ -172,7 +168,7 @@ def read_documents(
         yield from _read_stream(stream, file, read)
 
 
-def _is_by_line(first: str | FormatError, lines: _Lines, prefers_lines: bool) -> bool:
+def _is_by_line(first: str | FormatError, lines: NumberedLines, prefers_lines: bool) -> bool:
     """Whether lines are documents, given the first that is not blank, and the others."""
     if isinstance(first, FormatError) or _is_json(first):
         return True
@@ -212,34 +208,8 @@ def _read_stream(
             yield located
 
 
-class _Lines:
-    """Numbered lines of a file, some of which can be put back."""
-
-    def __init__(self, lines: Iterator[tuple[int, str | FormatError]]) -> None:
-        self._lines = lines
-        self._back: deque[tuple[int, str | FormatError]] = deque()
-
-    def __iter__(self) -> Iterator[tuple[int, str | FormatError]]:
-        return self
-
-    def __next__(self) -> tuple[int, str | FormatError]:
-        return self._back.popleft() if self._back else next(self._lines)
-
-    def put_back(self, lines: Sequence[tuple[int, str | FormatError]]) -> None:
-        """Make these the next lines."""
-        self._back.extendleft(reversed(lines))
-
-    def peek(self) -> str | FormatError:
-        """Return the next line that is not blank, which stays the next line; an empty string at the end."""
-        for line, text in self:
-            if isinstance(text, FormatError) or text.strip():
-                self.put_back([(line, text)])
-                return text
-        return ""
-
-
 def _read_lines(
-    lines: _Lines,
+    lines: NumberedLines,
     file: str,
     read: Callable[[Document], Iterator[Result]],
     parse: Callable[[str, str, int], Any],
@@ -300,7 +270,7 @@ class _Broken:
     is_indented: bool
 
 
-def _join_document(lines: _Lines, line: int, text: str, file: str) -> Any | _Broken:
+def _join_document(lines: NumberedLines, line: int, text: str, file: str) -> Any | _Broken:
     """Read the document that starts in a line and may take several; put back lines that it does not take."""
     taken: list[tuple[int, str | FormatError]] = []
 
@@ -404,27 +374,6 @@ def read_member_lists(
         seen.add(list_id)
 
 
-@contextmanager
-def object_writer(target: str | Path, before: str = "{", after: str = "}") -> Iterator[WriteMember]:
-    """Write one object, one member per line, between ``before`` and ``after``.
-
-    Yields a function that writes a key and its value, and raises InvalidList for a duplicate key.
-    """
-    written: set[str] = set()
-    with open_output(target) as stream:
-        stream.write(before)
-
-        def write(key: str, value: Any) -> None:
-            if key in written:
-                raise InvalidList("already written; expected each id once", list_id=key, field="id")
-            member = f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
-            stream.write(f"{',' if written else ''}\n{member}")
-            written.add(key)
-
-        yield write
-        stream.write(f"\n{after}\n")
-
-
 STREAM = "first_pass"
 HYPOTHESIS_KEY = re.compile(r"hyp_([0-9]{1,9})")
 
@@ -469,34 +418,29 @@ def _parse_mlm_list(list_id: str, record: Any, file: str) -> NBestList | Invalid
     return build_list(list_id, rows, {}, file, reference=reference, fields=fields)
 
 
-@contextmanager
-def mlm_writer(target: str | Path) -> Iterator[Write]:
+def mlm_writer(target: str | Path) -> ListWriter:
     """Write one utterance per line, with the stream ``first_pass`` if the list has it."""
-    with object_writer(target) as write_member:
 
-        def write(nbest: NBestList) -> None:
-            record: dict[str, Any] = {}
-            for index, hypothesis in enumerate(nbest.hypotheses):
-                score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
-                record[f"hyp_{index + 1}"] = {**score, "text": hypothesis.text, **hypothesis.fields}
-                if hypothesis.fields.keys() & {"score", "text"}:
-                    message = "the names score and text are reserved by the format; rename these fields"
-                    raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
-            record |= {} if nbest.reference is None else {"ref": nbest.reference}
-            if any(name == "ref" or HYPOTHESIS_KEY.fullmatch(name) for name in nbest.fields):
-                message = "the names ref and hyp_N are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            write_member(nbest.id, record | dict(nbest.fields))
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        for index, hypothesis in enumerate(nbest.hypotheses):
+            check_reserved(nbest, hypothesis.fields, ("score", "text"), "score and text", index)
+            score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
+            record[f"hyp_{index + 1}"] = {**score, "text": hypothesis.text, **hypothesis.fields}
+        record |= {} if nbest.reference is None else {"ref": nbest.reference}
+        reserved = ["ref", *filter(HYPOTHESIS_KEY.fullmatch, nbest.fields)]
+        check_reserved(nbest, nbest.fields, reserved, "ref and hyp_N")
+        return record | dict(nbest.fields)
 
-        yield write
+    return json_writer(target, format_value, "{", "}", once=True, named=True)
 
 
 def looks_like_mlm(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    for document in () if sample.is_folder else sample.documents[:1]:
-        for record in document.values() if isinstance(document, dict) else ():
-            if isinstance(record, dict) and isinstance(record.get("hyp_1"), dict):
-                return 'a JSON object with "hyp_1"'
+    document = sample.document
+    for record in document.values() if isinstance(document, dict) else ():
+        if isinstance(record, dict) and isinstance(record.get("hyp_1"), dict):
+            return 'a JSON object with "hyp_1"'
     return ""
 
 
@@ -574,32 +518,23 @@ def _parse_segment(record: Any, position: int, seen: set[str], file: str) -> NBe
     return build_list(list_id, [Row(record[TEXT_KEY])], {}, file, group=group, fields=fields)
 
 
-@contextmanager
-def seglst_writer(target: str | Path) -> Iterator[Write]:
+def seglst_writer(target: str | Path) -> ListWriter:
     """Write an array with one segment per line: the first text of each list.
 
     A list that was not read from segments is a session with its id as the name. A segment has an ``id`` only
     if its other keys would give another.
     """
-    is_first = True
-    with open_output(target) as stream:
-        stream.write("[")
 
-        def write(nbest: NBestList) -> None:
-            nonlocal is_first
-            if reserved := sorted(nbest.fields.keys() & {*RESERVED_KEYS}):
-                message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            segment = {SESSION_KEY: nbest.id, **nbest.fields}
-            segment |= {SPEAKER_KEY: nbest.group} if nbest.group else {}
-            is_found = START_KEY in segment or INDEX_KEY in segment  # else the position would be in its id
-            named = {} if is_found and find_id(segment, 0) == nbest.id else {ID_KEY: nbest.id}
-            segment = {**named, **segment, TEXT_KEY: nbest.hypotheses[0].text}
-            stream.write(f"{'' if is_first else ','}\n{json.dumps(segment, ensure_ascii=False)}")
-            is_first = False
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        reserved = sorted(nbest.fields.keys() & {*RESERVED_KEYS})
+        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        segment = {SESSION_KEY: nbest.id, **nbest.fields}
+        segment |= {SPEAKER_KEY: nbest.group} if nbest.group else {}
+        is_found = START_KEY in segment or INDEX_KEY in segment  # else the position would be in its id
+        named = {} if is_found and find_id(segment, 0) == nbest.id else {ID_KEY: nbest.id}
+        return {**named, **segment, TEXT_KEY: nbest.hypotheses[0].text}
 
-        yield write
-        stream.write("\n]\n")
+    return json_writer(target, format_value)
 
 
 def read_entries(
@@ -620,11 +555,10 @@ def read_entries(
 
 def looks_like_seglst(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    for document in () if sample.is_folder else sample.documents[:1]:
-        first = document[0] if isinstance(document, list) and document else document
-        if is_segment(first) and "hypotheses" not in first:
-            return f"segments of meeteval (SegLST), with {SESSION_KEY!r} and {TEXT_KEY!r}"
-    return ""
+    document = sample.document
+    first = document[0] if isinstance(document, list) and document else document
+    is_found = is_segment(first) and "hypotheses" not in first
+    return f"segments of meeteval (SegLST), with {SESSION_KEY!r} and {TEXT_KEY!r}" if is_found else ""
 
 
 LISTS_KEY = "lists"
@@ -725,21 +659,9 @@ def _check(value: Any, kind: type, field: str, list_id: str) -> Any:
     return value
 
 
-@contextmanager
-def service_request_writer(target: str | Path) -> Iterator[Write]:
+def service_request_writer(target: str | Path) -> ListWriter:
     """Write one request with all lists; scores are natural log-probabilities."""
-    is_first = True
-    with open_output(target) as stream:
-        stream.write(f'{{"{LISTS_KEY}": [')
-
-        def write(nbest: NBestList) -> None:
-            nonlocal is_first
-            record = json.dumps(_build_record(nbest), ensure_ascii=False)
-            stream.write(f"{'' if is_first else ','}\n{record}")
-            is_first = False
-
-        yield write
-        stream.write("\n]}\n")
+    return json_writer(target, _build_record, f'{{"{LISTS_KEY}": [', "]}")
 
 
 def _build_record(nbest: NBestList) -> dict[str, Any]:
@@ -763,7 +685,6 @@ def _build_record(nbest: NBestList) -> dict[str, Any]:
 
 def looks_like_service_request(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    for document in () if sample.is_folder else sample.documents[:1]:
-        if isinstance(document, dict) and isinstance(document.get(LISTS_KEY), list):
-            return f"a request of this service: JSON with an array {LISTS_KEY!r}"
-    return ""
+    document = sample.document
+    is_request = isinstance(document, dict) and isinstance(document.get(LISTS_KEY), list)
+    return f"a request of this service: JSON with an array {LISTS_KEY!r}" if is_request else ""

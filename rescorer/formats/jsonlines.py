@@ -1,12 +1,5 @@
 """Read and write n-best lists as JSON: one list per line, or an array of them, with an optional header.
 
-Read and write n-best list formats, one module per format.
-
-Readers take a file or folder and yield lists, with an error in place of each list that cannot be read.
-Writers take lists, and raise an error for those that the format cannot hold.
-
-Read and write n-best lists as JSON: one list per line, or an array of them, with an optional header.
-
     {"format": "rescorer-nbest", "version": 1, "streams": {"acoustic": {"base": "10", "sign": "cost"}}}
     {"id": "u1", "hypotheses": [{"text": "a b", "scores": {"acoustic": 12.3}}], "reference": "a b"}
 
@@ -20,7 +13,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
@@ -32,9 +24,11 @@ import orjson
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
     NATURAL,
+    ListWriter,
     Units,
-    Write,
     add_location,
+    json_writer,
+    line_writer,
     round_all,
     stream_names,
     stream_to_nats,
@@ -58,7 +52,7 @@ from rescorer.formats.fields import (
 )
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
-from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.json_documents import Document, UnusableFile, read_documents
 from rescorer.scoring.combination import weights_to_dict
 from rescorer.scoring.ranking import Ranking
@@ -372,7 +366,7 @@ def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
         records[0]["confidence"] = round(ranking.confidence, CONFIDENCE_DECIMALS)
     if ranking.word_confidences:
         records[0]["word_confidences"] = [
-            {"word": word.word, "confidence": _round_confidence(word.confidence)}
+            {"word": word.word, "confidence": word.confidence and round(word.confidence, CONFIDENCE_DECIMALS)}
             for word in ranking.word_confidences
         ]
     if ranking.expected_errors is not None:
@@ -389,10 +383,6 @@ def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
 def _round_scores(values: np.ndarray) -> np.ndarray:
     """Round to ``SCORE_DECIMALS`` decimals; adding 0.0 turns -0.0 into 0.0."""
     return round_all(values, SCORE_DECIMALS) + 0.0
-
-
-def _round_confidence(confidence: float | None) -> float | None:
-    return None if confidence is None else round(confidence, CONFIDENCE_DECIMALS)
 
 
 def _consensus_record(ranking: Ranking) -> dict[str, Any]:
@@ -552,32 +542,18 @@ class _Reader:
         yield parse_record(record, names, self.declared, self.group_of, self.file, line, label)
 
 
-@contextmanager
-def writer(target: str | Path) -> Iterator[Write]:
+def writer(target: str | Path) -> ListWriter:
     """Write one list per line.
 
     Args:
         target: File name, compressed if it ends in ``.gz``; ``-`` is standard output.
     """
-    with open_output(target) as stream:
-        yield lambda nbest: print(encode_list(nbest), file=stream)
+    return line_writer(target, lambda nbest: [encode_list(nbest)], once=False)
 
 
-@contextmanager
-def array_writer(target: str | Path) -> Iterator[Write]:
+def array_writer(target: str | Path) -> ListWriter:
     """Write an array with one list per line."""
-    is_first = True
-    with open_output(target) as stream:
-        stream.write("[")
-
-        def write(nbest: NBestList) -> None:
-            nonlocal is_first
-            record = encode_list(nbest)
-            stream.write(f"{'' if is_first else ','}\n{record}")
-            is_first = False
-
-        yield write
-        stream.write("\n]\n")
+    return json_writer(target, encode_list)
 
 
 def looks_like(sample: Sample) -> str:

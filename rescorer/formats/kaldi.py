@@ -1,6 +1,6 @@
 """Read and write Kaldi's n-best archives and compact lattices in text form.
 
-Read and write Kaldi n-best archives in text form: a folder with ``words_text``, ``acwt`` and ``lmwt*``.
+N-best archives are a folder with ``words_text``, ``acwt`` and ``lmwt*``:
 
     words_text: utt1-1 LAST MONTH OVERALL GOODS      acwt: utt1-1 -5402.7      lmwt.lmonly: utt1-1 12.31
 
@@ -8,7 +8,7 @@ A key is the utterance id and the rank of the hypothesis; scores are natural-log
 cost, which includes pronunciation and transition costs besides the LM's. Other archives of costs, such as
 ``lmwt.rnn``, become streams of the same name.
 
-Read Kaldi's compact lattices in text form as lists of their best word sequences, and write them.
+Compact lattices are read as lists of their best word sequences:
 
     utt1                                    a lattice begins with its id and ends with an empty line
     0 1 yeah 3.25,1432.27,2_2_4             from, to, word, weight: graph cost,acoustic cost,transition-ids
@@ -35,6 +35,7 @@ from typing import Any, NamedTuple, TextIO
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
 from rescorer.formats.common import (
     DUPLICATE_ID,
+    ListWriter,
     Row,
     Units,
     Write,
@@ -42,6 +43,7 @@ from rescorer.formats.common import (
     build_list,
     format_key,
     format_texts,
+    line_writer,
     parse_number,
     split_words,
     stream_from_nats,
@@ -332,10 +334,7 @@ def read_kaldi_lattice(
         seen.add(parsed.list_id)
 
 
-@contextmanager
-def kaldi_lattice_writer(
-    target: str | Path, *, words: str = "", missing: float | None = None
-) -> Iterator[Write]:
+def kaldi_lattice_writer(target: str | Path, *, words: str = "", missing: float | None = None) -> ListWriter:
     """Write one lattice per list from the streams ``graph`` and ``acoustic``, without transition-ids.
 
     A list is rejected if its id is a duplicate or contains white space, or if one of its words is silent
@@ -347,26 +346,15 @@ def kaldi_lattice_writer(
         missing: Cost to write for lists that lack a stream; None if the streams are required.
     """
     numbers = {word: key for key, word in read_symbols(words).items()} if words else None
-    written: set[str] = set()
-    with open_output(target) as stream:
-
-        def write(nbest: NBestList) -> None:
-            lines = list(_format_lines(nbest, numbers, missing))
-            if nbest.id in written:
-                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            written.add(nbest.id)
-            stream.writelines(f"{line}\n" for line in lines)
-
-        yield write
+    return line_writer(target, lambda nbest: _format_lines(nbest, numbers, missing))
 
 
 def _format_lines(
     nbest: NBestList, numbers: Mapping[str, str] | None, missing: float | None
 ) -> Iterator[str]:
     tree = build_prefix_tree(nbest, SILENT)
-    costs = list(
-        zip(*(stream_from_nats(nbest, name, COST, missing) for name in LATTICE_STREAMS), strict=True)
-    )
+    columns = (stream_from_nats(nbest, name, COST, missing) for name in LATTICE_STREAMS)
+    costs = list(zip(*columns, strict=True))
     yield format_key(nbest)
     for source, target, word, hypothesis in tree.arcs:
         symbol = word or "<eps>"

@@ -1,11 +1,9 @@
 """Read and write NeMo's beams and manifests, and fill manifests with chosen texts.
 
-Read and write NeMo beams: ``text<TAB>score`` lines without ids, with the beam size as the number of lines
-per utterance.
+Beams are lines ``text<TAB>score`` without ids, with the beam size as the number of lines per utterance. The
+scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
 
-The scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
-
-Read and write NeMo manifests with the beams or the text that a model has recognised.
+Manifests have the beams or the text that a model has recognised:
 
     {"audio_filepath": "calls/u1.wav", "duration": 2.5, "text": "the sea was calm",
      "pred_text": "the see was calm", "beams": [["the see was calm", -3.1], ["the sea was calm", -3.4]]}
@@ -18,20 +16,15 @@ only hypothesis.
 Lines have no ids. The id of a list is the name of its audio file without folder and suffix, followed by the
 ``offset`` if the line is a part of the file that does not begin with it: ``u1``, ``u1-12.5``.
 
-Add chosen texts to the lines of the NeMo manifest that was recognised, as ``pred_text``.
-
-    --to manifest:manifest=test.json
-
-NeMo's tools compare ``pred_text`` with ``text``, so each line is written as it is in the manifest, with the
-first hypothesis of its list. The ids of lists are names of audio files or, in formats without ids, numbers of
-lines.
+NeMo's tools compare ``pred_text`` with ``text``. ``--to manifest:manifest=test.json`` therefore writes each
+line as it is in the manifest that was recognised, with the first hypothesis of its list as ``pred_text``. The
+ids of lists are names of audio files or, in formats without ids, numbers of lines.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -40,17 +33,19 @@ from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, p
 from rescorer.formats.common import (
     DUPLICATE_ID,
     NATURAL,
+    ListWriter,
     Row,
-    Write,
     add_location,
     build_list,
+    check_reserved,
     format_texts,
+    line_writer,
     parse_number,
     stream_from_nats,
 )
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
-from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name
+from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
 from rescorer.formats.json_documents import Document, read_documents
 from rescorer.types import NBestList
 
@@ -99,8 +94,7 @@ def _parse_row(text: str, line: int) -> Row:
     return Row(words, {STREAM: parse_number(score)}, {}, line)
 
 
-@contextmanager
-def nemo_writer(target: str | Path, *, beam: int = 0) -> Iterator[Write]:
+def nemo_writer(target: str | Path, *, beam: int = 0) -> ListWriter:
     """Write lists of exactly ``beam`` hypotheses, with scores from the stream ``first_pass``.
 
     Raises:
@@ -108,19 +102,17 @@ def nemo_writer(target: str | Path, *, beam: int = 0) -> Iterator[Write]:
     """
     if beam < 1:
         raise ConfigError("all lists of a NeMo file have the same size; give beam=N")
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            if len(nbest.hypotheses) != beam:
-                expected = pluralise(beam, "hypothesis", "hypotheses")
-                message = f"expected {expected} as in every list, got {len(nbest.hypotheses)}"
-                raise InvalidList(message, list_id=nbest.id, field="hypotheses")
-            format_texts(nbest)  # rejects line breaks; the text is written with its original spaces
-            scores = stream_from_nats(nbest, STREAM, NATURAL)
-            pairs = zip(nbest.hypotheses, scores, strict=True)
-            stream.writelines(f"{hypothesis.text}\t{score!r}\n" for hypothesis, score in pairs)
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        if len(nbest.hypotheses) != beam:
+            expected = pluralise(beam, "hypothesis", "hypotheses")
+            message = f"expected {expected} as in every list, got {len(nbest.hypotheses)}"
+            raise InvalidList(message, list_id=nbest.id, field="hypotheses")
+        format_texts(nbest)  # rejects line breaks; the text is written with its original spaces
+        for hypothesis, score in zip(nbest.hypotheses, stream_from_nats(nbest, STREAM, NATURAL), strict=True):
+            yield f"{hypothesis.text}\t{score!r}"
 
-        yield write
+    return line_writer(target, format_lines, once=False)
 
 
 def looks_like_nemo(sample: Sample) -> str:
@@ -242,37 +234,29 @@ def _parse_beam(beam: Any, list_id: str, index: int, line: int | None) -> Row:
     return Row(pair[0], {STREAM: pair[1]} if len(pair) == 2 else {}, {}, line)
 
 
-@contextmanager
-def manifest_writer(target: str | Path) -> Iterator[Write]:
+def manifest_writer(target: str | Path) -> ListWriter:
     """Write one line per list, with ``beams``, and the first of them as ``pred_text``.
 
     A list has an ``id`` only if the name of its audio file would be another.
     """
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            reserved = nbest.fields.keys() & {*RESERVED_KEYS}
-            if reserved:
-                names = ", ".join(sorted(reserved))
-                message = f"the names {names} are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            scores = nbest.streams.get(STREAM)
-            beams = [
-                [hypothesis.text] if scores is None else [hypothesis.text, scores[index]]
-                for index, hypothesis in enumerate(nbest.hypotheses)
-            ]
-            named = {} if find_id(nbest.fields, 0) == nbest.id else {ID_KEY: nbest.id}
-            texts = {REFERENCE_KEY: nbest.reference, GROUP_KEY: nbest.group or None}
-            record = {
-                **named,
-                **nbest.fields,
-                **{key: text for key, text in texts.items() if text is not None},
-                PREDICTION_KEY: nbest.hypotheses[0].text,
-                BEAMS_KEY: beams,
-            }
-            print(json.dumps(record, ensure_ascii=False), file=stream)
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        reserved = sorted(nbest.fields.keys() & {*RESERVED_KEYS})
+        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        named = {} if find_id(nbest.fields, 0) == nbest.id else {ID_KEY: nbest.id}
+        texts = {REFERENCE_KEY: nbest.reference, GROUP_KEY: nbest.group or None}
+        known = {key: text for key, text in texts.items() if text is not None}
+        best = {PREDICTION_KEY: nbest.hypotheses[0].text, BEAMS_KEY: _make_beams(nbest)}
+        yield json.dumps({**named, **nbest.fields, **known, **best}, ensure_ascii=False)
 
-        yield write
+    return line_writer(target, format_lines, once=False)
+
+
+def _make_beams(nbest: NBestList) -> list[list[str | float]]:
+    """Return the pair of text and score of each hypothesis; a text alone if there are no scores."""
+    texts = [hypothesis.text for hypothesis in nbest.hypotheses]
+    scores = [nbest.streams[STREAM]] if STREAM in nbest.streams else []
+    return list(map(list, zip(texts, *scores, strict=True)))
 
 
 def looks_like_manifest(sample: Sample) -> str:
@@ -288,9 +272,8 @@ BY_ORDER = "order"
 """Value of the option ``by`` for lists whose ids are numbers of lines."""
 
 
-@contextmanager
-def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = "") -> Iterator[Write]:
-    """Write the line of each list; without a manifest, write one as ``manifest.writer`` does.
+def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = "") -> ListWriter:
+    """Write the line of each list; without a manifest, write one as ``manifest_writer`` does.
 
     The line has ``pred_text``, and ``beams`` only if the list has several hypotheses. A list without a line
     is invalid.
@@ -304,12 +287,9 @@ def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = 
         FormatError: If the target cannot be written, or the manifest cannot be read.
     """
     if not manifest:
-        with manifest_writer(target) as write:
-            yield write
-        return
+        return manifest_writer(target)
     lines = _ManifestLines(manifest, by)
-    with open_output(target) as stream:
-        yield lambda nbest: print(json.dumps(lines.fill(nbest), ensure_ascii=False), file=stream)
+    return line_writer(target, lambda nbest: [json.dumps(lines.fill(nbest), ensure_ascii=False)], once=False)
 
 
 def parse_by(text: str) -> str:
@@ -360,10 +340,7 @@ class _ManifestLines:
             raise InvalidList("already written; expected each line once", list_id=nbest.id, field="id")
         self._written.add(index)
         kept = {key: value for key, value in self._records[index].items() if key != BEAMS_KEY}
-        scores = nbest.streams.get(STREAM)
-        texts = [hypothesis.text for hypothesis in nbest.hypotheses]
-        pairs = [[text] if scores is None else [text, scores[rank]] for rank, text in enumerate(texts)]
-        beams = {BEAMS_KEY: pairs} if len(pairs) > 1 else {}
+        beams = {BEAMS_KEY: _make_beams(nbest)} if len(nbest.hypotheses) > 1 else {}
         return {**kept, PREDICTION_KEY: nbest.hypotheses[0].text, **beams}
 
     def _find(self, list_id: str) -> int:

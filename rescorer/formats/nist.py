@@ -40,7 +40,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,8 +49,9 @@ from rescorer.formats import json_documents
 from rescorer.formats.common import (
     LINE_BREAK,
     WORD_SEPARATOR,
-    Write,
+    ListWriter,
     format_texts,
+    line_writer,
     parse_finite,
     parse_number,
     split_words,
@@ -59,14 +59,7 @@ from rescorer.formats.common import (
 from rescorer.formats.fields import NUMBER_KEYS, WORDS_FIELD, get_word_times, is_finite_number
 from rescorer.formats.io.folders import Sample, ends_with_id
 from rescorer.formats.io.json_io import describe_type, parse_object
-from rescorer.formats.io.text_io import (
-    EncodingError,
-    Source,
-    open_output,
-    read_lines,
-    read_lines_strict,
-    source_name,
-)
+from rescorer.formats.io.text_io import EncodingError, Source, read_lines, read_lines_strict, source_name
 from rescorer.types import Hypothesis, NBestList
 
 Channel = tuple[str, str]
@@ -486,38 +479,34 @@ def _build_list(recording: Recording) -> NBestList:
     return NBestList(recording.id, (Hypothesis(text, {WORDS_FIELD: times}),))
 
 
-@contextmanager
-def trn_writer(target: str | Path) -> Iterator[Write]:
+def trn_writer(target: str | Path) -> ListWriter:
     """Write the first hypothesis of each list; reject an id with a parenthesis or a line break.
 
     A text that begins as a comment does is written after a space, which makes it a text.
     """
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            if not nbest.id.strip() or re.search(r"[()\n\r\0]", nbest.id):
-                message = "expected a non-empty id without parentheses and line breaks"
-                raise InvalidList(message, list_id=nbest.id, field="id")
-            if SCORED_ID.fullmatch(nbest.id.strip()):
-                raise InvalidList("would be read as an id and a score", list_id=nbest.id, field="id")
-            line = f"{format_texts(nbest)[0]} ({nbest.id})".lstrip()
-            stream.write(f" {line}\n" if line.startswith(COMMENT) else f"{line}\n")
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        if not nbest.id.strip() or re.search(r"[()\n\r\0]", nbest.id):
+            message = "expected a non-empty id without parentheses and line breaks"
+            raise InvalidList(message, list_id=nbest.id, field="id")
+        if SCORED_ID.fullmatch(nbest.id.strip()):
+            raise InvalidList("would be read as an id and a score", list_id=nbest.id, field="id")
+        line = f"{format_texts(nbest)[0]} ({nbest.id})".lstrip()
+        yield f" {line}" if line.startswith(COMMENT) else line
 
-        yield write
+    return line_writer(target, format_lines, once=False)
 
 
-@contextmanager
-def ctm_writer(target: str | Path) -> Iterator[Write]:
+def ctm_writer(target: str | Path) -> ListWriter:
     """Write the first hypothesis of each list from its field ``words``; the id names file and channel."""
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            for word in _get_timed_words(nbest):
-                confidence = "" if word.confidence is None else f" {word.confidence!r}"
-                times = f"{word.start_s!r} {word.duration_s!r}"
-                stream.write(f"{word.file} {word.channel} {times} {word.word}{confidence}\n")
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        for word in _get_timed_words(nbest):
+            confidence = "" if word.confidence is None else f" {word.confidence!r}"
+            times = f"{word.start_s!r} {word.duration_s!r}"
+            yield f"{word.file} {word.channel} {times} {word.word}{confidence}"
 
-        yield write
+    return line_writer(target, format_lines, once=False)
 
 
 def parse_channel(nbest: NBestList) -> tuple[str, str]:
@@ -674,16 +663,14 @@ def format_segment_id(speaker: str, number: int) -> str:
     return f"{speaker}-{number:03d}"
 
 
-@contextmanager
-def writer(target: str | Path) -> Iterator[Write]:
+def writer(target: str | Path) -> ListWriter:
     """Write the first hypothesis of each list as a segment of its group, the speaker.
 
     File and channel come from the list fields of these names, or else from the id, as for a ctm. The times
     come from the list fields ``start_s`` and ``end_s``, or else from the word times; a list without times is
     rejected.
     """
-    with open_output(target) as stream:
-        yield lambda nbest: print(_format_line(nbest), file=stream)
+    return line_writer(target, lambda nbest: [_format_line(nbest)], once=False)
 
 
 def _format_line(nbest: NBestList) -> str:

@@ -14,15 +14,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from enum import Enum
 from itertools import count, groupby
 from pathlib import Path
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.common import DUPLICATE_ID, Write, format_key, format_texts, parse_number, split_words
+from rescorer.formats.common import (
+    DUPLICATE_ID,
+    ListWriter,
+    format_key,
+    format_texts,
+    line_writer,
+    parse_number,
+    split_words,
+)
 from rescorer.formats.io.folders import Sample
-from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name
+from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
 from rescorer.types import Hypothesis, NBestList
 
 LINES, KALDI_TEXT, PARAGRAPHS = "lines", "kaldi-text", "paragraphs"
@@ -195,15 +202,13 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
     own, others = classify(lines), classify(references)
     if own is Reading.IDS or (others is Reading.IDS and begins_with_ids(lines, ids)):
         if _have_scores(lines) and not _have_scores(references):
-            raise FormatError(
-                f"plain text with ids, words and numbers like scores: {SCORE_WAYS}", file=str(file)
-            )
+            message = f"plain text with ids, words and numbers like scores: {SCORE_WAYS}"
+            raise FormatError(message, file=str(file))
         return KALDI_TEXT
     if others is Reading.IDS:
-        message = (
-            f"plain text whose lines do not each begin with an id of their own, as those of {reference} do; "
-        )
-        raise FormatError(message + "give --format mikolov if several lines have one id", file=str(file))
+        message = f"plain text whose lines do not each begin with an id of their own, as those of {reference}"
+        advice = "do; give --format mikolov if several lines have one id"
+        raise FormatError(f"{message} {advice}", file=str(file))
     if own is Reading.WORDS or others is Reading.WORDS or not begins_with_ids(lines, ids):
         return PARAGRAPHS if _has_a_paragraph_each(lines, references) else LINES
     message = f"plain text, and the first words of its lines begin lines of {reference} too: ids or words?"
@@ -221,43 +226,24 @@ def _count_lines(lines: Sequence[str]) -> int:
     return max((number for number, line in enumerate(lines, start=1) if line.strip()), default=0)
 
 
-@contextmanager
-def sentences_writer(target: str | Path) -> Iterator[Write]:
+def sentences_writer(target: str | Path) -> ListWriter:
     """Write the first hypothesis of each list as a line."""
-    with open_output(target) as stream:
-
-        def write(nbest: NBestList) -> None:
-            stream.write(format_texts(nbest)[0] + "\n")
-
-        yield write
+    return line_writer(target, lambda nbest: format_texts(nbest)[:1], once=False)
 
 
-@contextmanager
-def kaldi_text_writer(target: str | Path) -> Iterator[Write]:
+def kaldi_text_writer(target: str | Path) -> ListWriter:
     """Write the id and the first hypothesis of each list; reject an id with white space or a second time."""
-    written: set[str] = set()
-    with open_output(target) as stream:
-
-        def write(nbest: NBestList) -> None:
-            key, text = format_key(nbest), format_texts(nbest)[0]
-            if key in written:
-                raise InvalidList("already written; expected each id once", list_id=key, field="id")
-            stream.write(f"{key} {text}".rstrip(" ") + "\n")
-            written.add(key)
-
-        yield write
+    return line_writer(target, lambda nbest: [f"{format_key(nbest)} {format_texts(nbest)[0]}".rstrip(" ")])
 
 
-@contextmanager
-def paragraphs_writer(target: str | Path) -> Iterator[Write]:
+def paragraphs_writer(target: str | Path) -> ListWriter:
     """Write the texts of each list and a blank line; reject a list with an empty text."""
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            texts = format_texts(nbest)
-            if "" in texts:
-                message = "is empty; a blank line would end the list"
-                raise InvalidList(message, list_id=nbest.id, hypothesis=texts.index(""), field="text")
-            stream.write("\n".join(texts) + "\n\n")
+    def format_lines(nbest: NBestList) -> list[str]:
+        texts = format_texts(nbest)
+        if "" in texts:
+            message = "is empty; a blank line would end the list"
+            raise InvalidList(message, list_id=nbest.id, hypothesis=texts.index(""), field="text")
+        return [*texts, ""]
 
-        yield write
+    return line_writer(target, format_lines, once=False)

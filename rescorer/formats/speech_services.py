@@ -1,6 +1,6 @@
-"""Read and write segments of Whisper and the JSON responses of speech services and dialogue logs.
+"""Read and write segments of Whisper, and the JSON responses of speech services and dialogue logs.
 
-Read and write segments of Whisper: one list per segment.
+Whisper gives one list per segment:
 
     {"text": " a b", "segments": [{"id": 0, "seek": 0, "start": 0.0, "end": 2.5, "text": " a b",
         "tokens": [50364, 257], "avg_logprob": -0.3, "no_speech_prob": 0.1, ...}], ...}     openai-whisper
@@ -15,7 +15,7 @@ of texts, or of objects with a ``text``, under a name in ``HYPOTHESIS_KEYS`` has
 ``avg_logprob`` is a mean in nats: the log-probability of all tokens, divided by their number plus one. The
 stream ``first_pass`` is their sum if every hypothesis of the list has ``tokens``, otherwise the mean.
 
-Read and write the alternatives in JSON responses of speech services, and in dialogue logs.
+Speech services and dialogue logs give arrays of alternatives:
 
     {"results": [{"alternatives": [{"transcript": "a b", "confidence": 0.9}, ...]}]}         Google and others
     {"NBest": [{"Confidence": 0.9, "Lexical": "a b", "Display": "A B."}, ...]}               Azure
@@ -36,20 +36,28 @@ only read if their field and base are given.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.common import DUPLICATE_ID, Row, Units, Write, add_location, build_list, parse_number
+from rescorer.formats.common import (
+    DUPLICATE_ID,
+    ListWriter,
+    Row,
+    Units,
+    add_location,
+    build_list,
+    check_reserved,
+    json_writer,
+    parse_number,
+)
 from rescorer.formats.io.folders import Sample, read_list_files
 from rescorer.formats.io.json_io import JsonCursor, describe_type, yield_late_errors
-from rescorer.formats.io.text_io import Source, open_output, source_name
+from rescorer.formats.io.text_io import Source, source_name
 from rescorer.formats.json_documents import Document, parse_units, read_documents
 from rescorer.types import NBestList
 
@@ -236,32 +244,21 @@ def _divisor(item: Any, has_tokens: bool) -> int:
     return len(item["tokens"]) + 1 if has_tokens else 1
 
 
-@contextmanager
-def whisper_writer(target: str | Path) -> Iterator[Write]:
+def whisper_writer(target: str | Path) -> ListWriter:
     """Write one document whose ``segments`` have an ``id`` and ``candidates``.
 
     The stream ``first_pass`` is written as ``avg_logprob``: per token if every hypothesis of the list has the
     field ``tokens``.
     """
-    written: set[str] = set()
-    with open_output(target) as stream:
-        stream.write('{"segments": [')
+    reserved = ("id", *SEGMENT_KEYS, *HYPOTHESIS_KEYS)
 
-        def write(nbest: NBestList) -> None:
-            if nbest.id in written:
-                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            reserved = ("id", *SEGMENT_KEYS, *HYPOTHESIS_KEYS)
-            if nbest.fields.keys() & {*reserved}:
-                message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            has_tokens = all(isinstance(h.fields.get("tokens"), list) for h in nbest.hypotheses)
-            candidates = [_build_candidate(nbest, i, has_tokens) for i in range(len(nbest.hypotheses))]
-            record = {"id": nbest.id, **nbest.fields, "candidates": candidates}
-            stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
-            written.add(nbest.id)
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        has_tokens = all(isinstance(h.fields.get("tokens"), list) for h in nbest.hypotheses)
+        candidates = [_build_candidate(nbest, i, has_tokens) for i in range(len(nbest.hypotheses))]
+        return {"id": nbest.id, **nbest.fields, "candidates": candidates}
 
-        yield write
-        stream.write("\n]}\n")
+    return json_writer(target, format_value, '{"segments": [', "]}", once=True)
 
 
 def _build_candidate(nbest: NBestList, index: int, has_tokens: bool) -> dict[str, Any]:
@@ -568,41 +565,26 @@ def _extend_path(path: str, key: str) -> str:
     return f"{path}{dot}{key}"[:MAX_PATH_CHARACTERS]
 
 
-@contextmanager
-def speech_services_writer(target: str | Path) -> Iterator[Write]:
+def speech_services_writer(target: str | Path) -> ListWriter:
     """Write one document whose ``results`` have an ``id`` and ``alternatives``.
 
     The stream ``first_pass`` is written as ``score`` in nats; read it back with ``score=score,base=e``.
     """
-    written: set[str] = set()
-    with open_output(target) as stream:
-        stream.write('{"results": [')
+    reserved = (REFERENCE_KEY, *LIST_KEYS, ID_KEYS[0])
 
-        def write(nbest: NBestList) -> None:
-            id_key = ID_KEYS[0] if ID_KEYS[1] in nbest.fields else ID_KEYS[1]
-            if nbest.id in written:
-                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            reserved = (REFERENCE_KEY, *LIST_KEYS, ID_KEYS[0])
-            if nbest.fields.keys() & {*reserved}:
-                message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            alternatives = [_build_alternative(nbest, index) for index in range(len(nbest.hypotheses))]
-            reference = {} if nbest.reference is None else {REFERENCE_KEY: nbest.reference}
-            record = {id_key: nbest.id, "alternatives": alternatives, **reference, **nbest.fields}
-            stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
-            written.add(nbest.id)
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        alternatives = []
+        for index, hypothesis in enumerate(nbest.hypotheses):
+            own_keys = ("transcript", "score")
+            check_reserved(nbest, hypothesis.fields, own_keys, "transcript and score", index)
+            score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
+            alternatives.append({"transcript": hypothesis.text, **score, **hypothesis.fields})
+        id_key = ID_KEYS[0] if ID_KEYS[1] in nbest.fields else ID_KEYS[1]
+        reference = {} if nbest.reference is None else {REFERENCE_KEY: nbest.reference}
+        return {id_key: nbest.id, "alternatives": alternatives, **reference, **nbest.fields}
 
-        yield write
-        stream.write("\n]}\n")
-
-
-def _build_alternative(nbest: NBestList, index: int) -> dict[str, Any]:
-    hypothesis = nbest.hypotheses[index]
-    if hypothesis.fields.keys() & {"transcript", "score"}:
-        message = "the names transcript and score are reserved by the format; rename these fields"
-        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
-    score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
-    return {"transcript": hypothesis.text, **score, **hypothesis.fields}
+    return json_writer(target, format_value, '{"results": [', "]}", once=True)
 
 
 def looks_like_speech_services(sample: Sample) -> str:

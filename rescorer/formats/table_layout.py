@@ -1,28 +1,21 @@
-"""Find out how a table of hypotheses is laid out, and read its rows.
-
-Read and write tables with one list per row, in the columnar format parquet.
-
-Files, folders and objects come in; rows become records with the fields of JSON lines, and these become lists.
-
-Read the rows of csv, tsv and other delimited text: quoted cells, rows of several lines, and bounds.
+"""Find out how a table of hypotheses is laid out, and read its rows: csv, tsv and other delimited text.
 
 Quoting is that of RFC 4180 and Python's csv module. Many programs write tab-separated text without quoting,
 so that a quotation mark is part of the text. A line whose marks are not those of quoted cells is therefore
 split at its delimiters if that gives the expected number of cells, and an unclosed mark takes no other rows
 with it.
 
-Find out how a table of hypotheses is laid out: its delimiter, its header, and what each column holds.
-
-Columns are named by options or guessed from a header with usual names. A guess that could be wrong is refused
-with the options that would say which column is meant, since a text taken for a reference, or a file name for
-the id of several segments, would give a number that looks right.
+The layout of a table is its delimiter, its header, and what each column holds. Columns are named by options or
+guessed from a header with usual names. A guess that could be wrong is refused with the options that would say
+which column is meant, since a text taken for a reference, or a file name for the id of several segments,
+would give a number that looks right.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from itertools import islice
@@ -31,6 +24,7 @@ from types import MappingProxyType
 from rescorer.errors import ConfigError, FormatError, did_you_mean
 from rescorer.formats.common import NATURAL, Units, parse_number
 from rescorer.formats.fields import FieldMap, StreamField
+from rescorer.formats.io.text_io import NumberedLine, NumberedLines
 
 DELIMITERS: Mapping[str, str] = MappingProxyType({"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|"})
 """Delimiters by the names that options give them, because a comma would end the option."""
@@ -39,8 +33,6 @@ MAX_ROW_CHARACTERS = 1 << 20
 """Largest size of a row of several lines; that of one line is bounded by ``text_io.max_line_bytes``."""
 MAX_CELL_CHARACTERS = csv.field_size_limit()
 QUOTE = '"'
-NumberedLine = tuple[int, str | FormatError]
-"""A line with its 1-based number, or the error in its place."""
 
 
 class RowError(FormatError):
@@ -62,7 +54,7 @@ def parse_rows(
         file: name of the file for messages.
         n_columns: number of cells that each row should have; 0: that of the first row.
     """
-    upcoming = _Lines(lines)
+    upcoming = NumberedLines(lines)
     for number, text in upcoming:
         if isinstance(text, FormatError):
             yield number, text
@@ -107,23 +99,7 @@ def join_cells(cells: Sequence[str], delimiter: str) -> str:
     return delimiter.join(quoted)
 
 
-class _Lines:
-    """Numbered lines, of which some can be taken ahead and put back."""
-
-    def __init__(self, lines: Iterable[NumberedLine]) -> None:
-        self._source, self._returned = iter(lines), deque[NumberedLine]()
-
-    def __iter__(self) -> Iterator[NumberedLine]:
-        return self
-
-    def __next__(self) -> NumberedLine:
-        return self._returned.popleft() if self._returned else next(self._source)
-
-    def put_back(self, lines: Sequence[NumberedLine]) -> None:
-        self._returned.extendleft(reversed(lines))
-
-
-def _parse_row(text: str, upcoming: _Lines, delimiter: str, n_columns: int) -> list[str]:
+def _parse_row(text: str, upcoming: NumberedLines, delimiter: str, n_columns: int) -> list[str]:
     """Parse the row that begins with a line; take the further lines that belong to it.
 
     Raises:
@@ -144,7 +120,7 @@ def _parse_row(text: str, upcoming: _Lines, delimiter: str, n_columns: int) -> l
     return cells
 
 
-def _join_lines(text: str, upcoming: _Lines, delimiter: str, n_columns: int) -> list[str] | None:
+def _join_lines(text: str, upcoming: NumberedLines, delimiter: str, n_columns: int) -> list[str] | None:
     """Parse a row of several lines, whose last line makes the number of quotation marks even.
 
     Returns None, and puts the lines back, if there is no such row; also if each of the lines has the expected

@@ -67,6 +67,11 @@ class Sample:
         return "\n".join(self.lines)
 
     @property
+    def document(self) -> Any:
+        """The first JSON document of a file; None if there is none, or the path is a folder."""
+        return self.documents[0] if self.documents and not self.is_folder else None
+
+    @property
     def record(self) -> dict[str, Any]:
         """The first line as a JSON object; empty if it is not one."""
         try:

@@ -18,7 +18,8 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
@@ -354,6 +355,35 @@ def read_lines(
         except OSError as error:
             message = f"cannot be read: {error.strerror or error}"
             yield number + 1, FormatError(message, file=name, line=number + 1)
+
+
+NumberedLine = tuple[int, str | FormatError]
+"""A line with its number, or the error in its place."""
+
+
+class NumberedLines:
+    """Numbered lines of a file, some of which can be put back after they were taken."""
+
+    def __init__(self, lines: Iterable[NumberedLine]) -> None:
+        self._lines, self._back = iter(lines), deque[NumberedLine]()
+
+    def __iter__(self) -> Iterator[NumberedLine]:
+        return self
+
+    def __next__(self) -> NumberedLine:
+        return self._back.popleft() if self._back else next(self._lines)
+
+    def put_back(self, lines: Sequence[NumberedLine]) -> None:
+        """Make these the next lines."""
+        self._back.extendleft(reversed(lines))
+
+    def peek(self) -> str | FormatError:
+        """Return the next line that is not blank, which stays the next line; an empty string at the end."""
+        for line, text in self:
+            if isinstance(text, FormatError) or text.strip():
+                self.put_back([(line, text)])
+                return text
+        return ""
 
 
 def read_lines_strict(source: Source, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
