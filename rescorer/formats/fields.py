@@ -217,11 +217,7 @@ def parse_phrases(value: Any, field: str, list_id: str) -> tuple[Phrase, ...]:
 
 
 def _parse_items(
-    value: Any,
-    keys: tuple[str, ...],
-    build: Callable[[dict[str, Any], str], Item],
-    field: str,
-    list_id: str,
+    value: Any, keys: tuple[str, ...], build: Callable[[dict[str, Any], str], Item], field: str, list_id: str
 ) -> tuple[Item, ...]:
     """Convert an array of texts or objects.
 

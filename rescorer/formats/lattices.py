@@ -190,11 +190,7 @@ def search_n_best(
 
 
 def find_best_paths(
-    lattice: Lattice,
-    scales: Mapping[str, float],
-    word_penalty: float,
-    depth: int,
-    max_paths: int = MAX_PATHS,
+    lattice: Lattice, scales: Mapping[str, float], word_penalty: float, depth: int, max_paths: int = MAX_PATHS
 ) -> list[Path]:
     """Find the ``depth`` best distinct word sequences of a lattice, best first.
 
@@ -594,11 +590,7 @@ class Scales:
 
 
 def read_lists(
-    source: Source,
-    *,
-    depth: int = DEFAULT_DEPTH,
-    max_paths: int = MAX_PATHS,
-    scales: Scales = Scales(),
+    source: Source, *, depth: int = DEFAULT_DEPTH, max_paths: int = MAX_PATHS, scales: Scales = Scales()
 ) -> Iterator[NBestList | InputError]:
     """Yield the list of each lattice: its best distinct word sequences, best first.
 

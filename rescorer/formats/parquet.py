@@ -586,9 +586,7 @@ DEFAULT_FIELDS = FieldMap()
 
 
 def read_lists(
-    source: Source,
-    names: FieldMap = DEFAULT_FIELDS,
-    group_of: Callable[[str], str] | None = None,
+    source: Source, names: FieldMap = DEFAULT_FIELDS, group_of: Callable[[str], str] | None = None
 ) -> Iterator[NBestList | InputError]:
     """Yield the list of each row of a file, or of all files of a folder; errors in place of rows that have
     none, and of files of a folder that cannot be read.
@@ -712,11 +710,7 @@ def _read_group(
 
 
 def _parse_batch(
-    batch: pa.RecordBatch,
-    columns: Columns,
-    group_of: Callable[[str], str] | None,
-    file: str,
-    first_row: int,
+    batch: pa.RecordBatch, columns: Columns, group_of: Callable[[str], str] | None, file: str, first_row: int
 ) -> Iterator[NBestList | InputError]:
     problem, records = "", list[dict[str, Any]]()
     try:

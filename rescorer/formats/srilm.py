@@ -314,9 +314,7 @@ def nbestlist2_writer(
 
 @contextmanager
 def _writer(
-    target: str | Path,
-    scores: Mapping[str, ScoreFolder],
-    format_lines: Callable[[NBestList], Iterator[str]],
+    target: str | Path, scores: Mapping[str, ScoreFolder], format_lines: Callable[[NBestList], Iterator[str]]
 ) -> Iterator[Write]:
     folder = make_folder(target)
     for score in scores.values():

@@ -517,10 +517,7 @@ def _guess_streams(sheet: _Sheet, taken: set[int], units: Units | None) -> dict[
 
 
 def _guess_by_content(
-    sheet: _Sheet,
-    options: TableOptions,
-    columns: dict[str, int],
-    streams: Mapping[str, tuple[int, Units]],
+    sheet: _Sheet, options: TableOptions, columns: dict[str, int], streams: Mapping[str, tuple[int, Units]]
 ) -> dict[str, tuple[int, Units]]:
     """Complete the columns of a table without a header: an id first, one column of text, one of numbers.
 

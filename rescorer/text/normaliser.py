@@ -85,10 +85,7 @@ FILLERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "english": (r"\[(UH|UM|ER|AH|HM|MM)\]", r"uhm?|uhh|umm?|erm?|ah|ahh|eh|hmm?|mmm?|mhm"),
         # the words that NIST's English GLM files of the Hub-5 and RT evaluations map to %hesitation
-        "switchboard": (
-            r"%hesitation|\[hesitation\]",
-            r"uh|um|eh|mm|hm|ah|huh|ha|er|oof|hee|ach|eee|ew",
-        ),
+        "switchboard": (r"%hesitation|\[hesitation\]", r"uh|um|eh|mm|hm|ah|huh|ha|er|oof|hee|ach|eee|ew"),
     }
 )
 """Fillers of a language or corpus by name, as patterns of tokens; ``fillers`` of the settings names them."""
