@@ -61,14 +61,6 @@ def parse_yes_no(text: str) -> bool:
     return text == "yes"
 
 
-READ_OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    **dict.fromkeys((*ROLES, "score", "base", "sign"), str),
-    "delimiter": parse_delimiter,
-    "header": parse_yes_no,
-}
-WRITE_OPTIONS: Mapping[str, Callable[[str], Any]] = {"delimiter": parse_delimiter}
-
-
 def read_lists(
     source: Source,
     *,

@@ -5,10 +5,10 @@ so that a quotation mark is part of the text. A line whose marks are not those o
 split at its delimiters if that gives the expected number of cells, and an unclosed mark takes no other rows
 with it.
 
-The layout of a table is its delimiter, its header, and what each column holds. Columns are named by options or
-guessed from a header with usual names. A guess that could be wrong is refused with the options that would say
-which column is meant, since a text taken for a reference, or a file name for the id of several segments,
-would give a number that looks right.
+The layout is the delimiter, the header, and what each column holds. Columns are named by options or guessed
+from a header with usual names. A guess that could be wrong is refused with the options that would say which
+column is meant, since a text taken for a reference, or a file name for the id of several segments, would give
+a number that looks right.
 """
 
 from __future__ import annotations
