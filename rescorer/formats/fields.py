@@ -280,6 +280,11 @@ def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
     return [record(phrase) for phrase in phrases]
 
 
+def as_objects(records: Iterable[str | dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return utterances or phrases as objects only, as the messages of the service have them."""
+    return [{"text": record} if isinstance(record, str) else record for record in records]
+
+
 def generated_record(made: Generated) -> dict[str, Any]:
     """Describe how a hypothesis was made; ranks and words count from 1."""
     further = {"further": list(map(generated_record, made.further))} if made.further else {}

@@ -32,7 +32,7 @@ from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
 from rescorer.formats.delimited import read_lists as read_table
-from rescorer.formats.io.folders import Sample, name_entries, natural_key, read_sample
+from rescorer.formats.io.folders import Sample, list_objects, name_entries, natural_key, read_sample
 from rescorer.formats.io.json_io import describe_type, parse_object
 from rescorer.formats.io.text_io import read_lines_strict, source_name
 from rescorer.formats.nemo import AUDIO_KEY, ID_KEY, REFERENCE_KEY, find_id
@@ -40,7 +40,7 @@ from rescorer.formats.nist import read_references
 from rescorer.formats.plain_text import Reading, classify
 from rescorer.formats.registry import FORMATS, detect, find_matches, is_pipe, is_plain_text, match_path
 from rescorer.formats.table_layout import TableOptions, find_layout, has_header
-from rescorer.storage import find_objects, is_object, is_url
+from rescorer.storage import is_object, is_url
 from rescorer.types import NBestList
 
 NUMBER = re.compile(r"[0-9]{1,9}")
@@ -145,10 +145,7 @@ def _find_objects(url: str, choice: str) -> Parts:
     name, evidence = (choice, "") if choice else detect(url)
     if FORMATS[name.partition(":")[0]].takes_folders or is_object(url):
         return Parts(name, evidence, (url,))
-    try:
-        return Parts(name, evidence, tuple(sorted(find_objects(url), key=natural_key)))
-    except FileNotFoundError as error:
-        raise FormatError(f"cannot be read: {error.strerror}", file=url) from None
+    return Parts(name, evidence, tuple(sorted(list_objects(url), key=natural_key)))
 
 
 def _look_into(folder: Path, choice: str, depth: int) -> Parts:

@@ -50,7 +50,13 @@ from rescorer.formats.common import (
     parse_number,
     stream_to_nats,
 )
-from rescorer.formats.fields import parse_phrases, parse_utterances, phrase_records, utterance_records
+from rescorer.formats.fields import (
+    as_objects,
+    parse_phrases,
+    parse_utterances,
+    phrase_records,
+    utterance_records,
+)
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.json_io import (
     SURROGATE_ESCAPE,
@@ -675,11 +681,8 @@ def _build_record(nbest: NBestList) -> dict[str, Any]:
     record: dict[str, Any] = {"id": nbest.id, "hypotheses": hypotheses}
     record["streams"] = [{"name": name, **units, "values": [*v]} for name, v in nbest.streams.items()]
     record |= {"context": nbest.context} if nbest.context else {}
-    # in the message, each utterance and phrase is an object
-    previous = utterance_records(nbest.previous)
-    record |= {"previous": [{"text": p} if isinstance(p, str) else p for p in previous]} if previous else {}
-    phrases = phrase_records(nbest.phrases)
-    record |= {"phrases": [{"text": p} if isinstance(p, str) else p for p in phrases]} if phrases else {}
+    record |= {"previous": as_objects(utterance_records(nbest.previous))} if nbest.previous else {}
+    record |= {"phrases": as_objects(phrase_records(nbest.phrases))} if nbest.phrases else {}
     return record | ({"fields": dict(nbest.fields)} if nbest.fields else {})
 
 

@@ -167,16 +167,21 @@ def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]
     if is_url(path):
         if is_object(str(path)):
             return (), path
-        try:
-            found = find_objects(str(path))
-        except FileNotFoundError as error:
-            raise FormatError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        found = list_objects(str(path))
         return tuple(base_name(name).removesuffix(".gz") for name in found), found[0]
     if not Path(path).is_dir():
         return (), path
     entries = sorted(entry for entry in Path(path).iterdir() if not entry.name.startswith("."))
     names = tuple(entry.name.removesuffix(".gz") for entry in entries)
     return names, next((entry for entry in entries if entry.is_file()), None)
+
+
+def list_objects(url: str) -> list[str]:
+    """Return the URLs of the objects below a prefix; raises FormatError if there are none."""
+    try:
+        return find_objects(url)
+    except FileNotFoundError as error:
+        raise FormatError(f"cannot be read: {error.strerror}", file=url) from None
 
 
 def _read_magic(path: str | Path) -> bytes:
