@@ -1,7 +1,7 @@
 """Read and write parquet, a format of tables in which columns are stored one after another.
 
-Hypotheses are a column of arrays of objects, as in JSON lines; or a column of arrays of texts, and a column of
-arrays of numbers for each score stream.
+Hypotheses are a column of arrays of objects, as in JSON lines; or a column of arrays of texts, and a column
+of arrays of numbers for each score stream.
 
 Rows are read a few at a time, in memory that is bounded whatever a file expands to: in a file of a few
 kilobytes, a page, a row, or a text that many rows repeat may become gigabytes. The header of each page says

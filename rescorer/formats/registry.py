@@ -486,7 +486,7 @@ _FORMATS = (
         "htk",
         "HTK lattices (SLF): one file per utterance, expanded to its best word sequences",
         "log-probabilities; base e, unless the file declares another with base=",
-        (lattices.read_with_options, lattices.looks_like, lattices.writer),
+        (lattices.read_lists, lattices.looks_like, lattices.writer),
         options=("depth max_paths acscale lmscale prscale wdpenalty", "acscale lmscale prscale wdpenalty"),
         is_folder=True,
         streams=lattices.STREAMS.values(),

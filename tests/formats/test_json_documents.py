@@ -146,9 +146,7 @@ def test_rejects_invalid_document(name, text, message):
 def test_reads_lists_before_a_syntax_error(name, end, message):
     record = {"mlm": MLM["u2"], "espnet1": ESPNET["utts"]["u2"]}[name]
     members = f'"u1": {json.dumps(record)},\n"u2": {json.dumps(record)}\n{end}'
-    first, second, error = read(
-        name, f"{{{members}" if name == "mlm" else f'{{"utts": {{{members}}}'
-    )
+    first, second, error = read(name, f"{{{members}" if name == "mlm" else f'{{"utts": {{{members}}}')
     assert (first.id, second.id) == ("u1", "u2")
     assert isinstance(error, FormatError)
     assert message in str(error)

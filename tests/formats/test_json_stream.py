@@ -120,9 +120,7 @@ def test_rejects_text_that_is_not_utf8_with_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "indent"), [("mlm", None), ("mlm", 1), ("alternatives", 1), ("jsonl", 1)]
-)
+@pytest.mark.parametrize(("name", "indent"), [("mlm", None), ("mlm", 1), ("alternatives", 1), ("jsonl", 1)])
 def test_needs_memory_of_one_list_only(name, indent, tmp_path, monkeypatch):
     monkeypatch.undo()
     hypotheses = {f"hyp_{n}": {"text": "a b c d e f g h " * 20, "score": -n} for n in range(1, 20)}
