@@ -14,12 +14,12 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from rescorer.errors import InvalidList
-from rescorer.formats.io.text_io import open_output
+from rescorer.errors import FormatError, InvalidList
+from rescorer.formats.io.text_io import Source, open_output, read_lines
 from rescorer.types import Hypothesis, NBestList
 
 LogBase = Literal["e", "2", "10", "1.0001", "bytelog"]
@@ -225,6 +225,29 @@ def parse_finite(text: str) -> float:
     if isinstance(value, str) or not math.isfinite(value):
         raise ValueError("expected a finite number")
     return value
+
+
+class KeyedLine(NamedTuple):
+    """A line ``key value`` of an archive, or the error if it cannot be read."""
+
+    line: int
+    key: str
+    value: str
+    error: FormatError | None = None
+
+
+def read_keyed_lines(source: Source) -> Iterator[KeyedLine]:
+    """Yield the lines of an archive that are not blank, with single spaces between the words of their values.
+
+    Raises:
+        FormatError: If the source cannot be opened.
+    """
+    for line, text in read_lines(source):
+        if isinstance(text, FormatError):
+            yield KeyedLine(line, "", "", text)
+        elif text.strip():
+            key, *words = split_words(text)
+            yield KeyedLine(line, key, " ".join(words))
 
 
 def build_list(

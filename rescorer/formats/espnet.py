@@ -35,11 +35,12 @@ from rescorer.formats.common import (
     format_texts,
     json_writer,
     parse_number,
+    read_keyed_lines,
     split_words,
 )
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.json_io import describe_type, yield_late_errors
-from rescorer.formats.io.text_io import Source, make_folder, open_output, read_lines, source_name
+from rescorer.formats.io.text_io import Source, make_folder, open_output, source_name
 from rescorer.formats.json_documents import expect_object, read_member_lists, read_objects
 from rescorer.formats.pieces import SENTENCE, SENTENCEPIECE, join_text
 from rescorer.types import NBestList
@@ -171,15 +172,6 @@ class Entry(NamedTuple):
     error: FormatError | None = None
 
 
-class Line(NamedTuple):
-    """One line of a file, or the error if it cannot be read."""
-
-    number: int
-    key: str
-    value: str
-    error: FormatError | None = None
-
-
 def read_espnet2(source: Source) -> Iterator[NBestList | InputError]:
     """Yield the list of each utterance, with the stream ``first_pass``, reading all folders in parallel.
 
@@ -249,10 +241,10 @@ class _EntryReader:
 def _read_entries(folder: Path) -> Iterator[Entry]:
     """Yield the hypotheses of one folder; ends with an error when the keys of its files differ."""
     paths = [folder / name for name in FILES if (folder / name).is_file() or name == "text"]
-    for lines in zip_longest(*(_read_lines(path) for path in paths)):
+    for lines in zip_longest(*map(read_keyed_lines, paths)):
         present = [line for line in lines if line is not None]
         keys = dict.fromkeys(line.key for line in present if line.error is None)
-        number = present[0].number
+        number = present[0].line
         error = next((line.error for line in present if line.error), None)
         values = {path.name: line.value for path, line in zip(paths, lines, strict=True) if line is not None}
         key = next(iter(keys), "")
@@ -265,15 +257,6 @@ def _read_entries(folder: Path) -> Iterator[Entry]:
         scores = {STREAM: parse_score(values["score"])} if "score" in values else {}
         tokens = {"token": values["token"]} if "token" in values else {}
         yield Entry(key, Row(values["text"], scores, tokens, number), error)
-
-
-def _read_lines(path: Path) -> Iterator[Line]:
-    for number, text in read_lines(path):
-        if isinstance(text, FormatError):
-            yield Line(number, "", "", text)
-        elif text.strip():
-            key, *values = split_words(text)
-            yield Line(number, key, " ".join(values))
 
 
 @contextmanager

@@ -30,11 +30,12 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
 from rescorer.formats.common import (
     DUPLICATE_ID,
+    KeyedLine,
     ListWriter,
     Row,
     Units,
@@ -45,6 +46,7 @@ from rescorer.formats.common import (
     format_texts,
     line_writer,
     parse_number,
+    read_keyed_lines,
     split_words,
     stream_from_nats,
 )
@@ -88,15 +90,6 @@ ARCHIVE_NAME = re.compile(r"[^\s/\0]{1,100}")
 KEY = re.compile(r"(.+)-([0-9]+)")
 
 
-class Entry(NamedTuple):
-    """One line of an archive, or the error if it cannot be read."""
-
-    line: int
-    key: str
-    value: str
-    error: FormatError | None = None
-
-
 def read_kaldi(source: Source) -> Iterator[NBestList | InputError]:
     """Yield the lists of a folder, reading its archives in parallel.
 
@@ -131,10 +124,8 @@ def read_kaldi(source: Source) -> Iterator[NBestList | InputError]:
 
 def looks_like_kaldi(sample: Sample) -> str:
     """Return the evidence that a folder has this format, or an empty string."""
-    if TEXT_ARCHIVE in sample.names:
-        return f"a folder with {TEXT_ARCHIVE}"
-    # The reader says which archive is missing.
-    return "a folder with acwt" if "acwt" in sample.names else ""
+    # with acwt alone, the reader says which archive is missing
+    return next((f"a folder with {name}" for name in (TEXT_ARCHIVE, "acwt") if name in sample.names), "")
 
 
 def find_archives(folder: Path) -> dict[str, Path]:
@@ -151,7 +142,7 @@ def _stream_names(paths: dict[str, Path]) -> list[str]:
 
 
 def _locate_score(
-    error: InvalidList, hypotheses: list[tuple[Entry, ...]], paths: dict[str, Path]
+    error: InvalidList, hypotheses: list[tuple[KeyedLine, ...]], paths: dict[str, Path]
 ) -> InvalidList:
     """Add the file and line of the invalid score to an error."""
     if error.hypothesis is None or error.field not in _stream_names(paths):
@@ -160,9 +151,9 @@ def _locate_score(
     return add_location(error, str([*paths.values()][column]), hypotheses[error.hypothesis][column].line)
 
 
-def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[Entry, ...]]:
+def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[KeyedLine, ...]]:
     """Yield the entries of all archives key by key; ends with an error when the keys differ."""
-    for entries in zip_longest(*(_read_entries(path) for path in paths.values())):
+    for entries in zip_longest(*(read_keyed_lines(path) for path in paths.values())):
         present = tuple(entry for entry in entries if entry is not None)
         key = _common_key(present)
         for path, entry in zip(paths.values(), entries, strict=True):
@@ -173,23 +164,14 @@ def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[Entry, ...]]:
                     "all archives need the same keys in the same order"
                 )
                 error = FormatError(message, file=str(path), line=entry.line if entry else None)
-                yield (Entry(present[0].line, key, "", error),)
+                yield (KeyedLine(present[0].line, key, "", error),)
                 return
         yield present
 
 
-def _common_key(entries: tuple[Entry, ...]) -> str:
+def _common_key(entries: tuple[KeyedLine, ...]) -> str:
     """Return the key of parallel entries, ignoring those that could not be read."""
     return next((entry.key for entry in entries if not entry.error), entries[0].key)
-
-
-def _read_entries(path: Path) -> Iterator[Entry]:
-    for line, text in read_lines(path):
-        if isinstance(text, FormatError):
-            yield Entry(line, "", "", text)
-        elif text.strip():
-            key, *values = split_words(text)
-            yield Entry(line, key, " ".join(values))
 
 
 def _list_id(key: str) -> str:
@@ -204,7 +186,7 @@ def _rank(key: str) -> tuple[int, str]:
     return len(number), number
 
 
-def _build_row(entries: tuple[Entry, ...], paths: dict[str, Path]) -> Row:
+def _build_row(entries: tuple[KeyedLine, ...], paths: dict[str, Path]) -> Row:
     text, *scores = entries
     numbers = {
         name: parse_number(entry.value) for name, entry in zip(_stream_names(paths), scores, strict=True)
@@ -417,21 +399,17 @@ def _parse_lattices(source: Source, file: str) -> Iterator[_ParsedLattice]:
             elif len(columns) > 1:
                 message = f"expected the id of a lattice, without white space, got {_abbreviate(text)}"
                 parsed.error = FormatError(message, file=file, line=line)
+        elif parsed.error is None and isinstance(text, FormatError):
+            parsed.error = text
         elif parsed.error is None:
-            parsed.error = text if isinstance(text, FormatError) else _add_line(parsed, columns, file, line)
+            try:
+                _parse_line(parsed, columns)
+            except ValueError as error:
+                parsed.error = FormatError(str(error), file=file, line=line)
     if parsed is not None:
         message = "no empty line after the last lattice; is the file truncated?"
         parsed.error = parsed.error or FormatError(message, file=file, line=parsed.line)
         yield parsed
-
-
-def _add_line(parsed: _ParsedLattice, columns: list[str], file: str, line: int) -> FormatError | None:
-    """Add a line to a lattice; return the error if the line is invalid."""
-    try:
-        _parse_line(parsed, columns)
-    except ValueError as error:
-        return FormatError(str(error), file=file, line=line)
-    return None
 
 
 def _parse_line(parsed: _ParsedLattice, columns: list[str]) -> None:

@@ -1,10 +1,4 @@
-"""Read and write the files of NIST's scoring tools: trn, ctm and stm.
-
-Read and write the files of NIST's scoring tools: trn, ctm, stm, and references by utterance id.
-
-Readers return words with times, segments, one-best lists, or dictionaries of references.
-
-Read and write NIST's text files: transcripts (trn), words with times (ctm); read segments (stm).
+"""Read and write the files of NIST's scoring tools (trn, ctm, stm), and references by utterance id.
 
 The syntax is that of sclite's manual, https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm:
 
@@ -17,20 +11,15 @@ file and channel of a ctm are a recording. Damage is kept to where it is: a line
 loses its recording alone, because a recording without one of its words would be counted wrongly; the
 recordings after it are read.
 
-Read and write stm files as lists: one list per segment, whose words are the only hypothesis.
-
-As in sclite, the id of a segment is its speaker and a number, starting at 000. Its file, channel, times and
-labels are fields of the list; its speaker is the group. The syntax is that of sclite's manual,
-https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm; ``trn_ctm`` parses the lines. Only the text of a
-segment excludes it from scoring: the speakers ``inter_segment_gap`` and ``excluded_region`` are like others.
-
-Read references and speaker groups by utterance id.
+Each segment of an stm is a list, whose words are the only hypothesis. As in sclite, its id is its speaker and
+a number, starting at 000. Its file, channel, times and labels are fields of the list; its speaker is the
+group. Only the text of a segment excludes it from scoring: the speakers ``inter_segment_gap`` and
+``excluded_region`` are like others.
 
 References are lines ``words (id)`` (NIST trn), ``id words`` (Kaldi's ``text``), ``id<TAB>text`` (further
 columns are ignored) or JSON, one object per line or one array of objects, which may be segments of meeteval,
-or one object of texts by id; lines that are blank or comments (``;;``) do not count. The trn format is that
-of sclite: https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm. Groups are JSON or Kaldi's
-``utt2spk``.
+or one object of texts by id; lines that are blank or comments (``;;``) do not count. Groups are JSON or
+Kaldi's ``utt2spk``.
 """
 
 from __future__ import annotations
@@ -171,23 +160,23 @@ def is_ignored(text: str) -> bool:
     return any(mark in text.lower() for mark in IGNORED_TEXTS)
 
 
+def _split_trn(text: str) -> tuple[str, str, int | None] | None:
+    """Return the id, the words and PocketSphinx's score of a trn line, or None if it is none."""
+    match = TRN_LINE.fullmatch(text)
+    if not match or not match[2].strip():
+        return None
+    scored = SCORED_ID.fullmatch(match[2].strip())
+    list_id, score = (scored[1], int(scored[2])) if scored else (match[2].strip(), None)
+    return list_id, match[1].strip(), score
+
+
 def parse_trn(text: str) -> tuple[str, str] | None:
     """Return the id and the words of a trn line, or None if it does not end with an id in parentheses.
 
     The score that PocketSphinx writes after an id is left out.
     """
-    match = TRN_LINE.fullmatch(text)
-    if not match or not match[2].strip():
-        return None
-    scored = SCORED_ID.fullmatch(match[2].strip())
-    return scored[1] if scored else match[2].strip(), match[1].strip()
-
-
-def _parse_score(text: str) -> dict[str, tuple[float, ...]]:
-    """Return the stream of a trn line with a score after the id; empty if it has none."""
-    match = TRN_LINE.fullmatch(text)
-    scored = SCORED_ID.fullmatch(match[2].strip()) if match else None
-    return {STREAM: (int(scored[2]) * SCORE_NATS,)} if scored else {}
+    parts = _split_trn(text)
+    return parts and parts[:2]
 
 
 def read_ctm(source: Source) -> Iterator[TimedWord]:
@@ -307,11 +296,13 @@ def read_trn_lists(source: Source) -> Iterator[NBestList | InputError]:
         if isinstance(text, FormatError):
             yield text
         elif text.strip() and not text.startswith(COMMENT):
-            entry = parse_trn(text)
-            if entry is None:
+            parts = _split_trn(text)
+            if parts is None:
                 yield FormatError("expected words (id)", file=name, line=line)
-            else:
-                yield NBestList(entry[0], (Hypothesis(entry[1]),), _parse_score(text))
+                continue
+            list_id, words, score = parts
+            streams = {} if score is None else {STREAM: (score * SCORE_NATS,)}
+            yield NBestList(list_id, (Hypothesis(words),), streams)
 
 
 class LostRecording(FormatError):
@@ -393,9 +384,8 @@ class _Reader:
             self.stray = None
         if self.channel is not None and self.words is not None:
             try:
-                yield Recording(
-                    *self.channel, _group(self.words, self.file, self.first_line), self.first_line
-                )
+                words = _group(self.words, self.file, self.first_line)
+                yield Recording(*self.channel, words, self.first_line)
             except FormatError as error:
                 self._lose(self.channel, error)
         yield from self.errors
@@ -461,9 +451,8 @@ def read_ctm_lists(source: Source) -> Iterator[NBestList | InputError]:
 
 def reject_choices(recording: Recording, file: str) -> LostRecording:
     """The error of a recording for a purpose that cannot keep its alternatives."""
-    message = (
-        f"has alternatives ({BEGIN}), which count only where evaluate or compare have an stm as reference"
-    )
+    reason = "which count only where evaluate or compare have an stm as reference"
+    message = f"has alternatives ({BEGIN}), {reason}"
     error = FormatError(message, file=file, line=recording.line, field="word")
     return LostRecording((recording.file, recording.channel), error)
 
@@ -528,8 +517,8 @@ def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
     words = []
     for position, entry in enumerate(get_word_times(nbest)):
         if entry["word"].upper().startswith(SEPARATOR[:-1]):
-            field_name = f"words[{position}].word"
-            raise InvalidList("would be read as a tag of alternatives", list_id=nbest.id, field=field_name)
+            place = f"words[{position}].word"
+            raise InvalidList("would be read as a tag of alternatives", list_id=nbest.id, field=place)
         numbers = {key: entry[key] for key in NUMBER_KEYS if entry.get(key) is not None}
         words.append(TimedWord(file, channel, word=entry["word"], **numbers))
     return words
@@ -537,17 +526,17 @@ def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
 
 def looks_like_trn(sample: Sample) -> str:
     """Return the evidence that a file is a trn, or an empty string."""
-    lines = sample.lines
-    is_likely = not sample.record and fit(
-        lines, COMMENT, lambda text: parse_trn(text) is not None, is_certain_trn
+    is_likely = not (sample.record or sample.is_folder)
+    is_trn = is_likely and fit(
+        sample.lines, COMMENT, lambda text: parse_trn(text) is not None, is_certain_trn
     )
-    return TRN_EVIDENCE if is_likely and not sample.is_folder else ""
+    return TRN_EVIDENCE if is_trn else ""
 
 
 def looks_like_ctm(sample: Sample) -> str:
     """Return the evidence that a file is a ctm, or an empty string."""
-    is_likely = not is_stm(sample.path.name) and fit(sample.lines, ";", fits_ctm, is_ctm)
-    return CTM_EVIDENCE if is_likely and not sample.is_folder else ""
+    is_likely = not (sample.is_folder or is_stm(sample.path.name))
+    return CTM_EVIDENCE if is_likely and fit(sample.lines, ";", fits_ctm, is_ctm) else ""
 
 
 LineTest = Callable[[str], bool]
@@ -611,6 +600,7 @@ def is_number(text: str) -> bool:
 
 
 def _read_content_lines(source: Source, comment: str = COMMENT) -> Iterator[tuple[int, str]]:
+    """Yield the lines that are neither blank nor comments, with their numbers."""
     for line, text in read_lines_strict(source):
         if text.strip() and not text.startswith(comment):
             yield line, text
@@ -754,9 +744,8 @@ def read_references(source: Source, id_field: str = "id", text_field: str = REFE
             line.
     """
     file = source_name(source)
-    lines = _read_reference_lines(source)
-    first = lines[0][1] if lines else ""
-    if _is_json(first):
+    lines = list(_read_content_lines(source))
+    if lines and _is_json(lines[0][1]):
         return _index_by_id(_parse_json(lines, file, id_field, text_field), file)
     return _index_by_id(_parse_lines(lines, *_choose_line_format(lines), file), file)
 
@@ -769,19 +758,10 @@ def read_groups(source: Source, id_field: str = "id", group_field: str = "speake
             line.
     """
     file = source_name(source)
-    lines = _read_reference_lines(source)
+    lines = list(_read_content_lines(source))
     if lines and not _is_json(lines[0][1]):
         return _index_by_id(_parse_lines(lines, _parse_pair, "id speaker (utt2spk) or JSON", file), file)
     return _index_by_id(_parse_json(lines, file, id_field, group_field), file)
-
-
-def _read_reference_lines(source: Source) -> list[tuple[int, str]]:
-    """Read the lines that are neither blank nor comments, with their numbers."""
-    return [
-        (line, text)
-        for line, text in read_lines_strict(source)
-        if text.strip() and not text.startswith(COMMENT)
-    ]
 
 
 def _is_json(first: str) -> bool:
