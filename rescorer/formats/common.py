@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from rescorer.errors import FormatError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.io.text_io import Source, open_output, read_lines
 from rescorer.types import Hypothesis, NBestList
 
@@ -95,6 +95,14 @@ class Units:
 
 
 NATURAL = Units()
+
+
+def parse_units(base: str, sign: str, place: str = "") -> Units:
+    """Parse a base and a sign; raise ConfigError, which begins with ``place``, if one of them is unknown."""
+    try:
+        return Units(base, sign)  # type: ignore[arg-type]  # checked by Units
+    except ValueError as error:
+        raise ConfigError(f"{place}{error}") from None
 
 
 def stream_to_nats(

@@ -11,18 +11,25 @@ their column says otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import Row, Units, Write, add_location, build_list, parse_number
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.formats.common import (
+    ListWriter,
+    Row,
+    add_location,
+    build_list,
+    line_writer,
+    parse_number,
+    parse_units,
+)
 from rescorer.formats.fields import FieldMap
 from rescorer.formats.io.folders import SAMPLE_LINES, Sample
 from rescorer.formats.io.json_io import parse_object
-from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.table_layout import (
     DELIMITERS,
     ROLES,
@@ -43,8 +50,6 @@ SCATTERED_ID = (
     "duplicate id: its rows do not follow each other, so that only the first of them were read as its list; "
     "sort the table by id"
 )
-REQUIRED_COLUMNS = ("id", "text")
-OPTIONAL_COLUMNS = ("reference", "group")
 
 
 def parse_delimiter(text: str) -> str:
@@ -87,10 +92,7 @@ def read_lists(
         ConfigError: If options are invalid, or name a column that the table does not have.
         FormatError: If the source cannot be opened, or its columns cannot be guessed.
     """
-    try:
-        units = Units(base or "e", sign or "log_prob") if base or sign else None  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ConfigError(f"table: {error}") from None
+    units = parse_units(base or "e", sign or "log_prob", "table: ") if base or sign else None
     options = TableOptions(**columns, units=units, delimiter=delimiter, has_header=header)  # type: ignore[arg-type]
     if names is not None:
         options = options.with_fields(names)
@@ -284,8 +286,7 @@ def _find_common(role: str, rows: Sequence[_TableRow], layout: Layout, list_id: 
     return found
 
 
-@contextmanager
-def writer(target: str | Path, *, delimiter: str = "") -> Iterator[Write]:
+def writer(target: str | Path, *, delimiter: str = "") -> ListWriter:
     """Write a table with a header: ``id,text``, a column ``scores.NAME`` per stream, ``reference,group``.
 
     The streams are those of the first list. The delimiter is a comma, or a tab if the file is called so. The
@@ -293,33 +294,25 @@ def writer(target: str | Path, *, delimiter: str = "") -> Iterator[Write]:
     """
     name = str(target).removesuffix(".gz")
     mark = delimiter or ("\t" if name.endswith((".tsv", ".tab")) else ",")
-    streams: list[str] = []
-    written: set[str] = set()
-    with open_output(target) as stream:
+    header: list[str] = []
 
-        def write(nbest: NBestList) -> None:
-            _check_cells(nbest)
-            if nbest.id in written:
-                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            if not written:
-                streams.extend(nbest.streams)
-            if unknown := [name for name in nbest.streams if name not in streams]:
-                message = "the first list does not have this stream, so the table has no column for it"
-                raise InvalidList(message, list_id=nbest.id, field=unknown[0])
-            rows = [] if written else [_make_header(streams)]
-            for index, hypothesis in enumerate(nbest.hypotheses):
-                scores = [
-                    repr(nbest.streams[name][index]) if name in nbest.streams else "" for name in streams
-                ]
-                rows.append([nbest.id, hypothesis.text, *scores, nbest.reference or "", nbest.group])
-            stream.writelines(join_cells(row, mark) + "\n" for row in rows)
-            written.add(nbest.id)
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        _check_cells(nbest)
+        if not header:
+            header.extend(
+                ["id", "text", *(STREAM_PREFIX + name for name in nbest.streams), "reference", "group"]
+            )
+            yield join_cells(header, mark)
+        streams = [name.removeprefix(STREAM_PREFIX) for name in header[2:-2]]
+        if unknown := [name for name in nbest.streams if name not in streams]:
+            message = "the first list does not have this stream, so the table has no column for it"
+            raise InvalidList(message, list_id=nbest.id, field=unknown[0])
+        for index, hypothesis in enumerate(nbest.hypotheses):
+            scores = [repr(nbest.streams[name][index]) if name in nbest.streams else "" for name in streams]
+            row = [nbest.id, hypothesis.text, *scores, nbest.reference or "", nbest.group]
+            yield join_cells(row, mark)
 
-        yield write
-
-
-def _make_header(streams: Sequence[str]) -> list[str]:
-    return [*REQUIRED_COLUMNS, *(STREAM_PREFIX + name for name in streams), *OPTIONAL_COLUMNS]
+    return line_writer(target, format_lines)
 
 
 def _check_cells(nbest: NBestList) -> None:

@@ -1,11 +1,9 @@
-"""Fields of lists and hypotheses: word times, conversations, and the names that other programs give them.
+"""Fields of lists and hypotheses: word times, what was said before, and the names that programs give them.
 
-Read and write in JSON what a list says of its conversation: previous utterances and phrases.
+In JSON, a previous utterance is a text, or an object with ``text``, ``speaker`` and ``confidence``; a phrase
+is a text, or an object with ``text``, ``weight``, ``spellings`` and ``slot``.
 
-An utterance is a text, or an object with ``text``, ``speaker`` and ``confidence``; a phrase is a text, or an
-object with ``text``, ``weight``, ``spellings`` and ``slot``.
-
-Find hypotheses, scores and references in records under the names that other programs give them.
+Hypotheses, scores and references are found in records under the names that other programs give them:
 
     {"sequences": ["a b", "a c"], "sequences_scores": [-0.2, -0.3]}              texts of transformers' beams
     {"text": ["a b", "a c"], "scores": [-0.2, -0.3]}                             several generated texts
@@ -189,10 +187,8 @@ def parse_utterances(value: Any, field: str, list_id: str) -> tuple[Utterance, .
     """
 
     def build(item: dict[str, Any], place: str) -> Utterance:
-        speaker = item.get("speaker", "")
-        _check(isinstance(speaker, str), "a string", speaker, f"{place}.speaker", list_id)
-        confidence = _parse_number(item, "confidence", place, list_id)
-        return Utterance(item["text"], speaker, confidence)
+        speaker = _parse_text(item, "speaker", place, list_id, "")
+        return Utterance(item["text"], speaker, _parse_number(item, "confidence", place, list_id))
 
     return _parse_items(value, ("text", "speaker", "confidence"), build, field, list_id)
 
@@ -209,8 +205,7 @@ def parse_phrases(value: Any, field: str, list_id: str) -> tuple[Phrase, ...]:
         are_texts = isinstance(spellings, list) and all(isinstance(text, str) for text in spellings)
         _check(are_texts, "an array of texts", spellings, f"{place}.spellings", list_id)
         weight = _parse_number(item, "weight", place, list_id)
-        slot = item.get("slot", "")
-        _check(isinstance(slot, str), "a string", slot, f"{place}.slot", list_id)
+        slot = _parse_text(item, "slot", place, list_id, "")
         return Phrase(item["text"], weight, tuple(spellings), slot)
 
     return _parse_items(value, ("text", "weight", "spellings", "slot"), build, field, list_id)
@@ -235,9 +230,15 @@ def _parse_items(
         if unknown := sorted(item.keys() - set(keys)):
             message = f"unknown key {unknown[0][:100]!r}; expected {known}"
             raise InvalidList(message, list_id=list_id, field=place)
-        _check(isinstance(item.get("text"), str), "a string", item.get("text"), f"{place}.text", list_id)
+        _parse_text(item, "text", place, list_id)
         found.append(build(item, place))
     return tuple(found)
+
+
+def _parse_text(item: dict[str, Any], key: str, place: str, list_id: str, default: str | None = None) -> str:
+    text = item.get(key, default)
+    _check(isinstance(text, str), "a string", text, f"{place}.{key}", list_id)
+    return str(text)
 
 
 def _parse_number(item: dict[str, Any], key: str, place: str, list_id: str) -> float:
@@ -260,12 +261,12 @@ def _check(is_right: bool, expected: str, value: Any, field: str, list_id: str) 
 def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, Any]]:
     """Return what ``parse_utterances`` reads back."""
 
-    def record(utterance: Utterance) -> str | dict[str, Any]:
-        fields: dict[str, Any] = {"speaker": utterance.speaker} if utterance.speaker else {}
-        fields |= {"confidence": utterance.confidence} if utterance.confidence != 1 else {}
-        return {"text": utterance.text, **fields} if fields else utterance.text
+    def record(said: Utterance) -> str | dict[str, Any]:
+        fields: dict[str, Any] = {"speaker": said.speaker} if said.speaker else {}
+        fields |= {"confidence": said.confidence} if said.confidence != 1 else {}
+        return {"text": said.text, **fields} if fields else said.text
 
-    return [record(utterance) for utterance in utterances]
+    return list(map(record, utterances))
 
 
 def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
@@ -277,7 +278,7 @@ def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
         fields = {"text": phrase.text, "weight": phrase.weight, "spellings": list(phrase.spellings)}
         return {**fields, "slot": phrase.slot} if phrase.slot else fields
 
-    return [record(phrase) for phrase in phrases]
+    return list(map(record, phrases))
 
 
 def as_objects(records: Iterable[str | dict[str, Any]]) -> list[dict[str, Any]]:
@@ -311,7 +312,7 @@ TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sente
 REFERENCE_NAMES = ("ref", "reference", "ground_truth", "target", "label", "transcript", "output")
 """Names of references, for messages; only ``reference`` is read without an option."""
 SCORE_NAMES = ("sequences_scores", "scores")
-"""Names of arrays of scores beside the hypotheses."""
+"""Names of arrays of scores next to the hypotheses."""
 ID_NAME = re.compile(
     r"(?:^|_)(?:id|uid|uttid|utt|utterance|key|name|file|filename|filepath|audio|wav|path|recording)(?:$|_)",
     re.IGNORECASE,

@@ -48,6 +48,7 @@ from rescorer.formats.common import (
     check_reserved,
     json_writer,
     parse_number,
+    parse_units,
     stream_to_nats,
 )
 from rescorer.formats.fields import (
@@ -97,7 +98,7 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
     return value
 
 
-def parse_units(score: str, base: str, sign: str) -> Units:
+def parse_score_units(score: str, base: str, sign: str) -> Units:
     """Parse the options of a format in which the score is a field that the user names.
 
     Raises:
@@ -105,10 +106,7 @@ def parse_units(score: str, base: str, sign: str) -> Units:
     """
     if bool(score) != bool(base):
         raise ConfigError("a score and its base must be given together: score=FIELD,base=e (2, 10, prob, …)")
-    try:
-        return Units(base or "e", sign)  # type: ignore[arg-type]  # checked by Units
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    return parse_units(base or "e", sign)
 
 
 class UnusableFile(FormatError):

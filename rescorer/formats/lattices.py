@@ -36,7 +36,7 @@ from typing import NamedTuple
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
 from rescorer.formats.common import Row, Write, build_list, format_texts, split_words
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, build_word_times, get_word_times
-from rescorer.formats.io.folders import Sample, create_file, read_list_files
+from rescorer.formats.io.folders import Sample, create_file, read_single_list_files
 from rescorer.formats.io.text_io import Source, make_folder, read_lines_strict, source_name
 from rescorer.types import NBestList
 
@@ -541,8 +541,8 @@ def read_lists(
     Raises:
         FormatError: If the source cannot be opened, or has no name.
     """
-    return read_list_files(
-        source, lambda list_id, path: iter([_read_file(list_id, path, depth, max_paths, scales)]), SUFFIXES
+    return read_single_list_files(
+        source, lambda list_id, path: _read_file(list_id, path, depth, max_paths, scales), SUFFIXES
     )
 
 

@@ -58,7 +58,7 @@ from rescorer.formats.common import (
 from rescorer.formats.io.folders import Sample, read_list_files
 from rescorer.formats.io.json_io import JsonCursor, describe_type, yield_late_errors
 from rescorer.formats.io.text_io import Source, source_name
-from rescorer.formats.json_documents import Document, parse_units, read_documents
+from rescorer.formats.json_documents import Document, parse_score_units, read_documents
 from rescorer.types import NBestList
 
 STREAM = "first_pass"
@@ -112,7 +112,7 @@ def read_whisper(
         ConfigError: If only one of score and base is given, or the base or sign is unknown.
         FormatError: If the source cannot be opened, or is not JSON with segments.
     """
-    chosen = _Score(score, parse_units(score, base, sign))
+    chosen = _Score(score, parse_score_units(score, base, sign))
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_list_files(
             source, lambda name, path: yield_late_errors(_read_file(path, name, chosen)), (SUFFIX,)
@@ -369,7 +369,7 @@ def read_speech_services(
         ConfigError: If only one of score and base is given, or the base or sign is unknown.
         FormatError: If the source cannot be opened, or a document is not JSON.
     """
-    reader = _Reader((text,) if text else TEXT_KEYS, score, {STREAM: parse_units(score, base, sign)})
+    reader = _Reader((text,) if text else TEXT_KEYS, score, {STREAM: parse_score_units(score, base, sign)})
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_list_files(
             source, lambda name, path: yield_late_errors(reader.read_file(path, name)), (SUFFIX,)

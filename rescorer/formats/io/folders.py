@@ -264,10 +264,12 @@ def list_files(source: str | Path) -> list[Path]:
 
 
 def read_single_list_files(
-    source: Source, read_file: Callable[[str, Path], NBestList | InputError]
+    source: Source,
+    read_file: Callable[[str, Path], NBestList | InputError],
+    suffixes: Sequence[str] = (),
 ) -> Iterator[NBestList | InputError]:
     """Like ``read_list_files``, for formats with a single list per file."""
-    return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]))
+    return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]), suffixes)
 
 
 def read_list_files(

@@ -1,8 +1,6 @@
-"""Parse JSON lines and JSON documents, value by value, and describe JSON values in error messages.
+"""Parse JSON lines and JSON documents, and describe JSON values in error messages.
 
-Parse JSON documents incrementally, keeping no more than one value in memory.
-
-Values are decoded by Python's ``json``, so NaN and numbers of any length are accepted: they occur in n-best
+Documents are parsed incrementally, with no more than one value in memory. Values are decoded by Python's ``json``, so NaN and numbers of any length are accepted: they occur in n-best
 lists, and strict streaming parsers reject them.
 """
 
@@ -113,7 +111,8 @@ class JsonCursor(Protocol):
     """A place in JSON, before a value. Every method except ``peek`` and ``describe_next`` moves it."""
 
     def peek(self) -> str:
-        """Return the first character of the next value; an empty string at the end."""
+        """Return the first character of the next value, or that of another value of its type; an empty
+        string at the end."""
 
     def describe_next(self) -> str:
         """Return the type of the next value with its article, for error messages."""
@@ -122,44 +121,43 @@ class JsonCursor(Protocol):
         """Read the next value."""
 
     def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
-        """Yield each key of the next object; the caller must read the value after each key."""
+        """Yield each key of the next object; the caller must read the value after each key.
+
+        Args:
+            allow_duplicates: Whether a key may occur more than once; always so if the value is parsed already.
+        """
 
     def read_elements(self) -> Iterator[int]:
         """Yield each index in the next array, from 0; the caller must read the element at each index."""
 
 
-class JsonValue:
+class JsonValue(JsonCursor):
     """A cursor in a value that has been parsed before."""
 
     def __init__(self, value: Any) -> None:
         self._next: Any = value
 
     def peek(self) -> str:
-        """Return the bracket with which the next value starts, or a digit for any other value."""
         return "{" if isinstance(self._next, dict) else "[" if isinstance(self._next, list) else "0"
 
     def describe_next(self) -> str:
-        """Return the type of the next value with its article, for error messages."""
         return describe_type(self._next)
 
     def read_value(self) -> Any:
-        """Read the next value."""
         return self._next
 
     def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
-        """Yield each key of the next object; the caller must read the value after each key."""
         for key, value in self._next.items():
             self._next = value
             yield key
 
     def read_elements(self) -> Iterator[int]:
-        """Yield each index in the next array, from 0; the caller must read the element at each index."""
         for index, value in enumerate(self._next):
             self._next = value
             yield index
 
 
-class JsonStream:
+class JsonStream(JsonCursor):
     """A cursor in the text of one JSON document or several.
 
     Every method except ``peek`` and ``describe_next`` moves the cursor. All methods raise FormatError with
@@ -231,7 +229,6 @@ class JsonStream:
                 return self._text[self._at : self._at + 1]
 
     def describe_next(self) -> str:
-        """Return the type of the next value with its article, for error messages."""
         return TYPE_NAMES.get(self.peek(), "a number")
 
     def _starts_indented(self) -> bool:
@@ -240,7 +237,6 @@ class JsonStream:
         return bool(INDENTED_START.match(self._text, self._at))
 
     def read_value(self) -> Any:
-        """Read the next value."""
         self.peek()
         while True:
             try:
@@ -261,11 +257,6 @@ class JsonStream:
         return value
 
     def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
-        """Yield each key of the next object; the caller must read the value after each key.
-
-        Args:
-            allow_duplicates: Whether a key may occur more than once.
-        """
         seen: set[str] = set()
         self._expect("{", "Expecting an object")
         closed = self._skip("}")
@@ -283,7 +274,6 @@ class JsonStream:
                 self._expect(",", "Expecting ',' delimiter")
 
     def read_elements(self) -> Iterator[int]:
-        """Yield each index in the next array, from 0; the caller must read the element at each index."""
         self._expect("[", "Expecting an array")
         closed = self._skip("]")
         index = 0
