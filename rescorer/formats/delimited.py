@@ -297,11 +297,11 @@ def writer(target: str | Path, *, delimiter: str = "") -> ListWriter:
     header: list[str] = []
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
+        nonlocal header
         _check_cells(nbest)
         if not header:
-            header.extend(
-                ["id", "text", *(STREAM_PREFIX + name for name in nbest.streams), "reference", "group"]
-            )
+            names = [STREAM_PREFIX + name for name in nbest.streams]
+            header += ["id", "text", *names, "reference", "group"]
             yield join_cells(header, mark)
         streams = [name.removeprefix(STREAM_PREFIX) for name in header[2:-2]]
         if unknown := [name for name in nbest.streams if name not in streams]:

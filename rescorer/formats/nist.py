@@ -527,10 +527,8 @@ def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
 def looks_like_trn(sample: Sample) -> str:
     """Return the evidence that a file is a trn, or an empty string."""
     is_likely = not (sample.record or sample.is_folder)
-    is_trn = is_likely and fit(
-        sample.lines, COMMENT, lambda text: parse_trn(text) is not None, is_certain_trn
-    )
-    return TRN_EVIDENCE if is_trn else ""
+    fits = is_likely and fit(sample.lines, COMMENT, lambda text: bool(parse_trn(text)), is_certain_trn)
+    return TRN_EVIDENCE if fits else ""
 
 
 def looks_like_ctm(sample: Sample) -> str:

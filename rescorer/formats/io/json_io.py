@@ -1,7 +1,8 @@
 """Parse JSON lines and JSON documents, and describe JSON values in error messages.
 
-Documents are parsed incrementally, with no more than one value in memory. Values are decoded by Python's ``json``, so NaN and numbers of any length are accepted: they occur in n-best
-lists, and strict streaming parsers reject them.
+Documents are parsed incrementally, with no more than one value in memory. Values are decoded by Python's
+``json``, so NaN and numbers of any length are accepted: they occur in n-best lists, and strict streaming
+parsers reject them.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class JsonCursor(Protocol):
         """Yield each key of the next object; the caller must read the value after each key.
 
         Args:
-            allow_duplicates: Whether a key may occur more than once; always so if the value is parsed already.
+            allow_duplicates: Whether a key may occur more than once in text.
         """
 
     def read_elements(self) -> Iterator[int]:
