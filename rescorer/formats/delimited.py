@@ -11,7 +11,7 @@ their column says otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,6 @@ from rescorer.formats.io.json_io import parse_object
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.table_layout import (
     DELIMITERS,
-    ROLES,
     STREAM_PREFIX,
     Layout,
     NumberedLine,
@@ -109,7 +108,8 @@ def _read_lists(
     numbered = chain(head, lines)
     if first.lstrip().startswith("{"):
         keys = tuple(parse_object(first, file, head[0][0]))
-        layout = find_layout([(1, join_cells(keys, ","))], _with_header(options), file)
+        header = replace(options, delimiter=",", has_header=True)
+        layout = find_layout([(1, join_cells(keys, ","))], header, file)
         rows = _parse_objects(numbered, keys, file)
     else:
         layout = find_layout(head, options, file)
@@ -182,23 +182,12 @@ class _Reader:
         """Leave out the header, also where tables with the same header follow each other."""
         names = self._layout.names if self._layout.has_header else ()
         for line, cells in rows:
-            if isinstance(cells, FormatError) or not _is_row_of(cells, names):
+            if isinstance(cells, FormatError) or not names:
                 yield line, cells
-
-
-def _is_row_of(cells: Sequence[Any], names: Sequence[str]) -> bool:
-    """Whether a row repeats the names of the columns; the first cell nearly always says that it does not."""
-    stripped = (cell.strip() if isinstance(cell, str) else cell for cell in cells)
-    return bool(names) and all(cell == name for cell, name in zip(stripped, names, strict=True))
-
-
-def _with_header(options: TableOptions) -> TableOptions:
-    """Return the options for the keys of JSON objects, written as a header."""
-    return TableOptions(
-        **{role: getattr(options, role) for role in (*ROLES, "score", "units", "streams")},
-        delimiter=",",
-        has_header=True,
-    )
+                continue
+            stripped = (cell.strip() if isinstance(cell, str) else cell for cell in cells)
+            if not all(cell == name for cell, name in zip(stripped, names, strict=True)):
+                yield line, cells  # the first cell nearly always says that it is no header
 
 
 def _parse_objects(

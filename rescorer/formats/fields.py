@@ -398,17 +398,15 @@ def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str
     for name in () if columns else (name for name in SCORE_NAMES if name in record and names.scores):
         found = record[name]
         named = found if isinstance(found, dict) else {STREAM: found}
-        if named and all(map(_has_numbers, named.values())):
+        if named and all(  # arrays of arrays are scores of tokens
+            isinstance(values, list) and any(type(value) in (int, float) for value in values)
+            for values in named.values()
+        ):
             for stream, values in named.items():
                 _check_column(values, size, list_id, name if found is values else f'{name}["{stream}"]')
             del record[name]
             return dict(named)
     return columns
-
-
-def _has_numbers(values: Any) -> bool:
-    """Whether a value is an array with a number; arrays of arrays are scores of tokens."""
-    return isinstance(values, list) and any(type(value) in (int, float) for value in values)
 
 
 def _check_column(values: list[Any], size: int, list_id: str, field: str) -> None:

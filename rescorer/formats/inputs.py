@@ -1,7 +1,5 @@
 """Find the files that one input consists of, and give its lists their references.
 
-Find the files and folders that one input consists of: the jobs of an experiment, or a folder of files.
-
     decode/logdir:  output.1/1best_recog/text  output.2/1best_recog/text  …  keys.1.scp  asr.1.log
     exp/nbest:      nbest.1/words_text  nbest.2/words_text  …
     lists:          a.jsonl  b.jsonl.gz
@@ -10,13 +8,13 @@ Recognisers run in jobs, each of which leaves a folder of lists with its number 
 these, or of files in one format, is read as one input, in the order of the numbers. The ids of all its lists
 differ: the second list with an id is an error that names both places.
 
-Give lists their references: by id, or by the lines of a NeMo manifest.
+References belong to lists by id, or are the lines of a NeMo manifest, which have no ids:
 
     {"audio_filepath": "calls/u1.wav", "duration": 2.5, "text": "the sea was calm"}
 
-Lines of a manifest have no ids. They belong to the lists in their order if the ids of the lists are their
-numbers, 1, 2, …, as in formats without ids; otherwise to those that have the name of the audio file as their
-id, with or without folder and suffix. A note says which, and what fits neither is an error.
+Lines of a manifest belong to the lists in their order if the ids of the lists are their numbers, 1, 2, …, as
+in formats without ids; otherwise to those that have the name of the audio file as their id, with or without
+folder and suffix. A note says which, and what fits neither is an error.
 """
 
 from __future__ import annotations
@@ -160,7 +158,8 @@ def _look_into(folder: Path, choice: str, depth: int) -> Parts:
     jobs = _find_jobs(folder, choice, depth) if depth else []
     if len(jobs) + len(itself) > 1:
         kinds = [_name_parts(part.paths) for part in jobs] + ["files of its own"] * len(itself)
-        message = f"has lists in {' and in '.join(kinds)}: which are meant? {_advise(jobs)}"
+        advice = f"Give those folders, such as {jobs[0].paths[0]}" if jobs else ""
+        message = f"has lists in {' and in '.join(kinds)}: which are meant? {advice}"
         raise FormatError(message, file=str(folder))
     if itself or jobs:
         return (itself or jobs)[0]
@@ -299,10 +298,6 @@ def _find_inner(folder: Path, depth: int) -> Iterator[Path]:
             yield from _find_inner(entry, depth - 1)
 
 
-def _advise(jobs: list[Parts]) -> str:
-    return f"Give those folders, such as {jobs[0].paths[0]}" if jobs else ""
-
-
 def _name_parts(paths: Sequence[str | Path]) -> str:
     """Name the first and the last of some paths."""
     names = [Path(path).name for path in paths]
@@ -411,7 +406,8 @@ class References:
             count += 1  # of lists and errors, which are positions too
             if isinstance(item, NBestList):
                 item = replace(item, reference=by_order.get(item.id, item.reference))
-            if count > len(self.manifest) and _is_empty(item):
+            is_empty = isinstance(item, NBestList) and [text.text for text in item.hypotheses] == [""]
+            if count > len(self.manifest) and is_empty:
                 n_blank += 1  # at the end of a file of sentences
             else:
                 yield item
@@ -452,10 +448,6 @@ class References:
             f"its lines fit the lists of {file} neither by order nor by name: the first line has the names "
             f"{shown}, the first list the id {ids[0]!r}; expected ids that are names of audio files, or 1, 2"
         )
-
-
-def _is_empty(item: NBestList | InputError) -> bool:
-    return isinstance(item, NBestList) and [hypothesis.text for hypothesis in item.hypotheses] == [""]
 
 
 NAMES: Mapping[str, Callable[[Line], str]] = {

@@ -60,12 +60,12 @@ from rescorer.formats.fields import (
 )
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.json_io import (
-    SURROGATE_ESCAPE,
     JsonCursor,
     JsonStream,
     JsonValue,
     build_object,
     describe_type,
+    parse_value,
     yield_late_errors,
 )
 from rescorer.formats.io.text_io import NumberedLines, Source, read_lines, read_text_chunks, source_name
@@ -76,26 +76,17 @@ STARTS_DOCUMENT = re.compile(r"\s*[\[{]")
 
 
 def parse_document(text: str, file: str, line: int = 1) -> Any:
-    """Return the JSON value of a text.
-
-    Args:
-        line: 1-based line of the file on which the text starts.
+    """Return the JSON value of a text that begins in a line of a file.
 
     Raises:
         FormatError: If the text is not JSON, or contains a duplicate key or an unpaired surrogate.
     """
     try:
-        value = json.loads(text, object_pairs_hook=build_object)
-        if SURROGATE_ESCAPE.search(text):
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except json.JSONDecodeError as error:
-        message = f"not JSON: {error.msg} at column {error.colno}"
-        raise FormatError(message, file=file, line=line + error.lineno - 1) from None
-    except UnicodeEncodeError:
-        raise FormatError("unpaired surrogate; expected Unicode text", file=file) from None
-    except (ValueError, RecursionError) as error:  # thousands of digits or brackets, or a duplicate key
-        raise FormatError(f"cannot parse JSON: {error}", file=file) from None
-    return value
+        return parse_value(text, file, line, build_object)
+    except FormatError as error:
+        if error.message.startswith("not JSON"):
+            raise
+        raise FormatError(error.message, file=file) from None
 
 
 def parse_score_units(score: str, base: str, sign: str) -> Units:
@@ -174,12 +165,12 @@ def read_documents(
 
 def _is_by_line(first: str | FormatError, lines: NumberedLines, prefers_lines: bool) -> bool:
     """Whether lines are documents, given the first that is not blank, and the others."""
-    if isinstance(first, FormatError) or _is_json(first):
+    if isinstance(first, FormatError) or not (damage := _find_damage(first)):
         return True
     if not first.strip():
         return False
-    damage, second = _find_damage(first), lines.peek()
-    is_second_whole = isinstance(second, str) and second.startswith(("{", "[")) and _is_json(second)
+    second = lines.peek()
+    is_second_whole = isinstance(second, str) and second.startswith(("{", "[")) and not _find_damage(second)
     if damage == "cut":  # the document goes on, or its end is lost
         return prefers_lines and is_second_whole and not first.lstrip().startswith("[")
     if damage == "several":
@@ -309,7 +300,7 @@ def _join_lines(lines: Iterable[tuple[int, str | FormatError]]) -> Iterator[str]
         yield f"\n{text}"
 
 
-def _find_damage(text: str) -> Literal["cut", "several", "other"]:
+def _find_damage(text: str) -> Literal["cut", "several", "other", ""]:
     """Say why a line is no document: it ends too early, more follows on it, or something else."""
     try:
         json.loads(text)
@@ -320,15 +311,7 @@ def _find_damage(text: str) -> Literal["cut", "several", "other"]:
         return "cut" if is_cut else "other"
     except (ValueError, RecursionError):
         return "other"
-    return "other"
-
-
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    return ""
 
 
 def read_objects(source: Source, file: str) -> Iterator[JsonStream]:
@@ -581,11 +564,7 @@ def read_service_request(source: Source) -> Iterator[NBestList | InputError]:
     Raises:
         FormatError: If the source cannot be opened, or is not JSON with an array ``lists``.
     """
-    return yield_late_errors(_read_request_lists(source, source_name(source)))
-
-
-def _read_request_lists(source: Source, file: str) -> Iterator[NBestList | InputError]:
-    numbers = count(1)
+    file, numbers = source_name(source), count(1)
 
     def read(document: Document) -> Iterator[NBestList | InputError]:
         for record in _read_records(document, file):
@@ -595,7 +574,7 @@ def _read_request_lists(source: Source, file: str) -> Iterator[NBestList | Input
             except InvalidList as error:
                 yield add_location(error, file, document.line)
 
-    return read_documents(source, file, read)
+    return yield_late_errors(read_documents(source, file, read))
 
 
 def _read_records(document: Document, file: str) -> Iterator[Any]:
@@ -610,8 +589,7 @@ def _read_records(document: Document, file: str) -> Iterator[Any]:
         else:
             cursor.read_value()
     if not found:
-        message = f"expected a request with an array {LISTS_KEY!r}"
-        raise FormatError(message, file=file, line=document.line)
+        raise FormatError(f"expected a request with an array {LISTS_KEY!r}", file=file, line=document.line)
 
 
 def _parse_request_list(record: Any, number: str) -> NBestList:

@@ -138,13 +138,9 @@ def _parse_columns(items: list[Any], names: FieldMap) -> tuple[tuple[Hypothesis,
         name: [item.pop(stream.field, None) for item in items] for name, stream in names.streams.items()
     }
     if any(None in values for values in columns.values()):
-        columns = {name: columns[name] for name in stream_names(_rows(columns))}
+        rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+        columns = {name: columns[name] for name in stream_names(rows)}
     return tuple(map(Hypothesis, texts, items)), columns
-
-
-def _rows(columns: Columns) -> list[dict[str, Any]]:
-    """The scores of each hypothesis by stream name."""
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _parse_rows(items: list[Any], names: FieldMap, list_id: str) -> tuple[tuple[Hypothesis, ...], Columns]:
@@ -159,6 +155,10 @@ def _parse_hypothesis(
     item: Any, names: FieldMap, list_id: str, index: int
 ) -> tuple[Hypothesis, dict[str, Any]]:
     """Return a hypothesis and its unconverted scores by stream name."""
+
+    def invalid(message: str, field: str) -> InvalidList:
+        return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
+
     if isinstance(item, str):
         return Hypothesis(item), {}
     if is_pair(item):
@@ -167,17 +167,14 @@ def _parse_hypothesis(
         message = f"expected an object or a string, got {describe_type(item)}"
         if isinstance(item, list) and item and all(isinstance(token, int) for token in item):
             message += " of token ids; decode them first (`processor.batch_decode`, skip_special_tokens=True)"
-        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.hypotheses)
+        raise invalid(message, names.hypotheses)
     if not isinstance(item.get(names.text), str):
-        message = explain_missing_text(item, names.text)
-        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.text)
+        raise invalid(explain_missing_text(item, names.text), names.text)
     text = item.pop(names.text)
     scores = item.pop(names.scores, None) if names.scores else None
-    if scores is None:
-        scores = {}
+    scores = {} if scores is None else scores
     if not isinstance(scores, dict):
-        message = f"expected an object, got {describe_type(scores)}"
-        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.scores)
+        raise invalid(f"expected an object, got {describe_type(scores)}", names.scores)
     if not names.streams:
         return Hypothesis(text, item), scores
     mapped = {}
@@ -187,9 +184,8 @@ def _parse_hypothesis(
     if not scores:
         return Hypothesis(text, item), mapped
     if duplicates := sorted(mapped.keys() & scores.keys()):
-        message = "this stream is also mapped to another field by an option"
         field = f'{names.scores}["{duplicates[0]}"]'
-        raise InvalidList(message, list_id=list_id, hypothesis=index, field=field)
+        raise invalid("this stream is also mapped to another field by an option", field)
     return Hypothesis(text, item), scores | mapped
 
 
@@ -200,13 +196,9 @@ def _convert_streams(
     streams = {}
     for name, scores in columns.items():
         mapped = names.streams.get(name)
-        values = stream_to_nats(
-            name,
-            scores,
-            mapped.units if mapped else declared.get(name, NATURAL),
-            list_id=list_id,
-            field=mapped.field if mapped else f'{names.scores}["{name}"]',
-        )
+        units = mapped.units if mapped else declared.get(name, NATURAL)
+        field = mapped.field if mapped else f'{names.scores}["{name}"]'
+        values = stream_to_nats(name, scores, units, list_id=list_id, field=field)
         if values is not None:
             streams[name] = values
     return streams
@@ -306,9 +298,7 @@ def encode_list(nbest: NBestList) -> str:
         if nbest.streams:
             record["scores"] = {name: values[index] for name, values in nbest.streams.items()}
         hypotheses.append(_add_client_fields(record, hypothesis.fields))
-    record = {"id": nbest.id, "hypotheses": hypotheses}
-    record |= _conversation(nbest)
-    record |= _reference_and_group(nbest.reference, nbest.group)
+    record = {"id": nbest.id, "hypotheses": hypotheses, **_about_list(nbest)}
     return _dump(_add_client_fields(record, nbest.fields))
 
 
@@ -325,17 +315,14 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
     weights_record = weights_to_dict(weights)
     for key in UNREPEATED_WEIGHTS:
         weights_record.pop(key, None)
-    record: dict[str, Any]
-    record = {"id": nbest.id, "model": model, "weights": weights_record}
+    record: dict[str, Any] = {"id": nbest.id, "model": model, "weights": weights_record}
     record["hypotheses"] = _hypothesis_records(ranking)
     if ranking.decision is not None and ranking.decision != MAXIMUM:
         record["decision"] = asdict(ranking.decision)
         record |= _consensus_record(ranking)
     if ranking.dropped:
         record["dropped_ranks"] = [rank + 1 for rank in ranking.dropped]
-    record |= _conversation(nbest)
-    record |= _reference_and_group(nbest.reference, nbest.group)
-    return _dump(_add_client_fields(record, nbest.fields))
+    return _dump(_add_client_fields(record | _about_list(nbest), nbest.fields))
 
 
 def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
@@ -397,15 +384,13 @@ def _consensus_record(ranking: Ranking) -> dict[str, Any]:
     return {"consensus": words, "consensus_rank": None if position is None else position + 1}
 
 
-def _conversation(nbest: NBestList) -> dict[str, Any]:
-    """The context, previous utterances and phrases, as far as there are any."""
+def _about_list(nbest: NBestList) -> dict[str, Any]:
+    """The context, previous utterances, phrases, reference and group, as far as there are any."""
     record: dict[str, Any] = {"context": nbest.context} if nbest.context else {}
     record |= {"previous": utterance_records(nbest.previous)} if nbest.previous else {}
-    return record | ({"phrases": phrase_records(nbest.phrases)} if nbest.phrases else {})
-
-
-def _reference_and_group(reference: str | None, group: str) -> dict[str, Any]:
-    return ({} if reference is None else {"reference": reference}) | ({"group": group} if group else {})
+    record |= {"phrases": phrase_records(nbest.phrases)} if nbest.phrases else {}
+    record |= {} if nbest.reference is None else {"reference": nbest.reference}
+    return record | ({"group": nbest.group} if nbest.group else {})
 
 
 def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:

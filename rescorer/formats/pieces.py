@@ -227,18 +227,10 @@ def _are_letters(tokens: Sequence[str], separator: str) -> bool:
     return all(token == separator or _is_letter(token) for token in tokens)
 
 
-def _make_byte_table() -> dict[int, int]:
-    """The byte of each character of byte-level pieces: printable ones stand for themselves."""
-    printable = [
-        *range(ord("!"), ord("~") + 1),
-        *range(ord("¡"), ord("¬") + 1),
-        *range(ord("®"), ord("ÿ") + 1),
-    ]
-    others = [byte for byte in range(256) if byte not in printable]
-    return dict(zip(printable, printable, strict=True)) | {256 + i: byte for i, byte in enumerate(others)}
-
-
-BYTES = _make_byte_table()
+PRINTABLE_BYTES = [byte for first, last in ("!~", "¡¬", "®ÿ") for byte in range(ord(first), ord(last) + 1)]
+OTHER_BYTES = [byte for byte in range(256) if byte not in PRINTABLE_BYTES]
+BYTES = dict(zip([*PRINTABLE_BYTES, *range(256, 512)], [*PRINTABLE_BYTES, *OTHER_BYTES], strict=False))
+"""The byte of each character of byte-level pieces: printable ones stand for themselves."""
 
 
 def _decode_bytes(text: str) -> str | None:
@@ -259,10 +251,6 @@ CONTRARY = -1
 """Says that a text cannot have a kind of markup."""
 
 
-def _count_sentencepiece(tokens: Sequence[str]) -> int:
-    return sum(len(AT_PIECE.findall(token)) + (token == WORD_START and len(tokens) > 1) for token in tokens)
-
-
 def _count_underscores(tokens: Sequence[str]) -> int:
     marked = sum(bool(UNDERSCORED.fullmatch(token)) for token in tokens)
     if marked < sum(token.startswith("_") for token in tokens):
@@ -275,14 +263,6 @@ def _count_wordpiece(tokens: Sequence[str]) -> int:
     return CONTRARY if first else sum(map(bool, others))
 
 
-def _count_subword_nmt(tokens: Sequence[str]) -> int:
-    return sum(bool(CONTINUED.fullmatch(token)) for token in tokens[:-1])
-
-
-def _count_word_ends(tokens: Sequence[str]) -> int:
-    return sum(token.count(WORD_END) - token.startswith(WORD_END) for token in tokens)
-
-
 def _count_letters(tokens: Sequence[str], separator: str = SEPARATOR) -> int:
     if len(tokens) == 1:
         (token,) = tokens
@@ -292,10 +272,6 @@ def _count_letters(tokens: Sequence[str], separator: str = SEPARATOR) -> int:
         return CONTRARY
     is_spelt = any(a[0].isalnum() and b[0].isalnum() for a, b in pairwise(tokens))
     return tokens.count(separator) if is_spelt else 0
-
-
-def _count_spaces(tokens: Sequence[str]) -> int:
-    return sum(token.count(SPACE) for token in tokens)
 
 
 def _count_bytes(tokens: Sequence[str]) -> int:
@@ -334,32 +310,27 @@ class Markup:
 WHISPER = Markup("whisper", "Whisper's tokens (<|…|>)", "<|", strip_whisper_marks)
 SENTENCE = Markup("sentence-marks", "sentence marks (<eos>)", "", strip_sentence_marks)
 SENTENCEPIECE = Markup(
-    "sentencepiece", "SentencePiece pieces (▁)", WORD_START, join_sentencepiece, _count_sentencepiece, 1, 0.2
-)
+    "sentencepiece", "SentencePiece pieces (▁)", WORD_START, join_sentencepiece,
+    lambda tokens: sum(len(AT_PIECE.findall(t)) + (t == WORD_START and len(tokens) > 1) for t in tokens),
+    1, 0.2,
+)  # fmt: skip
 UNDERSCORES = Markup(
-    "underscores",
-    "pieces with _ at starts of words",
-    UNDERSCORE,
-    join_underscores,
-    _count_underscores,
-    2,
-    0.5,
-    0.2,
-)
+    "underscores", "pieces with _ at starts of words", UNDERSCORE, join_underscores,
+    _count_underscores, 2, 0.5, 0.2,
+)  # fmt: skip
 WORD_ENDS = Markup(
-    "word-ends", "pieces with </w> at ends of words", WORD_END, join_word_ends, _count_word_ends, 1, 0.2
-)
-SPACES = Markup("spaces", "letters with <space>", SPACE, join_spaces, _count_spaces, 1, 0.2)
+    "word-ends", "pieces with </w> at ends of words", WORD_END, join_word_ends,
+    lambda tokens: sum(token.count(WORD_END) - token.startswith(WORD_END) for token in tokens), 1, 0.2,
+)  # fmt: skip
+SPACES = Markup(
+    "spaces", "letters with <space>", SPACE, join_spaces,
+    lambda tokens: sum(token.count(SPACE) for token in tokens), 1, 0.2,
+)  # fmt: skip
 LETTERS = Markup("letters", "letters with | between words", SEPARATOR, join_letters, _count_letters, 1, 0.5)
 LETTERS_UNDERSCORED = Markup(
-    "letters-underscored",
-    "letters with _ between words",
-    UNDERSCORE,
-    partial(join_letters, separator=UNDERSCORE),
-    partial(_count_letters, separator=UNDERSCORE),
-    1,
-    0.5,
-)
+    "letters-underscored", "letters with _ between words", UNDERSCORE,
+    partial(join_letters, separator=UNDERSCORE), partial(_count_letters, separator=UNDERSCORE), 1, 0.5,
+)  # fmt: skip
 SPELT = (SPACES, LETTERS, LETTERS_UNDERSCORED)
 BYTE_LEVEL = Markup(
     "byte-level", "byte-level pieces (Ġ)", BYTE_SPACE, join_byte_level, _count_bytes, 2, 0.3, 0.2
@@ -368,8 +339,9 @@ WORDPIECE = Markup(
     "wordpiece", "WordPiece pieces (##)", "##", join_wordpiece, _count_wordpiece, 1, 0.0, 0.005
 )
 SUBWORD_NMT = Markup(
-    "subword-nmt", "subword-nmt pieces (@@)", "@@", join_subword_nmt, _count_subword_nmt, 1, 0.0, 0.005
-)
+    "subword-nmt", "subword-nmt pieces (@@)", "@@", join_subword_nmt,
+    lambda tokens: sum(bool(CONTINUED.fullmatch(token)) for token in tokens[:-1]), 1, 0.0, 0.005,
+)  # fmt: skip
 KINDS = (
     WHISPER, SENTENCE, SENTENCEPIECE, UNDERSCORES, WORD_ENDS, SPACES, LETTERS, LETTERS_UNDERSCORED,
     BYTE_LEVEL, WORDPIECE, SUBWORD_NMT,

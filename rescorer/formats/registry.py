@@ -112,16 +112,15 @@ class Format:
             losses.add("hypotheses after the first")
         losses |= {"id"} if self.is_numbered else set()
         if "streams" not in self.parts:
-            losses |= {f"stream {name}" for name in nbest.streams if not self._holds_stream(name)}
+            prefix = self.stream_prefix
+            other = (name for name in nbest.streams if not (prefix and name.startswith(prefix)))
+            losses |= {f"stream {name}" for name in other if name not in self.streams}
         if "fields" not in self.parts:
             names = {name for hypothesis in nbest.hypotheses for name in hypothesis.fields}
             losses |= {f"hypothesis field {name}" for name in names - self.hypothesis_fields}
             if WORDS_FIELD in self.hypothesis_fields:
                 losses |= {f"word field {name}" for name in _collect_word_fields(nbest) - self.word_fields}
         return losses
-
-    def _holds_stream(self, name: str) -> bool:
-        return name in self.streams or bool(self.stream_prefix and name.startswith(self.stream_prefix))
 
     def describe_contents(self) -> str:
         """Describe which parts of a list the format can hold, for the table of formats."""
@@ -612,7 +611,8 @@ def detect_measured(path: str | Path, reference: str | Path | None) -> str:
         if is_plain_text(reference):
             return choose_reading(path, reference)
         with suppress(FormatError):  # a document, whose lists or utterances it takes more to match
-            if not is_pipe(reference) and begins_with_ids(_read_texts(path), read_references(reference)):
+            texts = (text for _, text in read_lines_strict(path))
+            if not is_pipe(reference) and begins_with_ids(texts, read_references(reference)):
                 return KALDI_TEXT
     return detect(path)[0]
 
@@ -624,10 +624,6 @@ def is_plain_text(path: str | Path) -> bool:
     sample = read_sample(path)
     matches = find_matches(sample) or _match_name(sample)
     return _may_be_plain(sample) and not matches.keys() - {KALDI_TEXT}
-
-
-def _read_texts(path: str | Path) -> Iterator[str]:
-    return (text for _, text in read_lines_strict(path))
 
 
 def _may_be_plain(sample: Sample) -> bool:

@@ -17,7 +17,7 @@ import csv
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
 
@@ -239,8 +239,7 @@ class TableOptions:
         for role in mapped:
             if getattr(self, role):
                 raise ConfigError(f"--map {role}=… and --format table:{role}=… both name a column; give one")
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return TableOptions(**{**values, **mapped, "streams": names.streams})
+        return replace(self, **mapped, streams=names.streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,15 +297,12 @@ class _Sheet:
             return self.names.index(name)
         if name.isdecimal() and len(name) < 5 and 1 <= int(name) <= len(self.names):
             return int(name) - 1
-        columns = (
-            ", ".join(map(repr, islice(self.names, MAX_NAMES)))
-            if self.has_header
-            else f"1 to {len(self.names)}"
-        )
-        hint = did_you_mean(name, self.names) if self.has_header else ""
-        raise ConfigError(
-            f"{self.file}: {role}={name!r}: the table has no such column; its columns: {columns}{hint}"
-        )
+        columns, hint = f"1 to {len(self.names)}", ""
+        if self.has_header:
+            columns = ", ".join(map(repr, islice(self.names, MAX_NAMES)))
+            hint = did_you_mean(name, self.names)
+        message = f"the table has no such column; its columns: {columns}{hint}"
+        raise ConfigError(f"{self.file}: {role}={name!r}: {message}")
 
     def match(self, names: Iterable[str], taken: Iterable[int]) -> list[int]:
         """Return the columns with one of some usual names that have no role yet."""
@@ -322,12 +318,11 @@ class _Sheet:
 
     def refuse(self, problem: str, advice: str) -> FormatError:
         """Return the error about a table whose columns cannot be guessed."""
-        shown = (
-            ", ".join(islice(self.names, MAX_NAMES))
-            if self.has_header
-            else " | ".join(self.rows[0][:MAX_NAMES])
-        )
-        what = "its columns are" if self.has_header else "it has no header with usual names; its first row is"
+        if self.has_header:
+            what, shown = "its columns are", ", ".join(islice(self.names, MAX_NAMES))
+        else:
+            what = "it has no header with usual names; its first row is"
+            shown = " | ".join(self.rows[0][:MAX_NAMES])
         message = f"a table: {problem}; {what} {shown[:200]!r}; say which with --format table:{advice}"
         return FormatError(message, file=self.file)
 
@@ -397,9 +392,8 @@ def looks_like_table(lines: Sequence[str]) -> str:
     is_even = counts.most_common(1)[0][1] >= EVEN_SHARE * len(lines)
     if not layout.has_header and not (layout.delimiter == "\t" and is_even):
         return ""
-    return (
-        "a header with usual names" if layout.has_header else "columns of an id, a text and perhaps a score"
-    )
+    columns = "columns of an id, a text and perhaps a score"
+    return "a header with usual names" if layout.has_header else columns
 
 
 def _read_sheet(lines: Sequence[NumberedLine], options: TableOptions, file: str) -> _Sheet | None:
@@ -420,9 +414,7 @@ def _split(
     texts: Sequence[tuple[int, str]], delimiter: str, options: TableOptions, file: str
 ) -> _Sheet | None:
     n_columns = 0
-    if (
-        split_cells(texts[0][1], delimiter) is None
-    ):  # as it may be without quoting: as many cells as most lines
+    if split_cells(texts[0][1], delimiter) is None:  # perhaps not quoted: as many cells as most lines
         counts = Counter(text.count(delimiter) + 1 for _, text in texts)
         n_columns = counts.most_common(1)[0][0]
     rows = [row for _, row in parse_rows(texts, delimiter, file, n_columns) if isinstance(row, list)]

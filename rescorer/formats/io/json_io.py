@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn, Protocol
 
 from rescorer.errors import FormatError, InputError
@@ -36,17 +36,23 @@ def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
     return record
 
 
-def parse_value(text: str, file: str, line: int) -> Any:
+def parse_value(
+    text: str, file: str, line: int, build: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
     """Parse a line that holds one JSON value.
+
+    Args:
+        build: builds an object from its members; it may raise ValueError.
 
     Raises:
         FormatError: If the line is not JSON, or contains an unpaired surrogate.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=build)
         if SURROGATE_ESCAPE.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
+        line += error.lineno - 1
         raise FormatError(f"not JSON: {error.msg} at column {error.colno}", file=file, line=line) from None
     except UnicodeEncodeError:
         raise FormatError("unpaired surrogate; expected Unicode text", file=file, line=line) from None
