@@ -19,7 +19,8 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats.io.text_io import Source, open_output, read_lines
+from rescorer.formats.io.folders import create_file
+from rescorer.formats.io.text_io import Source, make_folder, open_output, read_lines
 from rescorer.types import Hypothesis, NBestList
 
 LogBase = Literal["e", "2", "10", "1.0001", "bytelog"]
@@ -245,11 +246,7 @@ class KeyedLine(NamedTuple):
 
 
 def read_keyed_lines(source: Source) -> Iterator[KeyedLine]:
-    """Yield the lines of an archive that are not blank, with single spaces between the words of their values.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield the lines of an archive that are not blank, with single spaces between words."""
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
             yield KeyedLine(line, "", "", text)
@@ -444,3 +441,18 @@ def _open_writer(
 
         yield write
         stream.write(after)
+
+
+@contextmanager
+def folder_writer(
+    target: str | Path, format_lines: Callable[[NBestList], Iterable[str]], suffix: str = ""
+) -> Iterator[Write]:
+    """Write each list as the lines of a file that is named after it, with a suffix, in a folder."""
+    folder = make_folder(target)
+
+    def write(nbest: NBestList) -> None:
+        lines = list(format_lines(nbest))
+        with create_file(folder, nbest.id, suffix) as stream:
+            stream.writelines(f"{line}\n" for line in lines)
+
+    yield write

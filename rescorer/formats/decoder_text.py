@@ -76,11 +76,7 @@ BlockParser = Callable[[int, str, "_Block | None"], "_Block | None"]
 
 
 def read_icefall(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the hypotheses and references of a file ``recogs-*.txt``; lines of times are skipped.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield the hypotheses and references of a file ``recogs-*.txt``; lines of times are skipped."""
     return _read_blocks(source, _parse_recog_line, {})
 
 
@@ -103,20 +99,12 @@ def read_fairseq(source: Source, *, base: str = "2") -> Iterator[NBestList | Inp
 
 
 def read_wenet(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the lists of a file of wenet's ``decoder_main --output_nbest``.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield the lists of a file of wenet's ``decoder_main --output_nbest``."""
     return _read_blocks(source, _parse_wenet_line, {})
 
 
 def read_aps(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the lists of a file of aps' ``decode.py --dump-nbest``, with the hypothesis field ``n_tokens``.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield the lists that aps' ``decode.py --dump-nbest`` writes, with the hypothesis field ``n_tokens``."""
     return _read_blocks(source, partial(_parse_aps_line, sizes=set()), {})
 
 
@@ -413,11 +401,7 @@ def read_cued(source: Source, *, base: str = "") -> Iterator[NBestList | InputEr
 
 
 def read_mikolov(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the lists of a file of Mikolov's rnnlm, which have no scores; otherwise like ``read_cued``.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield the lists of a file of Mikolov's rnnlm, which have no scores; otherwise like ``read_cued``."""
     return _read_lists(source, lambda columns, line: Row(" ".join(columns[1:]), line=line), {})
 
 

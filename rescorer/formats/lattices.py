@@ -27,17 +27,16 @@ import math
 import re
 from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 from pathlib import Path as FilePath
 from typing import NamedTuple
 
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
-from rescorer.formats.common import Row, Write, build_list, format_texts, split_words
+from rescorer.formats.common import ListWriter, Row, build_list, folder_writer, format_texts, split_words
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, build_word_times, get_word_times
-from rescorer.formats.io.folders import Sample, create_file, read_single_list_files
-from rescorer.formats.io.text_io import Source, make_folder, read_lines_strict, source_name
+from rescorer.formats.io.folders import Sample, read_single_list_files
+from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.types import NBestList
 
 DEFAULT_DEPTH = 100
@@ -567,8 +566,7 @@ def _build_row(lattice: Lattice, path: Path) -> Row:
     return Row(" ".join(path.words), scores, times)
 
 
-@contextmanager
-def writer(target: str | FilePath, **options: float) -> Iterator[Write]:
+def writer(target: str | FilePath, **options: float) -> ListWriter:
     """Write one lattice per list into a folder, with the scores of all streams in nats and the word times.
 
     The streams are ``acoustic``, ``lm`` and ``pronunciation``. To read back more than ``DEFAULT_DEPTH``
@@ -578,15 +576,8 @@ def writer(target: str | FilePath, **options: float) -> Iterator[Write]:
         options: Scales for the header, by HTK's names; they determine the order in which hypotheses are read
             back.
     """
-    folder = make_folder(target)
     header = [f"{name}={options[name]!r}" for name in OPTIONS if name in options]
-
-    def write(nbest: NBestList) -> None:
-        lines = list(_format_lines(nbest, header))
-        with create_file(folder, nbest.id, SUFFIXES[0]) as stream:
-            stream.writelines(f"{line}\n" for line in lines)
-
-    yield write
+    return folder_writer(target, lambda nbest: _format_lines(nbest, header), SUFFIXES[0])
 
 
 def _format_lines(nbest: NBestList, header: list[str]) -> Iterator[str]:

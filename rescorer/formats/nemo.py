@@ -164,11 +164,7 @@ def find_id(record: Mapping[str, Any], number: int) -> str:
 
 
 def read_manifest(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the list of each line or object, with the stream ``first_pass`` if it has beams with scores.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield the list of each line or object, with the stream ``first_pass`` if it has beams with scores."""
     file = source_name(source)
     seen: set[str] = set()
     positions = count(1)

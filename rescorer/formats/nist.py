@@ -263,11 +263,7 @@ class DamagedSegment(FormatError):
 
 
 def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
-    """Yield the segments of an stm in file order, and the error of each line that is not one.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield the segments of an stm in file order, and the error of each line that is not one."""
     name = source_name(source)
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -319,9 +315,6 @@ def read_recordings(source: Source) -> Iterator[Recording | FormatError]:
 
     The lines of a recording must be adjacent, except that damaged lines may stand between them: what follows
     another recording is a recording of its own.
-
-    Raises:
-        FormatError: If the source cannot be opened.
     """
     reader = _Reader(source_name(source))
     for line, text in read_lines(source):
@@ -628,11 +621,7 @@ DAMAGED_SHARE = 0.5
 
 
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield each segment that is scored as a list with one hypothesis, or the line's error.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield each segment that is scored as a list with one hypothesis, or the line's error."""
     numbers: Counter[str] = Counter()
     for segment in read_segments(source):
         if isinstance(segment, DamagedSegment):

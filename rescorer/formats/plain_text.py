@@ -66,21 +66,13 @@ class Reading(Enum):
 
 
 def read_sentences(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield every line, blank ones too, as a list with one hypothesis; its id is the number of the line.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield every line, blank ones too, as a list with one hypothesis; its id is the number of the line."""
     for number, text in read_lines(source):
         yield text if isinstance(text, FormatError) else NBestList(str(number), (Hypothesis(text.strip()),))
 
 
 def read_kaldi_text(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield every line ``id words`` as a list with one hypothesis; the words may be missing.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield every line ``id words`` as a list with one hypothesis; the words may be missing."""
     file, seen = source_name(source), set[str]()
     for number, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -94,11 +86,7 @@ def read_kaldi_text(source: Source) -> Iterator[NBestList | InputError]:
 
 
 def read_paragraphs(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the lines between blank lines as a list, best hypothesis first; its id is its position, from 1.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield the lines between blank lines as a list, best hypothesis first; its id is its number."""
     position = count(1)
     blocks = groupby(read_lines(source), lambda line: isinstance(line[1], str) and not line[1].strip())
     for is_blank, block in blocks:

@@ -37,7 +37,7 @@ only read if their field and base are given.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -113,12 +113,17 @@ def read_whisper(
         FormatError: If the source cannot be opened, or is not JSON with segments.
     """
     chosen = _Score(score, parse_score_units(score, base, sign))
-    if isinstance(source, (str, Path)) and Path(source).is_dir():
-        return read_list_files(
-            source, lambda name, path: yield_late_errors(_read_file(path, name, chosen)), (SUFFIX,)
-        )
     name = Path(source_name(source).strip("<>")).name.removesuffix(".gz")
-    return yield_late_errors(_read_file(source, Path(name).stem, chosen))
+    return _read_all(source, Path(name).stem, lambda path, name: _read_file(path, name, chosen))
+
+
+def _read_all(
+    source: Source, name: str, read_file: Callable[[Source, str], Iterator[NBestList | InputError]]
+) -> Iterator[NBestList | InputError]:
+    """Read the files of a folder, given their names without suffix, or a file, given ``name``."""
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        return read_list_files(source, lambda name, path: yield_late_errors(read_file(path, name)), (SUFFIX,))
+    return yield_late_errors(read_file(source, name))
 
 
 def _read_file(source: Source, name: str, score: _Score) -> Iterator[NBestList | InputError]:
@@ -170,7 +175,7 @@ def _stream_segments(document: JsonCursor, file: str) -> Iterator[tuple[str, Any
             yield from _read_segments(document)
         else:
             others[key] = document.read_value()
-    if not found and not _is_segment(others):
+    if not found and not any(key in others for key in OWN_KEYS):
         raise FormatError(f"no segments; expected an array named {' or '.join(SEGMENT_KEYS)}", file=file)
     if not found:
         yield _number(others, 0), others
@@ -281,9 +286,8 @@ def looks_like_whisper(sample: Sample) -> str:
             return f"JSON with segments of Whisper, which have {key!r}"
         if isinstance(document, dict):
             key = next((key for key in SEGMENT_KEYS if isinstance(document.get(key), list)), "")
-            if key and not any(
-                isinstance(s, dict) and any(k in s for k in OTHER_LISTS) for s in document[key]
-            ):
+            segments = [segment for segment in document.get(key, ()) if isinstance(segment, dict)]
+            if key and not any(name in segment for segment in segments for name in OTHER_LISTS):
                 return f"JSON with an array {key!r}"
     return ""
 
@@ -299,10 +303,6 @@ def _find_own_key(document: Any, depth: int = 0) -> str:
             if own := _find_own_key(item, 2):
                 return own
     return next((key for key in OWN_KEYS if key in document), "")
-
-
-def _is_segment(record: dict[str, Any]) -> bool:
-    return any(key in record for key in OWN_KEYS)
 
 
 FORMAT = "alternatives"
@@ -370,11 +370,7 @@ def read_speech_services(
         FormatError: If the source cannot be opened, or a document is not JSON.
     """
     reader = _Reader((text,) if text else TEXT_KEYS, score, {STREAM: parse_score_units(score, base, sign)})
-    if isinstance(source, (str, Path)) and Path(source).is_dir():
-        return read_list_files(
-            source, lambda name, path: yield_late_errors(reader.read_file(path, name)), (SUFFIX,)
-        )
-    return yield_late_errors(reader.read_file(source))
+    return _read_all(source, "", reader.read_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -414,11 +410,8 @@ class _Reader:
             else:
                 excluded = {*LIST_KEYS, id_key}
                 fields = {key: value for key, value in found.container.items() if key not in excluded}
-                reference = fields.get(REFERENCE_KEY)
-                if isinstance(reference, str):
-                    del fields[REFERENCE_KEY]
-                else:
-                    reference = None
+                has_reference = isinstance(fields.get(REFERENCE_KEY), str)
+                reference = fields.pop(REFERENCE_KEY) if has_reference else None
                 yield build_list(list_id, rows, self.units, file, reference=reference, fields=fields)
             seen.add(list_id)
 

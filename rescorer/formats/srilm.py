@@ -26,7 +26,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -35,11 +35,13 @@ from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
     LINE_BREAK,
     WORD_SEPARATOR,
+    ListWriter,
     Row,
     Units,
     Write,
     build_list,
     count_words,
+    folder_writer,
     format_texts,
     parse_finite,
     parse_number,
@@ -50,7 +52,6 @@ from rescorer.formats.common import (
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, get_word_times, is_finite_number
 from rescorer.formats.io.folders import (
     Sample,
-    create_file,
     create_files,
     ends_with_id,
     read_single_list_files,
@@ -269,7 +270,7 @@ _row_parsers = {
 
 def srilm_writer(
     target: str | Path, *, missing: float | None = None, scores: Mapping[str, ScoreFolder] = NO_SCORES
-) -> AbstractContextManager[Write]:
+) -> ListWriter:
     """Write one file with columns per list into a folder, with the streams ``acoustic`` and ``lm``.
 
     Args:
@@ -279,16 +280,14 @@ def srilm_writer(
     return _writer(target, scores, lambda nbest: _format_columns(nbest, missing))
 
 
-def nbestlist1_writer(
-    target: str | Path, *, scores: Mapping[str, ScoreFolder] = NO_SCORES
-) -> AbstractContextManager[Write]:
+def nbestlist1_writer(target: str | Path, *, scores: Mapping[str, ScoreFolder] = NO_SCORES) -> ListWriter:
     """Write one NBestList1.0 file per list into a folder, with ``first_pass`` rounded to whole bytelogs."""
     return _writer(target, scores, _format_nbestlist1)
 
 
 def nbestlist2_writer(
     target: str | Path, *, missing: float | None = None, scores: Mapping[str, ScoreFolder] = NO_SCORES
-) -> AbstractContextManager[Write]:
+) -> ListWriter:
     """Write one NBestList2.0 file per list into a folder.
 
     The scores are the streams ``first_pass``, ``acoustic`` and ``lm`` in whole bytelogs; the times come from
@@ -439,8 +438,7 @@ def _parse_units(base: str, sign: str) -> Units:
     return parse_units(base, sign)
 
 
-@contextmanager
-def srinterp_writer(target: str | Path, *, base: str = "", sign: str = "log_prob") -> Iterator[Write]:
+def srinterp_writer(target: str | Path, *, base: str = "", sign: str = "log_prob") -> ListWriter:
     """Write one file per list into a folder, with all streams.
 
     The writer raises InvalidList for a list that has no streams, a stream whose name contains ``=`` or white
@@ -450,14 +448,7 @@ def srinterp_writer(target: str | Path, *, base: str = "", sign: str = "log_prob
         ConfigError: As for ``read_lists``.
     """
     units = _parse_units(base, sign)
-    folder = make_folder(target)
-
-    def write(nbest: NBestList) -> None:
-        lines = _format_lines(nbest, units)
-        with create_file(folder, nbest.id) as stream:
-            stream.writelines(f"{line}\n" for line in lines)
-
-    yield write
+    return folder_writer(target, lambda nbest: _format_lines(nbest, units))
 
 
 def _format_lines(nbest: NBestList, units: Units) -> list[str]:

@@ -11,7 +11,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 from rescorer.errors import FormatError, InputError
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes
@@ -114,32 +114,8 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 DECODER = json.JSONDecoder(object_pairs_hook=build_object)
 
 
-class JsonCursor(Protocol):
-    """A place in JSON, before a value. Every method except ``peek`` and ``describe_next`` moves it."""
-
-    def peek(self) -> str:
-        """Return the first character of the next value, or that of another value of its type; an empty
-        string at the end."""
-
-    def describe_next(self) -> str:
-        """Return the type of the next value with its article, for error messages."""
-
-    def read_value(self) -> Any:
-        """Read the next value."""
-
-    def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
-        """Yield each key of the next object; the caller must read the value after each key.
-
-        Args:
-            allow_duplicates: Whether a key may occur more than once in text.
-        """
-
-    def read_elements(self) -> Iterator[int]:
-        """Yield each index in the next array, from 0; the caller must read the element at each index."""
-
-
-class JsonValue(JsonCursor):
-    """A cursor in a value that has been parsed before."""
+class JsonValue:
+    """A cursor in a value that has been parsed before, with the methods of ``JsonStream``."""
 
     def __init__(self, value: Any) -> None:
         self._next: Any = value
@@ -164,7 +140,7 @@ class JsonValue(JsonCursor):
             yield index
 
 
-class JsonStream(JsonCursor):
+class JsonStream:
     """A cursor in the text of one JSON document or several.
 
     Every method except ``peek`` and ``describe_next`` moves the cursor. All methods raise FormatError with
@@ -236,6 +212,7 @@ class JsonStream(JsonCursor):
                 return self._text[self._at : self._at + 1]
 
     def describe_next(self) -> str:
+        """Return the type of the next value with its article, for error messages."""
         return TYPE_NAMES.get(self.peek(), "a number")
 
     def _starts_indented(self) -> bool:
@@ -244,6 +221,7 @@ class JsonStream(JsonCursor):
         return bool(INDENTED_START.match(self._text, self._at))
 
     def read_value(self) -> Any:
+        """Read the next value."""
         self.peek()
         while True:
             try:
@@ -264,6 +242,11 @@ class JsonStream(JsonCursor):
         return value
 
     def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
+        """Yield each key of the next object; the caller must read the value after each key.
+
+        Args:
+            allow_duplicates: Whether a key may occur more than once.
+        """
         seen: set[str] = set()
         self._expect("{", "Expecting an object")
         closed = self._skip("}")
@@ -281,6 +264,7 @@ class JsonStream(JsonCursor):
                 self._expect(",", "Expecting ',' delimiter")
 
     def read_elements(self) -> Iterator[int]:
+        """Yield each index in the next array, from 0; the caller must read the element at each index."""
         self._expect("[", "Expecting an array")
         closed = self._skip("]")
         index = 0
@@ -362,6 +346,10 @@ class JsonStream(JsonCursor):
                 line = self._locate(self._at)[0]
                 message = "unpaired surrogate; expected Unicode text"
                 raise FormatError(message, file=self._file, line=line) from None
+
+
+JsonCursor = JsonStream | JsonValue
+"""A place in JSON, before a value; ``peek`` gives the first character of the value, or one of its type."""
 
 
 def yield_late_errors(outcomes: Iterator[NBestList | InputError]) -> Iterator[NBestList | InputError]:

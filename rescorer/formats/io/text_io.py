@@ -1,9 +1,8 @@
 """Read lines of text from files, pipes and compressed streams, and write files atomically.
 
-Find out what writing to a name would do, and replace only regular files, each by a complete one.
-
-A device, a pipe, a socket or an open descriptor (``/dev/stdout``) is a stream: it is written to, never
-replaced. A symbolic link stays, and the file at its end is replaced. A folder is an error.
+What is written to a name replaces regular files only, each by a complete one. A device, a pipe, a socket or
+an open descriptor (``/dev/stdout``) is a stream: it is written to, never replaced. A symbolic link stays, and
+the file at its end is replaced. A folder is an error.
 """
 
 from __future__ import annotations
@@ -258,9 +257,8 @@ def make_folder(target: str | Path) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise FormatError(
-            "is not a folder; expected the name of a folder to write", file=str(target)
-        ) from None
+        message = "is not a folder; expected the name of a folder to write"
+        raise FormatError(message, file=str(target)) from None
     except OSError as error:
         raise FormatError(f"cannot create the folder: {error.strerror}", file=str(target)) from None
     return path
@@ -334,10 +332,9 @@ def read_lines(
     valid text.
 
     Gzip is detected from the first bytes, not from the file name; ``encoding`` is one in which only line ends
-    have the byte 10. A byte order mark at the start and carriage
-    returns at line ends are removed. If gzip data are damaged, the complete lines before the damage are
-    yielded, then an error, and reading stops. A line longer than ``max_line_bytes()`` is an error and is
-    never held in memory as a whole.
+    have the byte 10. A byte order mark at the start and carriage returns at line ends are removed. If gzip
+    data are damaged, the complete lines before the damage are yielded, then an error, and reading stops. A
+    line longer than ``max_line_bytes()`` is an error and is never held in memory as a whole.
 
     Raises:
         FormatError: If the source cannot be opened, or is not text, such as a table or another archive.
@@ -350,11 +347,8 @@ def read_lines(
             for raw in _split_lines(read_chunks(stream, name), limit):
                 number += 1
                 yield number, _decode_line(raw, name, number, limit, encoding)
-        except (EOFError, zlib.error) as error:
-            yield number + 1, FormatError(f"damaged gzip data: {error}", file=name, line=number + 1)
-        except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            yield number + 1, FormatError(message, file=name, line=number + 1)
+        except READ_ERRORS as error:
+            yield number + 1, FormatError(_explain_read_error(error), file=name, line=number + 1)
 
 
 NumberedLine = tuple[int, str | FormatError]
@@ -419,11 +413,8 @@ def read_text_chunks(source: Source) -> Iterator[str]:
         except UnicodeDecodeError as error:
             line += error.object.count(b"\n", 0, error.start)
             raise EncodingError(f"not UTF-8: {error.reason}", file=name, line=line) from None
-        except (EOFError, zlib.error) as error:
-            raise FormatError(f"damaged gzip data: {error}", file=name, line=line) from None
-        except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            raise FormatError(message, file=name, line=line) from None
+        except READ_ERRORS as error:
+            raise FormatError(_explain_read_error(error), file=name, line=line) from None
 
 
 def read_byte_chunks(source: Source) -> Iterator[bytes]:
@@ -436,10 +427,17 @@ def read_byte_chunks(source: Source) -> Iterator[bytes]:
     with _open_input(source) as stream:
         try:
             yield from read_chunks(stream, name)
-        except (EOFError, zlib.error) as error:
-            raise FormatError(f"damaged gzip data: {error}", file=name) from None
-        except OSError as error:
-            raise FormatError(f"cannot be read: {error.strerror or error}", file=name) from None
+        except READ_ERRORS as error:
+            raise FormatError(_explain_read_error(error), file=name) from None
+
+
+READ_ERRORS = (EOFError, zlib.error, OSError)
+
+
+def _explain_read_error(error: EOFError | zlib.error | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    return f"damaged gzip data: {error}"
 
 
 def write_text(target: str | Path, text: str) -> None:
@@ -528,7 +526,7 @@ def _open_input(source: Source) -> Iterator[BinaryIO]:
         try:
             stream = open_named(source)
         except OSError as error:
-            raise FormatError(f"cannot be read: {error.strerror or error}", file=str(source)) from None
+            raise FormatError(_explain_read_error(error), file=str(source)) from None
         with stream:
             yield stream
 
