@@ -1,13 +1,8 @@
 """Find and read objects of storage services by their URLs, such as ``s3://bucket/key``, through fsspec.
 
-Explain the faults of storage services in one line each, as errors of the operating system.
-
-The libraries of the services are optional, so their errors are recognised by name.
-
-Find and read objects of storage services by their URLs, such as ``s3://bucket/key``, through fsspec.
-
 URLs come in; names, sizes and streams come out. Faults are errors of the operating system, with a reason in
-one line: not found, access denied, no answer.
+one line: not found, access denied, no answer. The libraries of the services are optional, so their errors are
+recognised by name.
 """
 
 from __future__ import annotations
