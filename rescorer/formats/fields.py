@@ -254,8 +254,7 @@ def _parse_number(item: dict[str, Any], key: str, place: str, list_id: str) -> f
 
 def _check(is_right: bool, expected: str, value: Any, field: str, list_id: str) -> None:
     if not is_right:
-        message = f"expected {expected}, got {describe_type(value)}"
-        raise InvalidList(message, list_id=list_id, field=field)
+        raise InvalidList(f"expected {expected}, got {describe_type(value)}", list_id=list_id, field=field)
 
 
 def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, Any]]:

@@ -203,8 +203,7 @@ def _join_jobs(jobs: Sequence[Path], choice: str, depth: int) -> Parts | None:
         return None
     if len(kinds) > 1:
         shown = ", ".join(f"{name} has {kind}" for kind, name in kinds.items())
-        message = f"its folders have lists in different formats: {shown}"
-        raise FormatError(message, file=str(jobs[0].parent))
+        raise FormatError(f"its folders have lists in different formats: {shown}", file=str(jobs[0].parent))
     paths: list[str] = []
     for job, parts in found.items():
         paths += parts.paths if parts else [str(job)]
@@ -501,8 +500,7 @@ def _read_table(source: str) -> dict[str, str] | None:
             raise item
         found = {item.reference} if has_references else {text.text for text in item.hypotheses}
         if len(found) > 1:
-            message = f"several texts with the id {item.id!r}, and no column 'reference'"
-            raise FormatError(message, file=file)
+            raise FormatError(f"several texts with the id {item.id!r}, and no column 'reference'", file=file)
         if (text := found.pop()) is not None:
             texts[item.id] = text
     return texts

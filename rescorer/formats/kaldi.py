@@ -343,8 +343,7 @@ def _format_lines(
         if numbers is not None:
             symbol = numbers.get(word, "") if word else EPSILON_NUMBER
             if not symbol:
-                message = f"{word!r} is not in the symbol table"
-                raise InvalidList(message, list_id=nbest.id, field="text")
+                raise InvalidList(f"{word!r} is not in the symbol table", list_id=nbest.id, field="text")
         graph, acoustic = (0.0, 0.0) if hypothesis is None else costs[hypothesis]
         yield f"{source} {target} {symbol} {graph + 0.0!r},{acoustic + 0.0!r},"  # + 0.0 avoids -0.0
     yield f"{tree.end}"
@@ -368,8 +367,7 @@ def read_symbols(path: str) -> Mapping[str, str]:
         if not columns:
             continue
         if len(columns) != 2 or not WORD_NUMBER.fullmatch(columns[1]):
-            message = f"expected WORD NUMBER, got {_abbreviate(text)}"
-            raise FormatError(message, file=path, line=line)
+            raise FormatError(f"expected WORD NUMBER, got {_abbreviate(text)}", file=path, line=line)
         if columns[1] in table:
             raise FormatError(f"duplicate number {columns[1]}", file=path, line=line)
         table[columns[1]] = columns[0]

@@ -365,8 +365,7 @@ def _parse_line(parsed: _ParsedFile, text: str, file: str, line: int) -> None:
 
     if "I" in values:
         if "sublattice" in values or "L" in values:
-            message = "sub-lattices are not supported; expand them first"
-            raise FormatError(message, file=file, line=line)
+            raise FormatError("sub-lattices are not supported; expand them first", file=file, line=line)
         node = parse_node("I")
         if node in parsed.words:
             raise FormatError(f"duplicate node {node}", file=file, line=line, field="I")

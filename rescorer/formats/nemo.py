@@ -207,8 +207,7 @@ def _parse_list(record: dict[str, Any], list_id: str, file: str, line: int | Non
             raise InvalidList(message, list_id=list_id, field=BEAMS_KEY)
         beams = [[texts[PREDICTION_KEY]]]
     if not isinstance(beams, list):
-        message = f"expected an array, got {describe_type(beams)}"
-        raise InvalidList(message, list_id=list_id, field=BEAMS_KEY)
+        raise InvalidList(f"expected an array, got {describe_type(beams)}", list_id=list_id, field=BEAMS_KEY)
     rows = [_parse_beam(beam, list_id, index, line) for index, beam in enumerate(beams)]
     return build_list(
         list_id,
@@ -351,7 +350,6 @@ class _ManifestLines:
         if index is None:
             several = "several lines" if list_id in self._names else "no line"
             kind = "number" if by_number and self._by_number is not None else "name or number"
-            message = f"{several} of {self._file} with this {kind}"
-            raise InvalidList(message, list_id=list_id, field="id")
+            raise InvalidList(f"{several} of {self._file} with this {kind}", list_id=list_id, field="id")
         self._by_number = by_number
         return index

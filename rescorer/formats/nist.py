@@ -245,8 +245,7 @@ def parse_stm(text: str, file: str, line: int) -> Segment:
     start = _parse_seconds(columns[3], file, line, "start")
     end = _parse_seconds(columns[4], file, line, "end")
     if end < start:
-        message = f"{end:g} is before the start, {start:g}"
-        raise FormatError(message, file=file, line=line, field="end")
+        raise FormatError(f"{end:g} is before the start, {start:g}", file=file, line=line, field="end")
     words = columns[5].strip() if len(columns) > 5 else ""
     labels = LABELS.match(words)
     cut = labels.end() if labels else 0
@@ -834,8 +833,7 @@ def _parse_records(lines: list[tuple[int, str]], file: str) -> Iterator[tuple[in
         raise FormatError(f"cannot parse JSON: {error}", file=file) from None
     for number, record in enumerate(records, start=1):
         if not isinstance(record, dict):
-            message = f"element {number}: expected an object, got {describe_type(record)}"
-            raise FormatError(message, file=file)
+            raise FormatError(f"element {number}: expected an object, got {describe_type(record)}", file=file)
         yield number, record
 
 

@@ -2,9 +2,9 @@
 
 A bundle stores the settings of a normaliser as ``text.json``. Among them, ``rules`` says which code reads the
 others. A file without it was written before there were second rules: it means the first rules and their
-defaults, so that a model continues to read the same words. Every token is normalised independently of its neighbours, so
-results can be cached per token. Tokens are untrusted input, and matching blocks the whole process: all
-patterns take linear time.
+defaults, so that a model continues to read the same words. Every token is normalised independently of its
+neighbours, so results can be cached per token. Tokens are untrusted input, and matching blocks the whole
+process: all patterns take linear time.
 
 The first rules are kept as they were, to the byte, because a model is right only for the words that it was
 trained on. For counting errors they are not right in every script: they remove all symbols, join words
