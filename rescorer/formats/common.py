@@ -300,6 +300,16 @@ def add_location(error: InvalidList, file: str, line: int | None) -> InvalidList
     )
 
 
+def parse_at(
+    file: str, line: int | None, parse: Callable[[], NBestList | InvalidList]
+) -> NBestList | InvalidList:
+    """Return the list that a function parses, or its error with file and line."""
+    try:
+        return parse()
+    except InvalidList as error:
+        return add_location(error, file, line)
+
+
 def format_texts(nbest: NBestList) -> list[str]:
     """Return the text of each hypothesis with single spaces between words.
 

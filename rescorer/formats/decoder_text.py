@@ -481,7 +481,12 @@ def cued_writer(target: str | Path, *, base: str = "", missing: float | None = N
 
 def mikolov_writer(target: str | Path) -> ListWriter:
     """Write a file of Mikolov's rnnlm: ids and words."""
-    return line_writer(target, lambda nbest: (f"{format_key(nbest)} {text}" for text in format_texts(nbest)))
+
+    def format_lines(nbest: NBestList) -> list[str]:
+        key = format_key(nbest)
+        return [f"{key} {text}" for text in format_texts(nbest)]
+
+    return line_writer(target, format_lines)
 
 
 def looks_like_cued(sample: Sample) -> str:

@@ -31,6 +31,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
@@ -43,10 +44,10 @@ from rescorer.formats.common import (
     Row,
     Sign,
     Units,
-    add_location,
     build_list,
     check_reserved,
     json_writer,
+    parse_at,
     parse_number,
     parse_units,
     stream_to_nats,
@@ -314,6 +315,33 @@ def _find_damage(text: str) -> Literal["cut", "several", "other", ""]:
     return ""
 
 
+def read_records(
+    source: Source,
+    parse_record: Callable[[Any, int, int | None], NBestList | InvalidList],
+    parse: Callable[[str, str, int], Any] = parse_document,
+    *,
+    prefers_lines: bool = False,
+) -> Iterator[NBestList | InputError]:
+    """Yield the list of each document that is a record, and of each element of one that is an array.
+
+    Args:
+        parse_record: Builds a list from a record, its position in the file from 1, and its line, if it has
+            one; may raise InvalidList.
+        parse: As for ``read_documents``.
+        prefers_lines: As for ``read_documents``; then an empty file has no records.
+    """
+    file, positions = source_name(source), count(1)
+
+    def read(document: Document) -> Iterator[NBestList | InvalidList]:
+        cursor, line = document.cursor, document.line
+        is_missing = prefers_lines and not cursor.peek()
+        for _ in cursor.read_elements() if cursor.peek() == "[" else range(not is_missing):
+            record, position = cursor.read_value(), next(positions)
+            yield parse_at(file, line, partial(parse_record, record, position, line))
+
+    return read_documents(source, file, read, parse, prefers_lines=prefers_lines)
+
+
 def read_objects(source: Source, file: str) -> Iterator[JsonStream]:
     """Yield a stream before each object of a file, one after another; the caller must read its members.
 
@@ -472,19 +500,10 @@ def read_seglst(source: Source) -> Iterator[NBestList | InputError]:
     Raises:
         FormatError: If the source cannot be opened, or is not JSON.
     """
-    file = source_name(source)
-    positions, seen = count(1), set[str]()
-
-    def read(document: Document) -> Iterator[NBestList | InputError]:
-        cursor = document.cursor
-        for _ in cursor.read_elements() if cursor.peek() == "[" else [0]:
-            record, position = cursor.read_value(), next(positions)
-            try:
-                yield _parse_segment(record, position, seen, file)
-            except InvalidList as error:
-                yield add_location(error, file, document.line)
-
-    return yield_late_errors(read_documents(source, file, read))
+    seen, file = set[str](), source_name(source)
+    return yield_late_errors(
+        read_records(source, lambda record, position, _: _parse_segment(record, position, seen, file))
+    )
 
 
 def _parse_segment(record: Any, position: int, seen: set[str], file: str) -> NBestList | InvalidList:
@@ -568,11 +587,7 @@ def read_service_request(source: Source) -> Iterator[NBestList | InputError]:
 
     def read(document: Document) -> Iterator[NBestList | InputError]:
         for record in _read_records(document, file):
-            number = str(next(numbers))
-            try:
-                yield _parse_request_list(record, number)
-            except InvalidList as error:
-                yield add_location(error, file, document.line)
+            yield parse_at(file, document.line, partial(_parse_request_list, record, str(next(numbers))))
 
     return yield_late_errors(read_documents(source, file, read))
 

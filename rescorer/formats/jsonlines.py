@@ -26,9 +26,9 @@ from rescorer.formats.common import (
     NATURAL,
     ListWriter,
     Units,
-    add_location,
     json_writer,
     line_writer,
+    parse_at,
     round_all,
     stream_names,
     stream_to_nats,
@@ -77,10 +77,8 @@ def parse_record(
         line: 1-based number of the line or row, if it has one.
         number: What is the id of a list without one, if that is not its line.
     """
-    try:
-        return _parse_list(record, find_names(record, names), declared, group_of, number or str(line))
-    except InvalidList as error:
-        return add_location(error, file, line)
+    names = find_names(record, names)
+    return parse_at(file, line, lambda: _parse_list(record, names, declared, group_of, number or str(line)))
 
 
 def _parse_list(

@@ -35,7 +35,6 @@ from rescorer.formats.common import (
     NATURAL,
     ListWriter,
     Row,
-    add_location,
     build_list,
     check_reserved,
     format_texts,
@@ -46,7 +45,7 @@ from rescorer.formats.common import (
 from rescorer.formats.io.folders import Sample
 from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
 from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
-from rescorer.formats.json_documents import Document, read_documents
+from rescorer.formats.json_documents import read_records
 from rescorer.types import NBestList
 
 STREAM = "first_pass"
@@ -165,32 +164,19 @@ def find_id(record: Mapping[str, Any], number: int) -> str:
 
 def read_manifest(source: Source) -> Iterator[NBestList | InputError]:
     """Yield the list of each line or object, with the stream ``first_pass`` if it has beams with scores."""
-    file = source_name(source)
-    seen: set[str] = set()
-    positions = count(1)
+    file, seen = source_name(source), set[str]()
 
-    def read(document: Document) -> Iterator[NBestList | InputError]:
-        cursor = document.cursor
-        for _ in cursor.read_elements() if cursor.peek() == "[" else range(bool(cursor.peek())):
-            record, position = cursor.read_value(), next(positions)
-            try:
-                yield _read_record(record, document.line or position, seen, file, document.line)
-            except InvalidList as error:
-                yield add_location(error, file, document.line)
+    def parse_record(record: Any, position: int, line: int | None) -> NBestList | InvalidList:
+        number = line or position
+        if not isinstance(record, dict):
+            raise InvalidList(f"expected a JSON object, got {describe_type(record)}", list_id=str(number))
+        list_id = find_id(record, number)
+        if list_id in seen:
+            raise InvalidList(DUPLICATE_ID, list_id=list_id)
+        seen.add(list_id)
+        return _parse_list(record, list_id, file, line)
 
-    return read_documents(source, file, read, parse_value, prefers_lines=True)
-
-
-def _read_record(
-    record: Any, number: int, seen: set[str], file: str, line: int | None
-) -> NBestList | InvalidList:
-    if not isinstance(record, dict):
-        raise InvalidList(f"expected a JSON object, got {describe_type(record)}", list_id=str(number))
-    list_id = find_id(record, number)
-    if list_id in seen:
-        raise InvalidList(DUPLICATE_ID, list_id=list_id)
-    seen.add(list_id)
-    return _parse_list(record, list_id, file, line)
+    return read_records(source, parse_record, parse_value, prefers_lines=True)
 
 
 def _parse_list(record: dict[str, Any], list_id: str, file: str, line: int | None) -> NBestList | InvalidList:

@@ -39,6 +39,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,6 +54,7 @@ from rescorer.formats.common import (
     build_list,
     check_reserved,
     json_writer,
+    parse_at,
     parse_number,
 )
 from rescorer.formats.io.folders import Sample, read_list_files
@@ -135,12 +137,10 @@ def _read_file(source: Source, name: str, score: _Score) -> Iterator[NBestList |
             continue
         own_id = segment.value.get("id") if isinstance(segment.value, dict) else None
         list_id = own_id if isinstance(own_id, str) and own_id else f"{name}-{segment.position}"
-        try:
-            if list_id in seen:
-                raise InvalidList(DUPLICATE_ID, list_id=list_id)
-            yield _parse_segment(segment, list_id, file, score)
-        except InvalidList as error:
-            yield add_location(error, file, segment.line)
+        if list_id in seen:
+            yield InvalidList(DUPLICATE_ID, list_id=list_id, file=file, line=segment.line)
+        else:
+            yield parse_at(file, segment.line, partial(_parse_segment, segment, list_id, file, score))
         seen.add(list_id)
 
 

@@ -52,7 +52,6 @@ def parse_value(
         if SURROGATE_ESCAPE.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
-        line += error.lineno - 1
         raise FormatError(f"not JSON: {error.msg} at column {error.colno}", file=file, line=line) from None
     except UnicodeEncodeError:
         raise FormatError("unpaired surrogate; expected Unicode text", file=file, line=line) from None
