@@ -51,20 +51,6 @@ SCATTERED_ID = (
 )
 
 
-def parse_delimiter(text: str) -> str:
-    """Parse the name of a delimiter; raise ValueError if it is none."""
-    if text not in DELIMITERS:
-        raise ValueError(f"expected {', '.join(DELIMITERS)}")
-    return DELIMITERS[text]
-
-
-def parse_yes_no(text: str) -> bool:
-    """Parse ``yes`` or ``no``; raise ValueError for other texts."""
-    if text not in ("yes", "no"):
-        raise ValueError("expected yes or no")
-    return text == "yes"
-
-
 def read_lists(
     source: Source,
     *,

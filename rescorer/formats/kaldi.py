@@ -104,8 +104,8 @@ def read_kaldi(source: Source) -> Iterator[NBestList | InputError]:
     if folder is None or not (paths := find_archives(folder)):
         raise FormatError(EXPECTED_FOLDER, file=source_name(source))
     seen: set[str] = set()
-    for list_id, group in groupby(_zip_archives(paths), lambda entries: _list_id(_common_key(entries))):
-        hypotheses = sorted(group, key=lambda entries: _rank(_common_key(entries)))
+    for list_id, group in groupby(_zip_archives(paths), lambda entries: _split_key(entries)[0]):
+        hypotheses = sorted(group, key=lambda entries: _split_key(entries)[1])
         file, line = str(paths[TEXT_ARCHIVE]), hypotheses[0][0].line
         error = next((entry.error for entries in hypotheses for entry in entries if entry.error), None)
         if error is None and not list_id:
@@ -174,16 +174,14 @@ def _common_key(entries: tuple[KeyedLine, ...]) -> str:
     return next((entry.key for entry in entries if not entry.error), entries[0].key)
 
 
-def _list_id(key: str) -> str:
-    match = KEY.fullmatch(key)
-    return match[1] if match else ""
+def _split_key(entries: tuple[KeyedLine, ...]) -> tuple[str, tuple[int, str]]:
+    """Return the list id of a hypothesis, which is empty if its key has none, and what orders hypotheses.
 
-
-def _rank(key: str) -> tuple[int, str]:
-    """Return what orders keys by their number: archives sorted by name have ``u1-10`` before ``u1-2``."""
-    match = KEY.fullmatch(key)
+    Archives that are sorted by name have ``u1-10`` before ``u1-2``.
+    """
+    match = KEY.fullmatch(_common_key(entries))
     number = match[2].lstrip("0") if match else ""
-    return len(number), number
+    return match[1] if match else "", (len(number), number)
 
 
 def _build_row(entries: tuple[KeyedLine, ...], paths: dict[str, Path]) -> Row:

@@ -273,17 +273,6 @@ def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = 
     return line_writer(target, lambda nbest: [json.dumps(lines.fill(nbest), ensure_ascii=False)], once=False)
 
 
-def parse_by(text: str) -> str:
-    """Check what the ids of lists are in a manifest.
-
-    Raises:
-        ValueError: If it is neither ``order`` nor ``name``.
-    """
-    if text not in (BY_ORDER, "name"):
-        raise ValueError("expected order or name")
-    return text
-
-
 def list_names(record: Mapping[str, Any]) -> dict[str, None]:
     """Return the names that a list may have for a line of a manifest, in the order of preference."""
     own, audio = record.get(ID_KEY), record.get(AUDIO_KEY)

@@ -179,21 +179,6 @@ def parse_trn(text: str) -> tuple[str, str] | None:
     return parts and parts[:2]
 
 
-def read_ctm(source: Source) -> Iterator[TimedWord]:
-    """Yield the words of a ctm in file order; ``read_recordings`` also reads damaged files.
-
-    Raises:
-        FormatError: If a line cannot be read, or contains alternatives (``<ALT_BEGIN>``), which are not
-            supported here; the error names the file, the line and the field.
-    """
-    name = source_name(source)
-    for line, text in _read_content_lines(source, ";"):
-        word = parse_ctm(text, name, line)
-        if word.word in TAGS:
-            raise FormatError("alternatives in a ctm are not supported", file=name, line=line, field="word")
-        yield word
-
-
 def parse_ctm(text: str, file: str, line: int) -> TimedWord:
     """Parse a line of a ctm; the tags of alternatives, in upper case, are words without times.
 
@@ -219,17 +204,6 @@ def parse_ctm(text: str, file: str, line: int) -> TimedWord:
         word,
         None if confidence is None else _parse_field(confidence, file, line, "confidence"),
     )
-
-
-def read_stm(source: Source) -> Iterator[Segment]:
-    """Yield the segments of an stm in file order.
-
-    Raises:
-        FormatError: If a line cannot be read; the error names the file, the line and the field.
-    """
-    name = source_name(source)
-    for line, text in _read_content_lines(source):
-        yield parse_stm(text, name, line)
 
 
 def parse_stm(text: str, file: str, line: int) -> Segment:
@@ -589,11 +563,10 @@ def is_number(text: str) -> bool:
     return not isinstance(parse_number(text), str)
 
 
-def _read_content_lines(source: Source, comment: str = COMMENT) -> Iterator[tuple[int, str]]:
-    """Yield the lines that are neither blank nor comments, with their numbers."""
-    for line, text in read_lines_strict(source):
-        if text.strip() and not text.startswith(comment):
-            yield line, text
+def _read_content_lines(source: Source) -> list[tuple[int, str]]:
+    """Return the lines that are neither blank nor comments, with their numbers."""
+    lines = read_lines_strict(source)
+    return [(line, text) for line, text in lines if text.strip() and not text.startswith(COMMENT)]
 
 
 def _parse_field(text: str, file: str, line: int, field: str) -> float:
@@ -730,7 +703,7 @@ def read_references(source: Source, id_field: str = "id", text_field: str = REFE
             line.
     """
     file = source_name(source)
-    lines = list(_read_content_lines(source))
+    lines = _read_content_lines(source)
     if lines and _is_json(lines[0][1]):
         return _index_by_id(_parse_json(lines, file, id_field, text_field), file)
     return _index_by_id(_parse_lines(lines, *_choose_line_format(lines), file), file)
@@ -744,7 +717,7 @@ def read_groups(source: Source, id_field: str = "id", group_field: str = "speake
             line.
     """
     file = source_name(source)
-    lines = list(_read_content_lines(source))
+    lines = _read_content_lines(source)
     if lines and not _is_json(lines[0][1]):
         return _index_by_id(_parse_lines(lines, _parse_pair, "id speaker (utt2spk) or JSON", file), file)
     return _index_by_id(_parse_json(lines, file, id_field, group_field), file)

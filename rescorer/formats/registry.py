@@ -37,6 +37,7 @@ from rescorer.formats.io.text_io import read_lines_strict
 from rescorer.formats.nist import find_damaged, read_references
 from rescorer.formats.plain_text import KALDI_TEXT, begins_with_ids, choose_reading, suggest_ways
 from rescorer.formats.srilm import parse_score_folders
+from rescorer.formats.table_layout import DELIMITERS
 from rescorer.storage import is_url
 from rescorer.types import NBestList
 
@@ -205,15 +206,26 @@ def _parse_positive_int(text: str) -> int:
     return int(text)
 
 
+def _one_of(values: Mapping[str, Any], expected: str) -> Callable[[str], Any]:
+    """Return a parser of options that have one of some values."""
+
+    def parse(text: str) -> Any:
+        if text not in values:
+            raise ValueError(f"expected {expected}")
+        return values[text]
+
+    return parse
+
+
 _PARSERS: Options = {
     **dict.fromkeys(("id", "text", "reference", "group", "rank", "score", "base", "sign"), str),
     **dict.fromkeys(("words", "manifest"), str),
     **dict.fromkeys(("depth", "max_paths", "beam"), _parse_positive_int),
     **dict.fromkeys(("missing", *lattices.OPTIONS), parse_finite),
     "scores": parse_score_folders,
-    "by": nemo.parse_by,
-    "delimiter": delimited.parse_delimiter,
-    "header": delimited.parse_yes_no,
+    "by": _one_of({"order": nemo.BY_ORDER, "name": "name"}, "order or name"),
+    "delimiter": _one_of(DELIMITERS, ", ".join(DELIMITERS)),
+    "header": _one_of({"yes": True, "no": False}, "yes or no"),
 }
 """Parsers of all options, which have the same meaning in every format that takes them."""
 _Functions = tuple[

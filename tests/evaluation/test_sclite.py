@@ -19,7 +19,8 @@ import pytest
 from rescorer.cli import main
 from rescorer.evaluation.error_rate import CountingSettings, WordErrors
 from rescorer.evaluation.list_errors import align_by_time
-from rescorer.formats.nist import Segment, TimedWord, read_ctm, read_references, read_stm
+from rescorer.formats.nist import Segment, TimedWord, read_references
+from tests.support.nist_words import read_ctm, read_stm
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "sclite"
 SCLITE = next(

@@ -19,14 +19,13 @@ from rescorer.formats.nist import (
     looks_like_ctm,
     looks_like_trn,
     parse_trn,
-    read_ctm,
     read_ctm_lists,
     read_references,
-    read_stm,
     read_trn_lists,
     trn_writer,
 )
 from rescorer.types import Hypothesis, NBestList
+from tests.support.nist_words import read_ctm, read_stm
 
 CTM = """\
 ;; made by hand

@@ -20,7 +20,7 @@ from rescorer.errors import InputError, InvalidList, RescorerError
 from rescorer.evaluation.error_rate import MAX_READINGS, expand_alternations, parse_alternations
 from rescorer.formats.io.text_io import read_lines
 from rescorer.formats.jsonlines import encode_list
-from rescorer.formats.nist import read_ctm, read_groups, read_references, read_stm
+from rescorer.formats.nist import read_groups, read_recordings, read_references, read_segments
 from rescorer.formats.registry import FORMATS, choose, detect
 from rescorer.models.arpa import has_arpa_header, read_arpa
 from rescorer.models.bundle import read_manifest, read_normaliser
@@ -344,8 +344,8 @@ TARGETS = {
             ),
         ),
         Target("groups", lambda folder: read_groups(folder / "u1"), (b'[{"id": "u1", "speaker": "s"}]\n',)),
-        Target("stm-segments", lambda folder: read_stm(folder / "u1"), (STM,)),
-        Target("ctm-words", lambda folder: read_ctm(folder / "u1"), tuple(MORE_SEEDS["ctm"])),
+        Target("stm-segments", lambda folder: read_segments(folder / "u1"), (STM,)),
+        Target("ctm-words", lambda folder: read_recordings(folder / "u1"), tuple(MORE_SEEDS["ctm"])),
         Target(
             "alternations",
             _read_alternations,
