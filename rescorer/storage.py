@@ -102,7 +102,7 @@ def explained(url: str) -> Iterator[None]:
 def reading(url: str) -> Iterator[None]:
     """Turn faults while an object is read into FormatErrors, except that there is no such object.
 
-    A reader of lists would take an OSError for the damaged end of a file, and go on without the rest.
+    A reader of lists would take an OSError for the damaged end of a file, and continue without the rest.
     """
     try:
         with explained(url):

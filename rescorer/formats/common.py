@@ -49,7 +49,7 @@ class Units:
     The base ``prob`` is for numbers above 0 and at most 1, such as confidences, whose logarithm is the score.
 
     Raises:
-        ValueError: If the base or the sign is unknown, or probabilities are declared as costs; the caller
+        ValueError: the base or the sign is unknown, or probabilities are declared as costs; the caller
             should add where they were declared.
     """
 
@@ -73,7 +73,7 @@ class Units:
         """Convert a score to nats.
 
         Raises:
-            ValueError: If it should be a probability, and is not above 0 and at most 1.
+            ValueError: it should be a probability, and is not above 0 and at most 1.
         """
         if self.base != "prob":
             return value * self.nats_per_unit
@@ -86,7 +86,7 @@ class Units:
         """Convert nats to a score.
 
         Raises:
-            ValueError: If it should be a probability, and no float64 above 0 and at most 1 is one.
+            ValueError: it should be a probability, and no float64 above 0 and at most 1 is one.
         """
         if self.base != "prob":
             return nats / self.nats_per_unit
@@ -116,7 +116,7 @@ def stream_to_nats(
         field: Path of the values for error messages; by default ``streams["name"]``.
 
     Raises:
-        InvalidList: If a value is missing, not a number, NaN or infinite; the error names the hypothesis and
+        InvalidList: a value is missing, not a number, NaN or infinite; the error names the hypothesis and
             the field. For probabilities, also if a value is not above 0 and at most 1: zero has no logarithm,
             and services write it where they have no confidence at all.
     """
@@ -228,7 +228,7 @@ def parse_finite(text: str) -> float:
     """Parse a finite number.
 
     Raises:
-        ValueError: If the text is not a finite number.
+        ValueError: the text is not a finite number.
     """
     value = parse_number(text)
     if isinstance(value, str) or not math.isfinite(value):
@@ -314,7 +314,7 @@ def format_texts(nbest: NBestList) -> list[str]:
     """Return the text of each hypothesis with single spaces between words.
 
     Raises:
-        InvalidList: If a text contains a line break or NUL.
+        InvalidList: a text contains a line break or NUL.
     """
     for index, hypothesis in enumerate(nbest.hypotheses):
         if LINE_BREAK.search(hypothesis.text):
@@ -331,7 +331,7 @@ def format_key(nbest: NBestList) -> str:
     """Return the id of a list, for formats in which it is the first column of a line.
 
     Raises:
-        InvalidList: If the id is empty or contains white space.
+        InvalidList: the id is empty or contains white space.
     """
     if split_words(nbest.id) != [nbest.id] or LINE_BREAK.search(nbest.id):
         message = "expected a non-empty id without white space, which the format needs"
@@ -355,7 +355,7 @@ def stream_from_nats(nbest: NBestList, name: str, units: Units, missing: float |
             required.
 
     Raises:
-        InvalidList: If the list does not have the stream, and ``missing`` is None, or a score does not exist
+        InvalidList: the list does not have the stream, and ``missing`` is None, or a score does not exist
             in the units of the file.
     """
     if name in nbest.streams:

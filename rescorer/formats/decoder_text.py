@@ -91,8 +91,8 @@ def read_fairseq(source: Source, *, base: str = "2") -> Iterator[NBestList | Inp
         base: base of the scores: 2, which newer versions say in a line "NOTE: …", or e.
 
     Raises:
-        ConfigError: If the base is another one.
-        FormatError: If the source cannot be opened.
+        ConfigError: the base is another one.
+        FormatError: the source cannot be opened.
     """
     units = _parse_fairseq_base(base)
     return _read_blocks(source, _parse_fairseq_line, {STREAM: units, TOTAL_STREAM: units})
@@ -164,7 +164,7 @@ def _parse_words(value: str) -> str:
     """Join the words of a printed Python list of strings; a text that is not in brackets stays as it is.
 
     Raises:
-        ValueError: If it is another list, or does not end.
+        ValueError: it is another list, or does not end.
     """
     value = value.strip()
     if not value.startswith(("['", '["')) and value not in ("[", "[]"):
@@ -330,7 +330,7 @@ def fairseq_writer(target: str | Path, *, base: str = "2") -> ListWriter:
     """Write T lines of references, and H and D lines with the score ``first_pass``.
 
     Raises:
-        ConfigError: If the base is another one than for ``read_fairseq``.
+        ConfigError: the base is another one than for ``read_fairseq``.
     """
     units = _parse_fairseq_base(base)
 
@@ -393,8 +393,8 @@ def read_cued(source: Source, *, base: str = "") -> Iterator[NBestList | InputEr
         base: Base of both scores, ``e`` or ``10``.
 
     Raises:
-        ConfigError: If no valid base is given.
-        FormatError: If the source cannot be opened.
+        ConfigError: no valid base is given.
+        FormatError: the source cannot be opened.
     """
     units = _parse_base(base)
     return _read_lists(source, _parse_cued_row, dict.fromkeys(STREAMS, units))
@@ -465,7 +465,7 @@ def cued_writer(target: str | Path, *, base: str = "", missing: float | None = N
         missing: Score to write for lists that lack one of the streams; if None, such lists are rejected.
 
     Raises:
-        ConfigError: If no valid base is given.
+        ConfigError: no valid base is given.
     """
     units = _parse_base(base)
 

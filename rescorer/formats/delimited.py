@@ -74,8 +74,8 @@ def read_lists(
         columns: name or number of the column of each role, and ``score``; see ``TableOptions``.
 
     Raises:
-        ConfigError: If options are invalid, or name a column that the table does not have.
-        FormatError: If the source cannot be opened, or its columns cannot be guessed.
+        ConfigError: options are invalid, or name a column that the table does not have.
+        FormatError: the source cannot be opened, or its columns cannot be guessed.
     """
     units = parse_units(base or "e", sign or "log_prob", "table: ") if base or sign else None
     options = TableOptions(**columns, units=units, delimiter=delimiter, has_header=header)  # type: ignore[arg-type]
@@ -246,7 +246,7 @@ def _find_common(role: str, rows: Sequence[_TableRow], layout: Layout, list_id: 
     """Return what the rows of a list say about it; None if their cells are empty or there is no column.
 
     Raises:
-        InvalidList: If rows say different things.
+        InvalidList: rows say different things.
     """
     if (column := layout.columns.get(role)) is None:
         return None

@@ -60,7 +60,7 @@ def read_espnet1(source: Source) -> Iterator[NBestList | InputError]:
     After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
 
     Raises:
-        FormatError: If the file cannot be read, or is not an object with ``utts``, and no list has been
+        FormatError: the file cannot be read, or is not an object with ``utts``, and no list has been
             yielded yet.
     """
     return yield_late_errors(_read_lists(source))
@@ -180,7 +180,7 @@ def read_espnet2(source: Source) -> Iterator[NBestList | InputError]:
     do not match.
 
     Raises:
-        FormatError: If the source is not a folder with ``1best_recog/text``, or a file cannot be opened.
+        FormatError: the source is not a folder with ``1best_recog/text``, or a file cannot be opened.
     """
     paths = find_folders(source)
     first, *others = (_EntryReader(path) for path in paths)
@@ -212,7 +212,7 @@ def find_folders(source: Source) -> list[Path]:
     """Return the folders ``1best_recog``, ``2best_recog``, … in numerical order.
 
     Raises:
-        FormatError: If there are no such folders, or a number is missing.
+        FormatError: there are no such folders, or a number is missing.
     """
     folder = Path(source) if isinstance(source, (str, Path)) else None
     paths = list(folder.iterdir()) if folder is not None and folder.is_dir() else []

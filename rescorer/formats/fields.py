@@ -39,7 +39,7 @@ def get_word_times(nbest: NBestList, index: int = 0) -> list[dict[str, Any]]:
     """Return the objects in the ``words`` field of hypothesis ``index``, after checking them.
 
     Raises:
-        InvalidList: If the hypothesis has words but no such field, or the field is not a list of words
+        InvalidList: the hypothesis has words but no such field, or the field is not a list of words
             with times.
     """
 
@@ -92,7 +92,7 @@ class FieldMap:
     """Field names of a file; the defaults are those of this project's own format.
 
     Raises:
-        ConfigError: If a required name is empty, or one name is used for two fields.
+        ConfigError: a required name is empty, or one name is used for two fields.
     """
 
     id: str = "id"
@@ -143,7 +143,7 @@ def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> Fi
         streams: Values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob by default.
 
     Raises:
-        ConfigError: If an option is malformed, or a name is unknown or given twice.
+        ConfigError: an option is malformed, or a name is unknown or given twice.
     """
     names: dict[str, str] = {}
     for part in (part for option in maps for part in option.split(",") if part.strip()):
@@ -302,7 +302,7 @@ def generated_record(made: Generated) -> dict[str, Any]:
 
 DEFAULT_NAMES = FieldMap()
 STREAM = "first_pass"
-"""Name of the stream of scores that have no name of their own."""
+"""Name of the stream of scores without a name."""
 USUAL_NAMES = ("beams", "candidates", "n_best", "sequences")
 """Names of arrays of hypotheses besides ``hypotheses``, in order of preference; ``text`` is one only next to
 scores, since it may have the words of one text."""
@@ -384,10 +384,10 @@ def is_pair(item: Any) -> bool:
 
 
 def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str) -> dict[str, list[Any]]:
-    """Take arrays of scores beside the hypotheses out of a record; return them by the name of their stream.
+    """Take arrays of scores next to the hypotheses out of a record; return them by their stream.
 
     Raises:
-        InvalidList: If an array of numbers does not have one for each hypothesis.
+        InvalidList: an array of numbers does not have one for each hypothesis.
     """
     columns: dict[str, list[Any]] = {}
     for stream, source in names.streams.items():
@@ -437,7 +437,7 @@ def explain_missing_hypotheses(record: Mapping[str, Any], names: FieldMap = DEFA
 
 
 def suggest_table(record: Any) -> str:
-    """Say which option reads a record that is one hypothesis, on a line of its own; empty if none does."""
+    """Say which option reads a line that is the record of one hypothesis; empty if none does."""
     text = _find_texts(record, TEXT_NAMES) if isinstance(record, dict) else ""
     ids = [name for name in _find_id_names(record) if name != text] if text else []
     if not ids:

@@ -56,7 +56,7 @@ Lists = Iterator[NBestList | InputError]
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an input consists of."""
+    """The files or folders that an input consists of."""
 
     choice: str
     """The format of all parts, with its options: the one that was given, or the one that was found."""
@@ -81,7 +81,7 @@ def find_parts(source: str, choice: str = "") -> Parts:
         choice: The format of the lists, ``NAME[:OPTION=VALUE,…]``; if empty, it is detected.
 
     Raises:
-        FormatError: If the format cannot be detected, or a folder has lists of several kinds or none; the
+        FormatError: the format cannot be detected, or a folder has lists of several kinds or none; the
             error says what is in it.
     """
     if is_url(source):
@@ -127,7 +127,7 @@ def expand_globs(sources: Iterable[str]) -> list[str]:
     """Replace the names of inputs that do not exist by those that they match as patterns, in natural order.
 
     Raises:
-        ConfigError: If an input is given twice.
+        ConfigError: an input is given twice.
     """
     names: list[str] = []
     for given in sources:
@@ -360,7 +360,7 @@ class References:
             numbered: The format of the lists has no ids: they are positions in the file.
 
         Raises:
-            FormatError: A manifest fits neither by order nor by name, or its lines are not as many as lists
+            FormatError: a manifest fits neither by order nor by name, or its lines are not as many as lists
                 that are matched by order.
         """
         if not self.manifest:
@@ -456,7 +456,7 @@ NAMES: Mapping[str, Callable[[Line], str]] = {
     AUDIO_KEY: lambda line: str(line.record.get(AUDIO_KEY) or ""),
     "names of audio files without offset": lambda line: PurePosixPath(_audio(line)).stem,
 }
-"""What may be the id of a list, of a line; an empty string if the line has no such name."""
+"""Names of a line that may be the id of its list; an empty string if the line has no such name."""
 
 
 def _audio(line: Line) -> str:
@@ -467,7 +467,7 @@ def open_references(source: str) -> References:
     """Read references: a table, a manifest, plain sentences, or one of the formats of ``nist.references``.
 
     Raises:
-        FormatError: As for ``read_references``; or a line of a manifest has no text.
+        FormatError: as for ``read_references``; or a line of a manifest has no text.
     """
     if is_pipe(source):  # can be read only once
         return References(source_name(source), read_references(source))

@@ -80,7 +80,7 @@ def parse_document(text: str, file: str, line: int = 1) -> Any:
     """Return the JSON value of a text that begins in a line of a file.
 
     Raises:
-        FormatError: If the text is not JSON, or contains a duplicate key or an unpaired surrogate.
+        FormatError: the text is not JSON, or contains a duplicate key or an unpaired surrogate.
     """
     try:
         return parse_value(text, file, line, build_object)
@@ -94,7 +94,7 @@ def parse_score_units(score: str, base: str, sign: str) -> Units:
     """Parse the options of a format in which the score is a field that the user names.
 
     Raises:
-        ConfigError: If only one of score and base is given, or the base or sign is unknown.
+        ConfigError: only one of score and base is given, or the base or sign is unknown.
     """
     if bool(score) != bool(base):
         raise ConfigError("a score and its base must be given together: score=FIELD,base=e (2, 10, prob, …)")
@@ -143,7 +143,7 @@ def read_documents(
             of one. Then no error is raised, only yielded.
 
     Raises:
-        FormatError: If the file cannot be opened, its first line is not valid text, or the last document that
+        FormatError: the file cannot be opened, its first line is not valid text, or the last document that
             can be read is broken.
     """
     lines = NumberedLines(read_lines(source))
@@ -172,7 +172,7 @@ def _is_by_line(first: str | FormatError, lines: NumberedLines, prefers_lines: b
         return False
     second = lines.peek()
     is_second_whole = isinstance(second, str) and second.startswith(("{", "[")) and not _find_damage(second)
-    if damage == "cut":  # the document goes on, or its end is lost
+    if damage == "cut":  # the document continues, or its end is lost
         return prefers_lines and is_second_whole and not first.lstrip().startswith("[")
     if damage == "several":
         return is_second_whole
@@ -346,7 +346,7 @@ def read_objects(source: Source, file: str) -> Iterator[JsonStream]:
     """Yield a stream before each object of a file, one after another; the caller must read its members.
 
     Raises:
-        FormatError: If the file cannot be opened, or has anything but objects.
+        FormatError: the file cannot be opened, or has anything but objects.
     """
     stream = JsonStream(read_text_chunks(source), file)
     while True:
@@ -399,7 +399,7 @@ def read_mlm(source: Source) -> Iterator[NBestList | InputError]:
     After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
 
     Raises:
-        FormatError: If the file cannot be read, or is not a JSON object, and no list has been yielded yet.
+        FormatError: the file cannot be read, or is not a JSON object, and no list has been yielded yet.
     """
     return yield_late_errors(_read_mlm_lists(source))
 
@@ -498,7 +498,7 @@ def read_seglst(source: Source) -> Iterator[NBestList | InputError]:
     """Yield the list of each segment, with its text as the only hypothesis.
 
     Raises:
-        FormatError: If the source cannot be opened, or is not JSON.
+        FormatError: the source cannot be opened, or is not JSON.
     """
     seen, file = set[str](), source_name(source)
     return yield_late_errors(
@@ -549,7 +549,7 @@ def read_entries(
     """Yield number, id and text of segments, for references; their speaker if that is the name of the field.
 
     Raises:
-        FormatError: If a record is no segment, or has no speaker.
+        FormatError: a record is no segment, or has no speaker.
     """
     for position, (number, record) in enumerate(records, start=1):
         value = record.get(SPEAKER_KEY if field == SPEAKER_KEY else TEXT_KEY)
@@ -581,7 +581,7 @@ def read_service_request(source: Source) -> Iterator[NBestList | InputError]:
     """Yield the lists of requests; a list without an id gets its number in the file as id.
 
     Raises:
-        FormatError: If the source cannot be opened, or is not JSON with an array ``lists``.
+        FormatError: the source cannot be opened, or is not JSON with an array ``lists``.
     """
     file, numbers = source_name(source), count(1)
 

@@ -121,7 +121,7 @@ Columns = dict[str, list[Any]]
 
 
 def _parse_columns(items: list[Any], names: FieldMap) -> tuple[tuple[Hypothesis, ...], Columns] | None:
-    """Parse hypotheses whose scores are all fields of their own, or return None.
+    """Parse hypotheses each of whose scores is a field, or return None.
 
     Does what ``_parse_rows`` does, column by column, in half the time.
     """
@@ -228,7 +228,7 @@ def read_header(source: Source, names: FieldMap) -> str:
     """Return the header line of a file; an empty string if its first line is a list or cannot be read.
 
     Raises:
-        FormatError: If the file is an array, whose lines are no lists.
+        FormatError: the file is an array, whose lines are no lists.
     """
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -439,7 +439,7 @@ def read_lists(
         header: Header line of the file, for a later part of it.
 
     Raises:
-        FormatError: If the source cannot be opened, or its header is invalid (without it, the meaning of the
+        FormatError: the source cannot be opened, or its header is invalid (without it, the meaning of the
             scores is unknown).
     """
     file = source_name(source)
@@ -506,7 +506,7 @@ class _Reader:
         """Yield the list of a record; nothing for a header. The label is its id if it has none.
 
         Raises:
-            UnusableFile: If the record is an invalid header.
+            UnusableFile: the record is an invalid header.
         """
         if self.is_first:
             self.is_first = False
@@ -558,7 +558,7 @@ def looks_like_documents(sample: Sample) -> str:
 
 
 def _is_manifest(record: Any) -> bool:
-    """Whether a record belongs to NeMo, whose manifests are a format of their own."""
+    """Whether a record belongs to NeMo, whose manifests are another format."""
     return isinstance(record, dict) and "hypotheses" not in record and bool(record.keys() & MANIFEST_KEYS)
 
 
@@ -569,7 +569,7 @@ def compile_group_pattern(pattern: str) -> Callable[[str], str]:
     does not match.
 
     Raises:
-        ConfigError: If the pattern is not a regular expression with exactly one capturing group.
+        ConfigError: the pattern is not a regular expression with exactly one capturing group.
     """
     try:
         compiled = re.compile(pattern)

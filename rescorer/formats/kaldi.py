@@ -98,7 +98,7 @@ def read_kaldi(source: Source) -> Iterator[NBestList | InputError]:
     in the order of their numbers, whatever that of the archives is.
 
     Raises:
-        FormatError: If the source is not a folder with ``words_text``, or an archive cannot be opened.
+        FormatError: the source is not a folder with ``words_text``, or an archive cannot be opened.
     """
     folder = Path(source) if isinstance(source, (str, Path)) else None
     if folder is None or not (paths := find_archives(folder)):
@@ -288,7 +288,7 @@ def read_kaldi_lattice(
         wdpenalty: Word insertion penalty in nats, added per word, so usually negative.
 
     Raises:
-        FormatError: If the source or the symbol table cannot be read.
+        FormatError: the source or the symbol table cannot be read.
     """
     file = source_name(source)
     table = read_symbols(words) if words else None
@@ -357,7 +357,7 @@ def read_symbols(path: str) -> Mapping[str, str]:
     """Read a symbol table of lines ``WORD NUMBER``; return the words by their numbers, as text.
 
     Raises:
-        FormatError: If the file cannot be read, a line is malformed, or a number occurs twice.
+        FormatError: the file cannot be read, a line is malformed, or a number occurs twice.
     """
     table: dict[str, str] = {}
     for line, text in read_lines_strict(path):
@@ -439,7 +439,7 @@ def _build_lattice(parsed: _ParsedLattice, table: Mapping[str, str] | None) -> L
     """Build a lattice with consecutive nodes; arcs lead from the final states to an added end node.
 
     Raises:
-        ValueError: If the lattice is empty, or its words are numbers that the symbol table does not have.
+        ValueError: the lattice is empty, or its words are numbers that the symbol table does not have.
     """
     if not parsed.arcs and not parsed.finals:
         raise ValueError("no states; expected at least one")
@@ -464,7 +464,7 @@ def _look_up_word(symbol: str, table: Mapping[str, str] | None) -> str:
     """Return the word of a symbol, or an empty string if it is silent.
 
     Raises:
-        ValueError: If the symbol table does not have the symbol.
+        ValueError: the symbol table does not have the symbol.
     """
     if table is not None:
         if symbol not in table and symbol != EPSILON_NUMBER:

@@ -75,7 +75,7 @@ class Lattice:
         """Return the nodes that are reachable from the start, each before all of its successors.
 
         Raises:
-            ValueError: If the lattice has a cycle.
+            ValueError: the lattice has a cycle.
         """
         order: list[int] = []
         seen = {self.start}
@@ -126,8 +126,8 @@ def find_best_paths(
         max_paths: Maximum number of partial paths in memory.
 
     Raises:
-        ValueError: If the lattice has a cycle, or no path leads from its start to its end.
-        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
+        ValueError: the lattice has a cycle, or no path leads from its start to its end.
+        LimitExceeded: the search needs more than ``max_paths`` partial paths.
     """
     weights = [scales[name] for name in lattice.streams]
 
@@ -217,7 +217,7 @@ def build_prefix_tree(nbest: NBestList, silent: Container[str], timed: bool = Fa
         timed: Whether to keep the times in the hypothesis field ``words``.
 
     Raises:
-        InvalidList: If a text contains a line break or a silent word, or the field ``words`` does not match
+        InvalidList: a text contains a line break or a silent word, or the field ``words`` does not match
             the text.
     """
     texts = [split_words(text) for text in format_texts(nbest)]
@@ -330,7 +330,7 @@ def read_lattice(source: Source) -> tuple[Lattice, Mapping[str, str]]:
     after all end nodes.
 
     Raises:
-        FormatError: If the file cannot be read, is incomplete or is not a lattice; the error names line and
+        FormatError: the file cannot be read, is incomplete or is not a lattice; the error names line and
             field.
     """
     file = source_name(source)
@@ -426,7 +426,7 @@ def parse_log_base(text: str, file: str, line: int | None) -> float | None:
     """Parse a log base; return its natural logarithm, or None for 0, which stands for probabilities.
 
     Raises:
-        FormatError: If the base is not a number above 0, or it is 1.
+        FormatError: the base is not a number above 0, or it is 1.
     """
     try:
         base = float(text)
@@ -444,7 +444,7 @@ def parse_score(text: str, nats_per_unit: float | None, file: str, line: int | N
     """Parse a score and convert it to nats; if ``nats_per_unit`` is None, it is a probability.
 
     Raises:
-        FormatError: If the result is not a finite number.
+        FormatError: the result is not a finite number.
     """
     try:
         value = float(text)
@@ -537,7 +537,7 @@ def read_lists(
         scales: Weights of the streams in the search, by the names in ``OPTIONS``.
 
     Raises:
-        FormatError: If the source cannot be opened, or has no name.
+        FormatError: the source cannot be opened, or has no name.
     """
     return read_single_list_files(
         source, lambda list_id, path: _read_file(list_id, path, depth, max_paths, scales), SUFFIXES
@@ -610,7 +610,7 @@ def resolve_scales(
     """Return the weight of each stream and the word penalty in nats; see ``OPTIONS``.
 
     Raises:
-        FormatError: If a value in the header is not a number.
+        FormatError: a value in the header is not a number.
     """
     nats = parse_log_base(header["base"], file, None) if "base" in header else 1.0
 

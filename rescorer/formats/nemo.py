@@ -57,8 +57,8 @@ def read_nemo(source: Source, *, beam: int = 0) -> Iterator[NBestList | InputErr
     Yields an error if the last list has too few lines: the beam size is wrong, or the file is truncated.
 
     Raises:
-        ConfigError: If no beam size is given.
-        FormatError: If the source cannot be opened.
+        ConfigError: no beam size is given.
+        FormatError: the source cannot be opened.
     """
     if beam < 1:
         raise ConfigError("NeMo files do not state the beam size; give beam=N, as in --format nemo:beam=10")
@@ -97,7 +97,7 @@ def nemo_writer(target: str | Path, *, beam: int = 0) -> ListWriter:
     """Write lists of exactly ``beam`` hypotheses, with scores from the stream ``first_pass``.
 
     Raises:
-        ConfigError: If no beam size is given.
+        ConfigError: no beam size is given.
     """
     if beam < 1:
         raise ConfigError("all lists of a NeMo file have the same size; give beam=N")
@@ -265,7 +265,7 @@ def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = 
             empty, the first list decides.
 
     Raises:
-        FormatError: If the target cannot be written, or the manifest cannot be read.
+        FormatError: the target cannot be written, or the manifest cannot be read.
     """
     if not manifest:
         return manifest_writer(target)
@@ -287,7 +287,7 @@ class _ManifestLines:
     """The lines of a manifest, by the ids that lists may have for them: names, or numbers of lines.
 
     Raises:
-        FormatError: If the file cannot be read, or has a line that is no object.
+        FormatError: the file cannot be read, or has a line that is no object.
     """
 
     def __init__(self, file: str, by: str) -> None:

@@ -67,7 +67,7 @@ TRN_LINE = re.compile(r"(.*)\(([^()]+)\)\s*")
 TRN_EVIDENCE = "lines that end with an (id)"
 CTM_EVIDENCE = "lines of file, channel, start, duration and word"
 SCORED_ID = re.compile(r"(\S+)[ \t]+(-\d{3,})")
-"""What PocketSphinx writes for an id: its scores are large negative integers, which are no part of an id."""
+"""An id as PocketSphinx writes it: its scores are large negative integers, which are no part of an id."""
 STREAM = "first_pass"
 """Stream of PocketSphinx's scores."""
 SCORE_NATS = 1024 * math.log(1.0001)
@@ -183,7 +183,7 @@ def parse_ctm(text: str, file: str, line: int) -> TimedWord:
     """Parse a line of a ctm; the tags of alternatives, in upper case, are words without times.
 
     Raises:
-        FormatError: If the line cannot be read.
+        FormatError: the line cannot be read.
     """
     columns = split_words(text)
     is_typed = len(columns) == 8 and columns[6].lower() in TOKEN_TYPES
@@ -210,7 +210,7 @@ def parse_stm(text: str, file: str, line: int) -> Segment:
     """Parse a line of an stm.
 
     Raises:
-        FormatError: If the line cannot be read.
+        FormatError: the line cannot be read.
     """
     columns = WORD_SEPARATOR.split(text.strip(), 5)
     if len(columns) < 5:
@@ -249,7 +249,7 @@ def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
 
 
 def _readable(error: FormatError) -> str:
-    """What can be read of a line that is not text."""
+    """Return the readable part of a line that is not text."""
     return error.text if isinstance(error, EncodingError) else ""
 
 
@@ -287,7 +287,7 @@ def read_recordings(source: Source) -> Iterator[Recording | FormatError]:
     """Yield the recordings of a ctm in file order, and a ``LostRecording`` for each that is damaged.
 
     The lines of a recording must be adjacent, except that damaged lines may stand between them: what follows
-    another recording is a recording of its own.
+    another recording is a new recording.
     """
     reader = _Reader(source_name(source))
     for line, text in read_lines(source):
@@ -328,7 +328,7 @@ class _Reader:
         self, channel: Channel, item: TimedWord | FormatError, line: int
     ) -> Iterator[Recording | FormatError]:
         if channel != self.channel and isinstance(item, FormatError):
-            self._lose(channel, item)  # perhaps only the name is damaged, so the open recording goes on
+            self._lose(channel, item)  # perhaps only the name is damaged, so the open recording continues
             return
         if channel != self.channel:
             yield from self._start(channel, line)
@@ -380,7 +380,7 @@ def _group(words: list[TimedWord], file: str, line: int) -> tuple[TimedWord | Ch
     """Turn the words between tags into choices.
 
     Raises:
-        FormatError: If the tags do not match; they are not nested.
+        FormatError: the tags do not match; they are not nested.
     """
     grouped: list[TimedWord | Choice] = []
     ways: list[list[TimedWord]] = []  # of the choice that is being read
@@ -469,7 +469,7 @@ def parse_channel(nbest: NBestList) -> tuple[str, str]:
     file.
 
     Raises:
-        InvalidList: If the id is not one or two words.
+        InvalidList: the id is not one or two words.
     """
     parts = split_words(nbest.id)
     if not 1 <= len(parts) <= 2 or LINE_BREAK.search(nbest.id) or parts[0].startswith(";"):
@@ -589,7 +589,7 @@ FIELDS = frozenset({*SEGMENT_FIELDS, "labels"})
 """Fields of a list that an stm file can hold."""
 EVIDENCE = "lines of file, channel, speaker, start, end and words"
 DAMAGED_SHARE = 0.5
-"""How many lines of a file must fit a format for it to be taken for a damaged file of that format."""
+"""Share of the lines that must fit a format for a file to be taken for a damaged file of that format."""
 
 
 def read_lists(source: Source) -> Iterator[NBestList | InputError]:
@@ -699,7 +699,7 @@ def read_references(source: Source, id_field: str = "id", text_field: str = REFE
         text_field: Name of the field with the text, in JSON.
 
     Raises:
-        FormatError: If a line cannot be read, or an id has two different texts; the error names file and
+        FormatError: a line cannot be read, or an id has two different texts; the error names file and
             line.
     """
     file = source_name(source)
@@ -713,7 +713,7 @@ def read_groups(source: Source, id_field: str = "id", group_field: str = "speake
     """Read the group (speaker or conversation) of each utterance, by id, from JSON or lines ``id group``.
 
     Raises:
-        FormatError: If a record cannot be read, or an id has two different groups; the error names file and
+        FormatError: a record cannot be read, or an id has two different groups; the error names file and
             line.
     """
     file = source_name(source)

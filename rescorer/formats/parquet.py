@@ -60,7 +60,7 @@ class DamagedPage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ColumnSize:
-    """What a column of a row group becomes in memory."""
+    """The size of a column of a row group in memory."""
 
     name: str
     is_repeated: bool
@@ -201,11 +201,11 @@ BATCH_ROWS = 64
 """Rows that are in memory at a time, besides the compressed columns of their row group; fewer if they are
 large."""
 MIN_BYTES = 1 << 21
-"""What writers put into a page, whatever the largest length of a line."""
+"""Bytes that writers put into a page, whatever the largest length of a line."""
 PAGE_LINES = 4
 """Largest page, in lines of the largest length: a page has the texts of several rows."""
 MAX_EXPANSION = 256
-"""How many times its compressed size a repeated column may have, if that is larger than a page may be."""
+"""Largest ratio of a repeated column to its compressed size, if it is larger than a page may be."""
 
 
 class TooLarge(ValueError):
@@ -247,7 +247,7 @@ class Table:
             yield from self._expand(batch)
 
     def _count_batch_rows(self, group: int, columns: list[str]) -> int:
-        """How many rows are read at a time: about as many bytes as one row may have."""
+        """Return the number of rows to read at a time: about as many bytes as one row may have."""
         n_bytes = largest_bytes = 0
         for size in measure_columns(self._stream, self._file.metadata, group, columns):
             _check_size(size)
@@ -474,7 +474,7 @@ def find_converter(kind: pa.DataType) -> Convert | None:
     """The function that converts values of a type; None if JSON can hold them as they are.
 
     Raises:
-        ValueError: JSON cannot hold them: bytes, for instance.
+        ValueError: jSON cannot hold them: bytes, for instance.
     """
     if _is(kind, "decimal"):
         return float
@@ -562,7 +562,7 @@ def read_lists(
         group_of: Function that returns the group for the id of a list without one.
 
     Raises:
-        FormatError: The only file, or an object, cannot be opened, or lacks columns, or a column has a type
+        FormatError: the only file, or an object, cannot be opened, or lacks columns, or a column has a type
             that cannot be read.
         ConfigError: pyarrow is missing.
     """
@@ -582,7 +582,7 @@ def find_tables(source: Source) -> list[str]:
     Names with a part that begins with ``.`` or ``_`` are left out, such as Spark's ``_SUCCESS``.
 
     Raises:
-        FormatError: The source is a pipe, does not exist, or has no tables.
+        FormatError: the source is a pipe, does not exist, or has no tables.
     """
     name = source_name(source)
     if not isinstance(source, (str, Path)) or str(source) == "-":
@@ -691,7 +691,7 @@ def writer(target: str | Path) -> Iterator[Write]:
     """Write one list per row, with a fixed set of columns; fields of clients are left out.
 
     Raises:
-        FormatError: The file cannot be written.
+        FormatError: the file cannot be written.
         ConfigError: pyarrow is missing.
     """
     parquet = _import_parquet(str(target))

@@ -50,7 +50,7 @@ MAX_CONTRARY_SHARE = 0.1
 
 UNKNOWN = re.compile(r"⁇|<unk>|\[UNK\]", re.IGNORECASE)
 EVENT = re.compile(r"</?\w[\w/-]*>|\[\w[\w-]*\]|⁇")
-"""Tokens that are words of their own in any vocabulary, such as ``[noise]`` and unknown pieces."""
+"""Tokens that are separate words in any vocabulary, such as ``[noise]`` and unknown pieces."""
 WHISPER_MARK = re.compile(r"<\|[^<>|\s]{0,40}\|>")
 START_OF_TRANSCRIPT, START_OF_PROMPT = "<|startoftranscript|>", "<|startofprev|>"
 SENTENCE_MARK = re.compile(
@@ -198,7 +198,7 @@ def _tidy(text: str) -> str:
 
 
 def _concatenate(text: str) -> str:
-    """Remove white space, apart from that around unknown pieces and events, which stay words of their own."""
+    """Remove white space, apart from that around unknown pieces and events, which stay separate words."""
     joined = "".join(f" {token} " if EVENT.fullmatch(token) else token for token in text.split())
     return _tidy(UNKNOWN.sub(r" \g<0> ", joined))
 

@@ -45,12 +45,12 @@ WAYS = (
     f"give --format {LINES} if every line is a sentence, or --format {KALDI_TEXT} if it begins with an id "
     f"(--format {PARAGRAPHS} if blank lines separate n-best lists)"
 )
-"""How to say what plain text is."""
+"""The options that say what plain text is."""
 SCORE_WAYS = (
     "separate its columns with tabs for --format table:id=1,score=2,text=3, or give --format "
     f"{KALDI_TEXT} if the numbers are words"
 )
-"""How to say what numbers in plain text are."""
+"""The options that say what numbers in plain text are."""
 COLUMN_MARKS = ",;|"
 """Marks that may separate the columns of a table without a header."""
 MIN_ID_LINES = 2
@@ -58,7 +58,7 @@ MIN_ID_LINES = 2
 
 
 class Reading(Enum):
-    """What the lines of a text begin with."""
+    """The beginnings of the lines of a text."""
 
     IDS = "ids"
     WORDS = "words"
@@ -182,7 +182,7 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
         reference: a file of references that is plain text as well.
 
     Raises:
-        FormatError: If both readings fit, or neither does; the error names the ways to say it.
+        FormatError: both readings fit, or neither does; the error names the ways to say it.
     """
     references = [text for _, text in read_lines_strict(reference)]
     ids = {words[0] for line in references if (words := split_words(line))}

@@ -158,8 +158,8 @@ class FormatChoice:
             further: arguments of the reader that are no text.
 
         Raises:
-            ConfigError: If an option is unknown or its value is invalid.
-            FormatError: If an object of a storage cannot be read in this format.
+            ConfigError: an option is unknown or its value is invalid.
+            FormatError: an object of a storage cannot be read in this format.
         """
         if self.format.is_folder and is_url(source):
             message = f"{self.format.name} is read from folders of this machine; copy it to one first"
@@ -170,7 +170,7 @@ class FormatChoice:
         """Open an output for lists.
 
         Raises:
-            ConfigError: As for ``read``; or if the format is a folder and the target is a pipe.
+            ConfigError: as for ``read``; or if the format is a folder and the target is a pipe.
         """
         if self.format.is_folder and str(target) == "-":
             raise ConfigError(f"format {self.format.name} is written as a folder and cannot go to a pipe")
@@ -180,7 +180,7 @@ class FormatChoice:
         """Return descriptions of what a list loses in a file written with these options.
 
         Raises:
-            ConfigError: As for ``writer``.
+            ConfigError: as for ``writer``.
         """
         options = self._parse_options(self.format.write_options, "writing")
         further_streams = options.get(self.format.stream_option, ())
@@ -564,7 +564,7 @@ def choose(choice: str) -> FormatChoice:
     """Parse the choice of a format, ``NAME[:OPTION=VALUE,…]``.
 
     Raises:
-        ConfigError: If the format is unknown, or the options are malformed.
+        ConfigError: the format is unknown, or the options are malformed.
     """
     name, colon, rest = choice.partition(":")
     if name not in FORMATS:
@@ -586,7 +586,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     ``parts.find_parts`` finds the files and folders of lists in a folder.
 
     Raises:
-        FormatError: If no format matches, or several formats match; in that case the error names each with
+        FormatError: no format matches, or several formats match; in that case the error names each with
             its evidence.
     """
     if is_pipe(path):
@@ -617,7 +617,7 @@ def detect_measured(path: str | Path, reference: str | Path | None) -> str:
         reference: a file of references, if there is one.
 
     Raises:
-        FormatError: If no format matches, or the lines could begin with an id or a word.
+        FormatError: no format matches, or the lines could begin with an id or a word.
     """
     if reference is not None and not is_pipe(path) and is_plain_text(path):
         if is_plain_text(reference):
@@ -649,7 +649,7 @@ def match_path(path: str | Path, formats: Mapping[str, Format] = FORMATS) -> tup
     If the first file of a folder matches nothing, such as a list of silence, a few others are tried.
 
     Raises:
-        FormatError: If a file cannot be opened.
+        FormatError: a file cannot be opened.
     """
     sample = read_sample(path)
     if (matches := find_matches(sample, formats)) or not Path(path).is_dir():

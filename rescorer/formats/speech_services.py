@@ -26,9 +26,9 @@ Speech services and dialogue logs give arrays of alternatives:
     [[{"text": "a b", "nbest": [{"hyp": "a b", "score": -45.7}, ...]}]]                      dialogue logs
 
 A file contains one document, several one after another, or one per line; a folder contains one file per
-utterance, ``u1.json``. Three kinds of values are no lists: alternatives of words beside those of whole texts,
-results that the service marks as interim, and partial results. A document without any list gives its text,
-if it has one, as a list with one hypothesis.
+utterance, ``u1.json``. Three kinds of values are no lists: alternatives of words next to those of whole
+texts, results that the service marks as interim, and partial results. A document without any list gives its
+text, if it has one, as a list with one hypothesis.
 
 A confidence is not a log-probability, so it remains a field of its hypothesis like all other keys. Scores are
 only read if their field and base are given.
@@ -70,7 +70,7 @@ SEGMENT_KEYS = ("segments", "transcription")
 HYPOTHESIS_KEYS = ("candidates", "alternatives", "beams", "hypotheses", "n_best", "nBest", "nbest")
 """Keys of the hypotheses of a segment, in order of preference."""
 OTHER_LISTS = ("alternatives", "NBest", "nBest", "nbest", "choices")
-"""Names of arrays in segments that other services have, too; they are Whisper's beside its own keys."""
+"""Names of arrays in segments that other services have, too; they are Whisper's next to its own keys."""
 LIST_FIELDS = ("seek", "start", "end", "offsets", "timestamps", "speaker")
 """Keys that describe a segment, not its text."""
 SUFFIX = ".json"
@@ -111,8 +111,8 @@ def read_whisper(
         sign: Sign of this score, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: If only one of score and base is given, or the base or sign is unknown.
-        FormatError: If the source cannot be opened, or is not JSON with segments.
+        ConfigError: only one of score and base is given, or the base or sign is unknown.
+        FormatError: the source cannot be opened, or is not JSON with segments.
     """
     chosen = _Score(score, parse_score_units(score, base, sign))
     name = Path(source_name(source).strip("<>")).name.removesuffix(".gz")
@@ -321,7 +321,7 @@ FINAL_KEYS = ("isFinal", "is_final", "final")
 PARTIAL_KEYS = ("IsPartial", "is_partial", "isPartial")
 """Keys that are true in interim results."""
 TRANSCRIPTS_KEY = "transcripts"
-"""Key of the array of whole texts beside which AWS writes words, and segments if they are asked for."""
+"""Key of the array of whole texts next to which AWS writes words, and segments if they are asked for."""
 ID_KEYS = ("utterance_id", "id", "RequestId", "requestId")
 """Keys of the id in the object that contains a list, in order of preference."""
 OTHER_KEYS = frozenset({"hypotheses", "beams", "candidates", "n_best", "lists", "utts", "audio_filepath"})
@@ -366,8 +366,8 @@ def read_speech_services(
         sign: Sign of the score, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: If only one of score and base is given, or the base or sign is unknown.
-        FormatError: If the source cannot be opened, or a document is not JSON.
+        ConfigError: only one of score and base is given, or the base or sign is unknown.
+        FormatError: the source cannot be opened, or a document is not JSON.
     """
     reader = _Reader((text,) if text else TEXT_KEYS, score, {STREAM: parse_score_units(score, base, sign)})
     return _read_all(source, "", reader.read_file)

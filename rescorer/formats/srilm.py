@@ -75,7 +75,7 @@ def parse_score_folders(text: str) -> Mapping[str, ScoreFolder]:
     """Parse ``NAME[/BASE[/SIGN]]=DIR;…``, such as ``rnn=rnn;duration/e/cost=dur``, into folders by stream.
 
     Raises:
-        ValueError: If the text is malformed, repeats a stream, or names an unknown base or sign.
+        ValueError: the text is malformed, repeats a stream, or names an unknown base or sign.
     """
     folders: dict[str, ScoreFolder] = {}
     for part in text.split(";"):
@@ -94,7 +94,7 @@ def _read_scores(folder: Path, list_id: str, size: int) -> list[float]:
         size: Number of hypotheses in the list.
 
     Raises:
-        FormatError: If the file is missing, is not a column of finite numbers, or has the wrong number of
+        FormatError: the file is missing, is not a column of finite numbers, or has the wrong number of
             lines.
     """
     path = next((p for p in (folder / list_id, folder / f"{list_id}.gz") if p.is_file()), None)
@@ -148,8 +148,8 @@ def read_srilm(
         scores: Folders of additional streams, by stream name.
 
     Raises:
-        ConfigError: If a name in ``scores`` clashes with an existing stream.
-        FormatError: If the source cannot be opened or has no name, or a folder of ``scores`` does not exist.
+        ConfigError: a name in ``scores`` clashes with an existing stream.
+        FormatError: the source cannot be opened or has no name, or a folder of ``scores`` does not exist.
     """
     for score in scores.values():
         if not score.folder.is_dir():
@@ -179,7 +179,7 @@ def _read_rows(path: Path, parsers: Mapping[str, RowParser]) -> tuple[str, list[
     """Return the header of a file, which says how it is parsed, and its hypotheses.
 
     Raises:
-        FormatError: If a line cannot be read.
+        FormatError: a line cannot be read.
     """
     header, rows = "", list[Row]()
     for line, text in read_lines_strict(path):
@@ -392,8 +392,8 @@ def read_srinterp(
         sign: Sign of all features, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: If the base is missing, or the base or sign is unknown.
-        FormatError: If the source cannot be opened, or has no name.
+        ConfigError: the base is missing, or the base or sign is unknown.
+        FormatError: the source cannot be opened, or has no name.
     """
     units = _parse_units(base, sign)  # outside the generator, to raise before the first list is requested
     return read_single_list_files(source, lambda list_id, path: _read_srinterp_file(list_id, path, units))
@@ -445,7 +445,7 @@ def srinterp_writer(target: str | Path, *, base: str = "", sign: str = "log_prob
     space, or a text whose first word would be read as a feature.
 
     Raises:
-        ConfigError: As for ``read_lists``.
+        ConfigError: as for ``read_lists``.
     """
     units = _parse_units(base, sign)
     return folder_writer(target, lambda nbest: _format_lines(nbest, units))

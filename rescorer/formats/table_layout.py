@@ -103,7 +103,7 @@ def _parse_row(text: str, upcoming: NumberedLines, delimiter: str, n_columns: in
     """Parse the row that begins with a line; take the further lines that belong to it.
 
     Raises:
-        ValueError: If it is no row.
+        ValueError: it is no row.
     """
     if text.count(delimiter) >= MAX_COLUMNS:
         raise ValueError(f"more than {MAX_COLUMNS:,} columns")
@@ -204,7 +204,7 @@ ROLES = ("id", "text", "reference", "group", "rank")
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What the user said about a table; None and empty: to be found out.
+    """The options that the user gave for a table; what is None or empty is to be found out.
 
     Columns are named as in the header, or by their numbers, from 1.
     """
@@ -228,7 +228,7 @@ class TableOptions:
         """Return these options with the columns that ``--map`` and ``--stream`` name.
 
         Raises:
-            ConfigError: If a column is named twice.
+            ConfigError: a column is named twice.
         """
         defaults = FieldMap()
         mapped = {
@@ -244,7 +244,7 @@ class TableOptions:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a table is laid out. Columns are numbers from 0."""
+    """The layout of a table. Columns are numbers from 0."""
 
     delimiter: str
     """Empty: rows are JSON objects."""
@@ -331,8 +331,8 @@ def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str)
     """Find the layout of a table by its first lines; None if it has no rows.
 
     Raises:
-        ConfigError: If the table has no column that the options name.
-        FormatError: If the options do not say enough, and the columns cannot be guessed.
+        ConfigError: the table has no column that the options name.
+        FormatError: the options do not say enough, and the columns cannot be guessed.
     """
     sheet = _read_sheet(lines, options, file)
     if sheet is None:
@@ -447,7 +447,7 @@ def _guess_by_name(sheet: _Sheet, options: TableOptions, columns: dict[str, int]
     """Add columns with usual names to those that options name.
 
     Raises:
-        FormatError: If more than one column could be meant, or there is no text or id.
+        FormatError: more than one column could be meant, or there is no text or id.
     """
     if "text" not in columns:
         columns["text"] = _choose(sheet, "text", ROLE_NAMES["text"], taken, required=True)
@@ -516,7 +516,7 @@ def _guess_by_content(
     Returns the streams.
 
     Raises:
-        FormatError: If other columns are left, or the first one has no ids.
+        FormatError: other columns are left, or the first one has no ids.
     """
     taken = {*columns.values(), *(column for column, _ in streams.values())}
     if options.id is None and "id" not in columns and 0 not in taken:

@@ -359,7 +359,7 @@ def strip_punctuation(word: str) -> str:
 
 
 UNKNOWN_PIECE = "\u2047"
-"""``⁇``, SentencePiece's unknown word: a word of its own, although Unicode calls it a sentence mark."""
+"""``⁇``, SentencePiece's unknown word: a separate word, although Unicode calls it a sentence mark."""
 
 # characters that no text has once its controls are removed, in place of marks that are part of a number
 _POINT, _COMMA, _MINUS = "\x00", "\x01", "\x02"
@@ -734,7 +734,7 @@ CACHE_ENTRY_BYTES = 160
 MAX_CACHED_CHARACTERS = 64
 """Length of the longest token that is cached; longer ones rarely occur twice."""
 MAX_CHARACTER_GROWTH = {"NFC": 3, "NFKC": 11}
-"""How many times as many bytes a character may have, in UTF-8, after its normalisation and change of case."""
+"""Largest factor by which normalisation and change of case can multiply the bytes of a character in UTF-8."""
 
 
 def max_replacement_growth(replace: Mapping[str, str]) -> int:

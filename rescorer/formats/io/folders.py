@@ -23,7 +23,7 @@ SAMPLE_CHARACTERS = 1 << 16
 MAX_LINES = 10_000
 """Lines that are read at most, of JSON or with comments before ``SAMPLE_LINES`` others."""
 COMMENT = ";;"
-"""How comments of NIST's formats begin; whole licences can stand before the first line that is none."""
+"""The beginning of comments in NIST's formats; whole licences can stand before the first other line."""
 MAX_CHARACTERS = 1 << 20
 """Number of characters of which JSON documents are parsed."""
 MAX_DOCUMENTS = 50
@@ -91,7 +91,7 @@ def read_sample(path: str | Path) -> Sample:
     lines of its first file.
 
     Raises:
-        FormatError: If the file cannot be opened.
+        FormatError: the file cannot be opened.
     """
     names, first = _find_entries(path)
     magic = _read_magic(first) if first else b""
@@ -209,7 +209,7 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
             without any of them are skipped.
 
     Raises:
-        FormatError: If the source has no name or does not exist, or a folder has no file to read.
+        FormatError: the source has no name or does not exist, or a folder has no file to read.
     """
     if not isinstance(source, (str, Path)) or str(source) == "-":
         message = "expected a file or a folder, because the file name is the utterance id"
@@ -282,7 +282,7 @@ def read_list_files(
     A second file with the same id is an error.
 
     Raises:
-        FormatError: As for ``find_utterance_files``.
+        FormatError: as for ``find_utterance_files``.
     """
     seen: dict[str, Path] = {}
     for list_id, path in find_utterance_files(source, suffixes):
@@ -309,8 +309,8 @@ def create_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO
     """Create a file named after a list, with a suffix that is not part of the id.
 
     Raises:
-        InvalidList: If the id cannot be a file name, or the file exists.
-        FormatError: If the file cannot be created.
+        InvalidList: the id cannot be a file name, or the file exists.
+        FormatError: the file cannot be created.
     """
     path = folder / f"{list_id}{suffix}"
     fits = len(list_id.encode("utf-8")) <= MAX_NAME_BYTES and not list_id.endswith(".gz")
@@ -335,8 +335,8 @@ def create_files(folders: Sequence[Path], list_id: str) -> Iterator[list[TextIO]
     """Create a file named after a list in each folder; if one of them fails, delete the others.
 
     Raises:
-        InvalidList: As for ``create_file``.
-        FormatError: As for ``create_file``.
+        InvalidList: as for ``create_file``.
+        FormatError: as for ``create_file``.
     """
     with ExitStack() as stack:
         streams: list[TextIO] = []

@@ -24,7 +24,7 @@ def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
     """Parse a line that holds one JSON object.
 
     Raises:
-        FormatError: If the line is not a JSON object, or contains an unpaired surrogate, which cannot be
+        FormatError: the line is not a JSON object, or contains an unpaired surrogate, which cannot be
             encoded in UTF-8.
     """
     record = parse_value(text, file, line)
@@ -45,7 +45,7 @@ def parse_value(
         build: builds an object from its members; it may raise ValueError.
 
     Raises:
-        FormatError: If the line is not JSON, or contains an unpaired surrogate.
+        FormatError: the line is not JSON, or contains an unpaired surrogate.
     """
     try:
         value = json.loads(text, object_pairs_hook=build)
@@ -77,7 +77,7 @@ CHUNK_CHARACTERS = 1 << 16
 MAX_TOKEN_CHARACTERS = 16
 """Length of the longest token that is invalid when truncated: an escaped surrogate pair.
 
-``-Infinity`` has 9 characters. An unterminated string has an error message of its own.
+``-Infinity`` has 9 characters. An unterminated string has another error message.
 """
 BLANKS = re.compile(r"[ \t\n\r]*")
 INDENTED_START = re.compile(r"[\[{][ \t\r]*\n[ \t]+[^ \t\r\n]")
@@ -101,7 +101,7 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a dict from the members of a JSON object; a duplicate key would silently lose a value.
 
     Raises:
-        ValueError: If a key occurs twice.
+        ValueError: a key occurs twice.
     """
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -358,7 +358,7 @@ def yield_late_errors(outcomes: Iterator[NBestList | InputError]) -> Iterator[NB
     The lists before the syntax error are valid, so the caller should keep them.
 
     Raises:
-        FormatError: If the document is invalid before its first list.
+        FormatError: the document is invalid before its first list.
     """
     started = False
     try:

@@ -33,7 +33,7 @@ OTHER_COMPRESSIONS = {
 }  # fmt: skip
 """Compressions that are not read, by the first bytes of a file."""
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
-"""What follows ``BZh`` and a digit: a block, or the end of empty data."""
+"""Bytes that follow ``BZh`` and a digit: a block, or the end of empty data."""
 PARQUET_MAGIC = b"PAR1"
 """First bytes of a parquet file; the byte after them is not one that a text can have."""
 
@@ -150,7 +150,7 @@ def _find_descriptor(path: str | Path) -> int | None:
 
 
 def open_stream(target: str | Path) -> BinaryIO:
-    """Open a stream for writing; raises OSError. An open descriptor goes on where it was written to last."""
+    """Open a stream for writing; raises OSError. An open descriptor continues where it was."""
     sys.stdout.flush()
     descriptor = STDOUT if str(target) == "-" else _find_descriptor(target)
     return open(target, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
@@ -216,7 +216,8 @@ def check_target(target: str | Path) -> None:
     """Check that a target can be written; existing content is not touched, and no file is left.
 
     Raises:
-        FormatError: If it cannot: for instance, the folder is missing or read-only, or ``target`` is one.
+        FormatError: the target cannot be written: for instance, its folder is missing or read-only, or it is
+            a folder.
     """
     with explain_write_errors(target):
         path = find_file(target)
@@ -251,7 +252,7 @@ def make_folder(target: str | Path) -> Path:
     """Create the folder to write to, unless it exists.
 
     Raises:
-        FormatError: If the folder cannot be created, or is something else than a folder.
+        FormatError: the folder cannot be created, or is something else than a folder.
     """
     path = Path(target)
     try:
@@ -337,7 +338,7 @@ def read_lines(
     line longer than ``max_line_bytes()`` is an error and is never held in memory as a whole.
 
     Raises:
-        FormatError: If the source cannot be opened, or is not text, such as a table or another archive.
+        FormatError: the source cannot be opened, or is not text, such as a table or another archive.
         ConfigError: ``MAX_LINE_VARIABLE`` is not a number of bytes.
     """
     name, limit = source_name(source), max_line_bytes()
@@ -385,7 +386,7 @@ def read_lines_strict(source: Source, encoding: str = "utf-8") -> Iterator[tuple
     incomplete.
 
     Raises:
-        FormatError: As for ``read_lines``, and at the first line that is not valid text.
+        FormatError: as for ``read_lines``, and at the first line that is not valid text.
     """
     for number, text in read_lines(source, encoding):
         if isinstance(text, FormatError):
@@ -397,7 +398,7 @@ def read_text_chunks(source: Source) -> Iterator[str]:
     """Yield the text in chunks of any length, for documents with long lines; otherwise like ``read_lines``.
 
     Raises:
-        FormatError: If the source cannot be opened, or, once all readable text has been yielded, if it is
+        FormatError: the source cannot be opened, or, once all readable text has been yielded, if it is
             damaged or not UTF-8.
     """
     name = source_name(source)
@@ -421,7 +422,7 @@ def read_byte_chunks(source: Source) -> Iterator[bytes]:
     """Yield the bytes of a binary file, decompressed, in chunks of at most ``chunks.CHUNK_BYTES``.
 
     Raises:
-        FormatError: If the source cannot be opened or read, or its gzip data are damaged.
+        FormatError: the source cannot be opened or read, or its gzip data are damaged.
     """
     name = source_name(source)
     with _open_input(source) as stream:
@@ -454,8 +455,8 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
     content untouched. Symbolic links are followed. Devices and pipes are written directly.
 
     Raises:
-        FormatError: If the file cannot be written, also if the disk is full only later.
-        BrokenPipeError: If the reader of a pipe has gone.
+        FormatError: the file cannot be written, also if the disk is full only later.
+        BrokenPipeError: the reader of a pipe has gone.
     """
     if str(target) == "-":
         yield sys.stdout
