@@ -45,7 +45,7 @@ from rescorer.formats.common import (
     split_words,
     stream_from_nats,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.types import NBestList
 
@@ -75,12 +75,12 @@ BlockParser = Callable[[int, str, "_Block | None"], "_Block | None"]
 """Adds a line to a block, or returns a new one; raises ValueError if the line cannot be read."""
 
 
-def read_icefall(source: Source) -> Iterator[NBestList | InputError]:
+def read_icefall(source: Source) -> Lists:
     """Yield the hypotheses and references of a file ``recogs-*.txt``; lines of times are skipped."""
     return _read_blocks(source, _parse_recog_line, {})
 
 
-def read_fairseq(source: Source, *, base: str = "2") -> Iterator[NBestList | InputError]:
+def read_fairseq(source: Source, *, base: str = "2") -> Lists:
     """Yield the lists of the output of ``fairseq-generate`` or ``fairseq-interactive``, among other lines.
 
     The stream ``first_pass`` is the score of H and D lines, which is divided by the length as --lenpen says;
@@ -98,19 +98,17 @@ def read_fairseq(source: Source, *, base: str = "2") -> Iterator[NBestList | Inp
     return _read_blocks(source, _parse_fairseq_line, {STREAM: units, TOTAL_STREAM: units})
 
 
-def read_wenet(source: Source) -> Iterator[NBestList | InputError]:
+def read_wenet(source: Source) -> Lists:
     """Yield the lists of a file of wenet's ``decoder_main --output_nbest``."""
     return _read_blocks(source, _parse_wenet_line, {})
 
 
-def read_aps(source: Source) -> Iterator[NBestList | InputError]:
+def read_aps(source: Source) -> Lists:
     """Yield the lists that aps' ``decode.py --dump-nbest`` writes, with the hypothesis field ``n_tokens``."""
     return _read_blocks(source, partial(_parse_aps_line, sizes=set()), {})
 
 
-def _read_blocks(
-    source: Source, parse: BlockParser, units: Mapping[str, Units]
-) -> Iterator[NBestList | InputError]:
+def _read_blocks(source: Source, parse: BlockParser, units: Mapping[str, Units]) -> Lists:
     """Yield the lists of blocks of lines; an unreadable line or a duplicate id yields an error instead."""
     file, seen = source_name(source), set[str]()
     block: _Block | None = None
@@ -383,7 +381,7 @@ ParsedLine = tuple[str, Row | FormatError]
 """List id, and the hypothesis or the error if the line cannot be read."""
 
 
-def read_cued(source: Source, *, base: str = "") -> Iterator[NBestList | InputError]:
+def read_cued(source: Source, *, base: str = "") -> Lists:
     """Yield the lists of a CUED-RNNLM file, with the streams ``acoustic`` and ``lm``.
 
     Sentence marks at both ends are removed; the number of words becomes the field ``nwords``. The lines of a
@@ -400,14 +398,12 @@ def read_cued(source: Source, *, base: str = "") -> Iterator[NBestList | InputEr
     return _read_lists(source, _parse_cued_row, dict.fromkeys(STREAMS, units))
 
 
-def read_mikolov(source: Source) -> Iterator[NBestList | InputError]:
+def read_mikolov(source: Source) -> Lists:
     """Yield the lists of a file of Mikolov's rnnlm, which have no scores; otherwise like ``read_cued``."""
     return _read_lists(source, lambda columns, line: Row(" ".join(columns[1:]), line=line), {})
 
 
-def _read_lists(
-    source: Source, parse_row: Callable[[list[str], int], Row], units: dict[str, Units]
-) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source, parse_row: Callable[[list[str], int], Row], units: dict[str, Units]) -> Lists:
     file = source_name(source)
     seen: set[str] = set()
     for list_id, lines in groupby(_parse_lines(source, parse_row, file), lambda line: line[0]):

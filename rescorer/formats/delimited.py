@@ -27,7 +27,7 @@ from rescorer.formats.common import (
     parse_units,
 )
 from rescorer.formats.fields import FieldMap
-from rescorer.formats.io.folders import SAMPLE_LINES, Sample
+from rescorer.formats.io.folders import SAMPLE_LINES, Lists, Sample
 from rescorer.formats.io.json_io import parse_object
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.table_layout import (
@@ -61,7 +61,7 @@ def read_lists(
     names: FieldMap | None = None,
     note: Callable[[str], None] | None = None,
     **columns: str,
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield the lists of a table; a row that cannot be read, or an id that returns, is an error for its list.
 
     Args:
@@ -84,9 +84,7 @@ def read_lists(
     return _read_lists(source, options, note)
 
 
-def _read_lists(
-    source: Source, options: TableOptions, note: Callable[[str], None] | None
-) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source, options: TableOptions, note: Callable[[str], None] | None) -> Lists:
     file = source_name(source)
     lines = read_lines(source)
     head = list(islice(lines, SAMPLE_LINES))

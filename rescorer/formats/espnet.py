@@ -22,7 +22,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
     ListWriter,
@@ -38,7 +38,7 @@ from rescorer.formats.common import (
     read_keyed_lines,
     split_words,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import describe_type, yield_late_errors
 from rescorer.formats.io.text_io import Source, make_folder, open_output, source_name
 from rescorer.formats.json_documents import expect_object, read_member_lists, read_objects
@@ -49,7 +49,7 @@ STREAM = "first_pass"
 TENSOR = re.compile(r"tensor\(([^,()]*)(?:,[^()]*)?\)")
 
 
-def read_espnet1(source: Source) -> Iterator[NBestList | InputError]:
+def read_espnet1(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``; hypotheses keep the order of the
     outputs.
 
@@ -66,7 +66,7 @@ def read_espnet1(source: Source) -> Iterator[NBestList | InputError]:
     return yield_late_errors(_read_lists(source))
 
 
-def _read_lists(source: Source) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source) -> Lists:
     file = source_name(source)
     seen: set[str] = set()
     for document in read_objects(source, file):
@@ -172,7 +172,7 @@ class Entry(NamedTuple):
     error: FormatError | None = None
 
 
-def read_espnet2(source: Source) -> Iterator[NBestList | InputError]:
+def read_espnet2(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``, reading all folders in parallel.
 
     All folders must contain the utterances in the same order. An unreadable line in one folder, or a

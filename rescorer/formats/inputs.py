@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
 from rescorer.formats.delimited import read_lists as read_table
-from rescorer.formats.io.folders import Sample, list_objects, name_entries, natural_key, read_sample
+from rescorer.formats.io.folders import Lists, Sample, list_objects, name_entries, natural_key, read_sample
 from rescorer.formats.io.json_io import describe_type, parse_object
 from rescorer.formats.io.text_io import read_lines_strict, source_name
 from rescorer.formats.nemo import AUDIO_KEY, ID_KEY, REFERENCE_KEY, find_id
@@ -50,8 +50,6 @@ MAX_DEPTH = 3
 MAX_LOOKED_INTO = 100
 """Number of folders in which an error message looks for lists to suggest."""
 MAX_SUGGESTED = 4
-
-Lists = Iterator[NBestList | InputError]
 
 
 @dataclass(frozen=True, slots=True)

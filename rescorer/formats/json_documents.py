@@ -36,7 +36,7 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
     ListWriter,
@@ -59,7 +59,7 @@ from rescorer.formats.fields import (
     phrase_records,
     utterance_records,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import (
     JsonCursor,
     JsonStream,
@@ -321,7 +321,7 @@ def read_records(
     parse: Callable[[str, str, int], Any] = parse_document,
     *,
     prefers_lines: bool = False,
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield the list of each document that is a record, and of each element of one that is an array.
 
     Args:
@@ -371,7 +371,7 @@ def read_member_lists(
     parse_list: Callable[[str, Any, str], NBestList | InvalidList],
     file: str,
     seen: set[str],
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield the list in each member of the next object, or an error for invalid lists and duplicate ids.
 
     Args:
@@ -393,7 +393,7 @@ STREAM = "first_pass"
 HYPOTHESIS_KEY = re.compile(r"hyp_([0-9]{1,9})")
 
 
-def read_mlm(source: Source) -> Iterator[NBestList | InputError]:
+def read_mlm(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``, ordered by the numbers in the keys.
 
     After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
@@ -404,7 +404,7 @@ def read_mlm(source: Source) -> Iterator[NBestList | InputError]:
     return yield_late_errors(_read_mlm_lists(source))
 
 
-def _read_mlm_lists(source: Source) -> Iterator[NBestList | InputError]:
+def _read_mlm_lists(source: Source) -> Lists:
     file = source_name(source)
     seen: set[str] = set()
     for document in read_objects(source, file):
@@ -494,7 +494,7 @@ def find_id(segment: Mapping[str, Any], position: int) -> str:
     return "-".join(str(part) for part in parts if part is not None)
 
 
-def read_seglst(source: Source) -> Iterator[NBestList | InputError]:
+def read_seglst(source: Source) -> Lists:
     """Yield the list of each segment, with its text as the only hypothesis.
 
     Raises:
@@ -577,7 +577,7 @@ SIGNS: Mapping[str, Sign] = {f"SCORE_SIGN_{sign.upper()}": sign for sign in get_
 TYPE_NAMES: Mapping[type, str] = {dict: "an object", list: "an array", str: "a string"}
 
 
-def read_service_request(source: Source) -> Iterator[NBestList | InputError]:
+def read_service_request(source: Source) -> Lists:
     """Yield the lists of requests; a list without an id gets its number in the file as id.
 
     Raises:
@@ -585,7 +585,7 @@ def read_service_request(source: Source) -> Iterator[NBestList | InputError]:
     """
     file, numbers = source_name(source), count(1)
 
-    def read(document: Document) -> Iterator[NBestList | InputError]:
+    def read(document: Document) -> Lists:
         for record in _read_records(document, file):
             yield parse_at(file, document.line, partial(_parse_request_list, record, str(next(numbers))))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     NATURAL,
     ListWriter,
@@ -50,7 +50,7 @@ from rescorer.formats.fields import (
     take_scores,
     utterance_records,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.json_documents import Document, UnusableFile, read_documents
@@ -427,7 +427,7 @@ def read_lists(
     group_of: Callable[[str], str] | None = None,
     first_line: int = 1,
     header: str = "",
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield every list, or the error if a line or record is invalid; later ones are still read.
 
     Args:
@@ -451,7 +451,7 @@ def read_lists(
     return _read_part(source, first_line, reader)
 
 
-def _read_part(source: Source, first_line: int, reader: _Reader) -> Iterator[NBestList | InputError]:
+def _read_part(source: Source, first_line: int, reader: _Reader) -> Lists:
     """Read a later part of a file with one list per line."""
     for line, text in read_lines(source, first=first_line):
         if isinstance(text, FormatError):
@@ -479,7 +479,7 @@ class _Reader:
     number: int = 0
     """Number of records that have been read."""
 
-    def read_document(self, document: Document) -> Iterator[NBestList | InputError]:
+    def read_document(self, document: Document) -> Lists:
         """Yield the list of a document that is a record, or the lists of an array of records."""
         cursor = document.cursor
         if cursor.peek() == "[":
@@ -489,9 +489,7 @@ class _Reader:
             label = "" if document.line is None else document.label
             yield from self._read_value(cursor.read_value(), document.line, label)
 
-    def _read_value(
-        self, record: Any, line: int | None, label: str, index: int | None = None
-    ) -> Iterator[NBestList | InputError]:
+    def _read_value(self, record: Any, line: int | None, label: str, index: int | None = None) -> Lists:
         if isinstance(record, dict):
             yield from self.read_record(record, line, label)
             return
@@ -500,9 +498,7 @@ class _Reader:
         message = f"{place}expected a JSON object, got {describe_type(record)}"
         yield FormatError(message, file=self.file, line=line)
 
-    def read_record(
-        self, record: dict[str, Any], line: int | None, label: str
-    ) -> Iterator[NBestList | InputError]:
+    def read_record(self, record: dict[str, Any], line: int | None, label: str) -> Lists:
         """Yield the list of a record; nothing for a header. The label is its id if it has none.
 
         Raises:

@@ -32,7 +32,7 @@ from itertools import groupby, zip_longest
 from pathlib import Path
 from typing import Any, TextIO
 
-from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
+from rescorer.errors import FormatError, InvalidList, LimitExceeded
 from rescorer.formats.common import (
     DUPLICATE_ID,
     KeyedLine,
@@ -50,7 +50,7 @@ from rescorer.formats.common import (
     split_words,
     stream_from_nats,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.text_io import (
     Source,
     make_folder,
@@ -90,7 +90,7 @@ ARCHIVE_NAME = re.compile(r"[^\s/\0]{1,100}")
 KEY = re.compile(r"(.+)-([0-9]+)")
 
 
-def read_kaldi(source: Source) -> Iterator[NBestList | InputError]:
+def read_kaldi(source: Source) -> Lists:
     """Yield the lists of a folder, reading its archives in parallel.
 
     All archives need the same keys in the same order; reading stops with an error at the first difference.
@@ -274,7 +274,7 @@ def read_kaldi_lattice(
     acscale: float = 1.0,
     lmscale: float = 1.0,
     wdpenalty: float = 0.0,
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield the list of each lattice: its best distinct word sequences, best first.
 
     The streams ``graph`` and ``acoustic`` are unweighted.

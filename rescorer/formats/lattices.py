@@ -35,7 +35,7 @@ from typing import NamedTuple
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
 from rescorer.formats.common import ListWriter, Row, build_list, folder_writer, format_texts, split_words
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, build_word_times, get_word_times
-from rescorer.formats.io.folders import Sample, read_single_list_files
+from rescorer.formats.io.folders import Lists, Sample, read_single_list_files
 from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.types import NBestList
 
@@ -108,11 +108,7 @@ class Path(NamedTuple):
 
 
 def find_best_paths(
-    lattice: Lattice,
-    scales: Mapping[str, float],
-    word_penalty: float,
-    depth: int,
-    max_paths: int = MAX_PATHS,
+    lattice: Lattice, scales: Mapping[str, float], word_penalty: float, depth: int, max_paths: int = MAX_PATHS
 ) -> list[Path]:
     """Find the ``depth`` best distinct word sequences of a lattice, best first.
 
@@ -524,7 +520,7 @@ HEADER_FIELD = re.compile(r"(?:^|\s)(\w+)=\S")
 
 def read_lists(
     source: Source, *, depth: int = DEFAULT_DEPTH, max_paths: int = MAX_PATHS, **scales: float
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield the list of each lattice: its best distinct word sequences, best first.
 
     The streams are ``acoustic``, ``lm`` and ``pronunciation``, without weights; a stream is omitted if no

@@ -29,7 +29,7 @@ from itertools import count, islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
+from rescorer.errors import ConfigError, FormatError, InvalidList, pluralise
 from rescorer.formats.common import (
     DUPLICATE_ID,
     NATURAL,
@@ -42,7 +42,7 @@ from rescorer.formats.common import (
     parse_number,
     stream_from_nats,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
 from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
 from rescorer.formats.json_documents import read_records
@@ -51,7 +51,7 @@ from rescorer.types import NBestList
 STREAM = "first_pass"
 
 
-def read_nemo(source: Source, *, beam: int = 0) -> Iterator[NBestList | InputError]:
+def read_nemo(source: Source, *, beam: int = 0) -> Lists:
     """Yield a list for every ``beam`` lines, including blank ones, with the stream ``first_pass``.
 
     Yields an error if the last list has too few lines: the beam size is wrong, or the file is truncated.
@@ -65,7 +65,7 @@ def read_nemo(source: Source, *, beam: int = 0) -> Iterator[NBestList | InputErr
     return _read_lists(source, beam)
 
 
-def _read_lists(source: Source, beam: int) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source, beam: int) -> Lists:
     file = source_name(source)
     lines = read_lines(source)
     for position in count(1):
@@ -162,7 +162,7 @@ def find_id(record: Mapping[str, Any], number: int) -> str:
     return (f"{stem}-{offset}" if is_part else stem) or str(number)
 
 
-def read_manifest(source: Source) -> Iterator[NBestList | InputError]:
+def read_manifest(source: Source) -> Lists:
     """Yield the list of each line or object, with the stream ``first_pass`` if it has beams with scores."""
     file, seen = source_name(source), set[str]()
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import FormatError, InputError, InvalidList, quote
+from rescorer.errors import FormatError, InvalidList, quote
 from rescorer.formats import json_documents
 from rescorer.formats.common import (
     LINE_BREAK,
@@ -46,7 +46,7 @@ from rescorer.formats.common import (
     split_words,
 )
 from rescorer.formats.fields import NUMBER_KEYS, WORDS_FIELD, get_word_times, is_finite_number
-from rescorer.formats.io.folders import Sample, ends_with_id
+from rescorer.formats.io.folders import Lists, Sample, ends_with_id
 from rescorer.formats.io.json_io import describe_type, parse_object
 from rescorer.formats.io.text_io import EncodingError, Source, read_lines, read_lines_strict, source_name
 from rescorer.types import Hypothesis, NBestList
@@ -258,7 +258,7 @@ def is_stm(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(".stm")
 
 
-def read_trn_lists(source: Source) -> Iterator[NBestList | InputError]:
+def read_trn_lists(source: Source) -> Lists:
     """Yield each line of a trn file as a list with one hypothesis, or the line's error."""
     name = source_name(source)
     for line, text in read_lines(source):
@@ -401,7 +401,7 @@ def _group(words: list[TimedWord], file: str, line: int) -> tuple[TimedWord | Ch
     return tuple(grouped)
 
 
-def read_ctm_lists(source: Source) -> Iterator[NBestList | InputError]:
+def read_ctm_lists(source: Source) -> Lists:
     """Yield one list with one hypothesis per recording, with word times in the field ``words``.
 
     A recording with alternatives is an error, because a hypothesis is one sequence of words.
@@ -592,7 +592,7 @@ DAMAGED_SHARE = 0.5
 """Share of the lines that must fit a format for a file to be taken for a damaged file of that format."""
 
 
-def read_lists(source: Source) -> Iterator[NBestList | InputError]:
+def read_lists(source: Source) -> Lists:
     """Yield each segment that is scored as a list with one hypothesis, or the line's error."""
     numbers: Counter[str] = Counter()
     for segment in read_segments(source):

@@ -19,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import Write, add_location
 from rescorer.formats.fields import LIST_FIELDS, FieldMap, as_objects, phrase_records, utterance_records
-from rescorer.formats.io.folders import Sample, list_objects
+from rescorer.formats.io.folders import Lists, Sample, list_objects
 from rescorer.formats.io.text_io import (
     MAX_LINE_VARIABLE,
     PARQUET_MAGIC,
@@ -550,7 +550,7 @@ DEFAULT_FIELDS = FieldMap()
 
 def read_lists(
     source: Source, names: FieldMap = DEFAULT_FIELDS, group_of: Callable[[str], str] | None = None
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield the list of each row of a file, or of all files of a folder; errors in place of rows that have
     none, and of files of a folder that cannot be read.
 
@@ -615,9 +615,7 @@ def looks_like(sample: Sample) -> str:
     return ""
 
 
-def _read_table(
-    name: str, names: FieldMap, group_of: Callable[[str], str] | None
-) -> Iterator[NBestList | InputError]:
+def _read_table(name: str, names: FieldMap, group_of: Callable[[str], str] | None) -> Lists:
     _import_parquet(name)
     import pyarrow as pa
 
@@ -645,7 +643,7 @@ class _RowReader:
     columns: Columns
     group_of: Callable[[str], str] | None
 
-    def read_group(self, table: Table, group: int, row: int) -> Iterator[NBestList | InputError]:
+    def read_group(self, table: Table, group: int, row: int) -> Lists:
         """Yield the lists of a row group; if it is damaged, those before the damage and an error."""
         import pyarrow as pa
 
@@ -664,7 +662,7 @@ class _RowReader:
             message = f"damaged data in row group {group}: {_first_line(error)}"
             yield FormatError(message, file=self.file, line=row)
 
-    def parse_batch(self, batch: pa.RecordBatch, first_row: int) -> Iterator[NBestList | InputError]:
+    def parse_batch(self, batch: pa.RecordBatch, first_row: int) -> Lists:
         """Yield the lists of rows; if a value cannot be read, an error in place of its row only."""
         problem, records = "", list[dict[str, Any]]()
         try:

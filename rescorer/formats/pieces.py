@@ -28,7 +28,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
@@ -36,6 +36,7 @@ from typing import Any
 
 from rescorer.errors import InputError, RescorerError
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, is_finite_number
+from rescorer.formats.io.folders import Lists
 from rescorer.types import Hypothesis, NBestList
 
 UNKNOWN_PIECE = "⁇"
@@ -600,7 +601,7 @@ def sample_markup(lists: Iterable[NBestList | InputError]) -> ListMarkup:
     return markup
 
 
-def watch_markup(lists: Iterator[NBestList | InputError], report: Report) -> Iterator[NBestList | InputError]:
+def watch_markup(lists: Lists, report: Report) -> Lists:
     """Yield lists as they are; report the markup of the first ones, or of all that were read."""
     markup, is_reported = ListMarkup(), False
     try:
@@ -629,11 +630,7 @@ class JoinReport:
         """After the last list: markup that the first lists did not have, and that is left in others."""
 
 
-def join_lists(
-    lists: Iterator[NBestList | InputError],
-    report: JoinReport | None = None,
-    markup: ListMarkup | None = None,
-) -> Iterator[NBestList | InputError]:
+def join_lists(lists: Lists, report: JoinReport | None = None, markup: ListMarkup | None = None) -> Lists:
     """Yield lists without the markup of their file, and without marks that are not words.
 
     Args:
@@ -668,7 +665,7 @@ def join_lists(
         report.left(found)
 
 
-def _raise(error: RescorerError) -> Iterator[NBestList | InputError]:
+def _raise(error: RescorerError) -> Lists:
     raise error
     yield  # makes this a generator, so that the error is raised when it is iterated
 

@@ -13,12 +13,12 @@ decides only where one reading fits a file and its references, and names the way
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from itertools import count, groupby
 from pathlib import Path
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
     ListWriter,
@@ -28,7 +28,7 @@ from rescorer.formats.common import (
     parse_number,
     split_words,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
 from rescorer.types import Hypothesis, NBestList
 
@@ -65,13 +65,13 @@ class Reading(Enum):
     UNCLEAR = "ids or words"
 
 
-def read_sentences(source: Source) -> Iterator[NBestList | InputError]:
+def read_sentences(source: Source) -> Lists:
     """Yield every line, blank ones too, as a list with one hypothesis; its id is the number of the line."""
     for number, text in read_lines(source):
         yield text if isinstance(text, FormatError) else NBestList(str(number), (Hypothesis(text.strip()),))
 
 
-def read_kaldi_text(source: Source) -> Iterator[NBestList | InputError]:
+def read_kaldi_text(source: Source) -> Lists:
     """Yield every line ``id words`` as a list with one hypothesis; the words may be missing."""
     file, seen = source_name(source), set[str]()
     for number, text in read_lines(source):
@@ -85,7 +85,7 @@ def read_kaldi_text(source: Source) -> Iterator[NBestList | InputError]:
             seen.add(words[0])
 
 
-def read_paragraphs(source: Source) -> Iterator[NBestList | InputError]:
+def read_paragraphs(source: Source) -> Lists:
     """Yield the lines between blank lines as a list, best hypothesis first; its id is its number."""
     position = count(1)
     blocks = groupby(read_lines(source), lambda line: isinstance(line[1], str) and not line[1].strip())

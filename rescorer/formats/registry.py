@@ -6,7 +6,7 @@ ambiguous and unknown files are rejected.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
+from rescorer.errors import ConfigError, FormatError, did_you_mean
 from rescorer.formats import (
     decoder_text,
     delimited,
@@ -32,7 +32,7 @@ from rescorer.formats import (
 )
 from rescorer.formats.common import ListWriter, parse_finite
 from rescorer.formats.fields import NUMBER_KEYS, TIME_KEYS, WORDS_FIELD, suggest_map, suggest_table
-from rescorer.formats.io.folders import Sample, name_entries, read_sample
+from rescorer.formats.io.folders import Lists, Sample, name_entries, read_sample
 from rescorer.formats.io.text_io import read_lines_strict
 from rescorer.formats.nist import find_damaged, read_references
 from rescorer.formats.plain_text import KALDI_TEXT, begins_with_ids, choose_reading, suggest_ways
@@ -55,7 +55,7 @@ class Format:
     description: str
     units: str
     """Log base and sign of the scores, and whether the format fixes them."""
-    read: Callable[..., Iterator[NBestList | InputError]]
+    read: Callable[..., Lists]
     looks_like: Callable[[Sample], str]
     """Function that returns the evidence that a file has this format, or an empty string."""
     writer: Callable[..., ListWriter]
@@ -151,7 +151,7 @@ class FormatChoice:
     format: Format
     options: Mapping[str, str]
 
-    def read(self, source: str | Path, **further: Any) -> Iterator[NBestList | InputError]:
+    def read(self, source: str | Path, **further: Any) -> Lists:
         """Read lists.
 
         Args:
@@ -228,9 +228,7 @@ _PARSERS: Options = {
     "header": _one_of({"yes": True, "no": False}, "yes or no"),
 }
 """Parsers of all options, which have the same meaning in every format that takes them."""
-_Functions = tuple[
-    Callable[..., Iterator[NBestList | InputError]], Callable[[Sample], str], Callable[..., ListWriter]
-]
+_Functions = tuple[Callable[..., Lists], Callable[[Sample], str], Callable[..., ListWriter]]
 
 
 _HELD = ("parts", "streams", "list_fields", "hypothesis_fields", "word_fields")
@@ -695,9 +693,7 @@ def is_pipe(path: str | Path) -> bool:
     return str(path) == "-" or (location.exists() and not location.is_file() and not location.is_dir())
 
 
-def assign_groups(
-    lists: Iterator[NBestList | InputError], group_of: Callable[[str], str]
-) -> Iterator[NBestList | InputError]:
+def assign_groups(lists: Lists, group_of: Callable[[str], str]) -> Lists:
     """Yield the lists; a list without a group gets the group that ``group_of`` returns for its id."""
     for item in lists:
         if isinstance(item, NBestList) and not item.group:

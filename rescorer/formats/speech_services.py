@@ -44,7 +44,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
     ListWriter,
@@ -57,7 +57,7 @@ from rescorer.formats.common import (
     parse_at,
     parse_number,
 )
-from rescorer.formats.io.folders import Sample, read_list_files
+from rescorer.formats.io.folders import Lists, Sample, read_list_files
 from rescorer.formats.io.json_io import JsonCursor, describe_type, yield_late_errors
 from rescorer.formats.io.text_io import Source, source_name
 from rescorer.formats.json_documents import Document, parse_score_units, read_documents
@@ -96,9 +96,7 @@ class _Score:
     units: Units
 
 
-def read_whisper(
-    source: Source, *, score: str = "", base: str = "", sign: str = "log_prob"
-) -> Iterator[NBestList | InputError]:
+def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str = "log_prob") -> Lists:
     """Yield one list per segment of a file or folder.
 
     The id of a list is the name of the file and the number of the segment, such as ``talk-12``; a segment's
@@ -119,16 +117,14 @@ def read_whisper(
     return _read_all(source, Path(name).stem, lambda path, name: _read_file(path, name, chosen))
 
 
-def _read_all(
-    source: Source, name: str, read_file: Callable[[Source, str], Iterator[NBestList | InputError]]
-) -> Iterator[NBestList | InputError]:
+def _read_all(source: Source, name: str, read_file: Callable[[Source, str], Lists]) -> Lists:
     """Read the files of a folder, given their names without suffix, or a file, given ``name``."""
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_list_files(source, lambda name, path: yield_late_errors(read_file(path, name)), (SUFFIX,))
     return yield_late_errors(read_file(source, name))
 
 
-def _read_file(source: Source, name: str, score: _Score) -> Iterator[NBestList | InputError]:
+def _read_file(source: Source, name: str, score: _Score) -> Lists:
     file = source_name(source)
     seen: set[str] = set()
     for segment in read_documents(source, file, lambda document: _locate_segments(document, file)):
@@ -346,7 +342,7 @@ class LocatedList(NamedTuple):
 
 def read_speech_services(
     source: Source, *, text: str = "", score: str = "", base: str = "", sign: str = "log_prob"
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield every list in the documents of a file or folder.
 
     A list takes the id of the object that contains it; if there is none, its id is its path, such as
@@ -381,7 +377,7 @@ class _Reader:
     score_key: str
     units: dict[str, Units]
 
-    def read_file(self, source: Source, name: str = "") -> Iterator[NBestList | InputError]:
+    def read_file(self, source: Source, name: str = "") -> Lists:
         """Yield the lists of a file.
 
         Args:

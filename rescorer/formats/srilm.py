@@ -50,12 +50,7 @@ from rescorer.formats.common import (
     stream_from_nats,
 )
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, get_word_times, is_finite_number
-from rescorer.formats.io.folders import (
-    Sample,
-    create_files,
-    ends_with_id,
-    read_single_list_files,
-)
+from rescorer.formats.io.folders import Lists, Sample, create_files, ends_with_id, read_single_list_files
 from rescorer.formats.io.text_io import Source, make_folder, read_lines_strict
 from rescorer.types import NBestList
 
@@ -134,9 +129,7 @@ HMM_STATE = re.compile(r"-[0-9]$")
 """Suffix of the HMM states that NBestList2.0 contains between the words."""
 
 
-def read_srilm(
-    source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES
-) -> Iterator[NBestList | InputError]:
+def read_srilm(source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES) -> Lists:
     """Yield the list of each file, or the error if it is invalid.
 
     The streams are ``acoustic`` and ``lm``, or ``first_pass`` in NBestList1.0, or all three in NBestList2.0.
@@ -378,9 +371,7 @@ def _get_word_scores(nbest: NBestList, index: int, name: str, total: float) -> l
 FEATURE = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 
 
-def read_srinterp(
-    source: Source, *, base: str = "", sign: str = "log_prob"
-) -> Iterator[NBestList | InputError]:
+def read_srinterp(source: Source, *, base: str = "", sign: str = "log_prob") -> Lists:
     """Yield the list of each file, or the error if it is invalid; every feature becomes a stream.
 
     The words begin after the leading columns of the form ``NAME=VALUE``. A first word that contains ``=`` is

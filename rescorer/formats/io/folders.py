@@ -17,6 +17,8 @@ from rescorer.formats.io.text_io import Source, is_parquet, open_named, read_lin
 from rescorer.storage import base_name, find_objects, is_object, is_url
 from rescorer.types import NBestList
 
+Lists = Iterator[NBestList | InputError]
+"""Lists as they are read, with an error in place of each that cannot be read."""
 SAMPLE_LINES = 50
 SAMPLE_CHARACTERS = 1 << 16
 """Number of characters after which no more lines are read of JSON, whose lines may be short."""
@@ -264,19 +266,15 @@ def list_files(source: str | Path) -> list[Path]:
 
 
 def read_single_list_files(
-    source: Source,
-    read_file: Callable[[str, Path], NBestList | InputError],
-    suffixes: Sequence[str] = (),
-) -> Iterator[NBestList | InputError]:
+    source: Source, read_file: Callable[[str, Path], NBestList | InputError], suffixes: Sequence[str] = ()
+) -> Lists:
     """Like ``read_list_files``, for formats with a single list per file."""
     return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]), suffixes)
 
 
 def read_list_files(
-    source: Source,
-    read_file: Callable[[str, Path], Iterator[NBestList | InputError]],
-    suffixes: Sequence[str] = (),
-) -> Iterator[NBestList | InputError]:
+    source: Source, read_file: Callable[[str, Path], Lists], suffixes: Sequence[str] = ()
+) -> Lists:
     """Call ``read_file`` with the id and path of each file; yield the lists that it returns, or its error.
 
     A second file with the same id is an error.
