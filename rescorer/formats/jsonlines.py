@@ -59,35 +59,33 @@ from rescorer.scoring.ranking import Ranking
 from rescorer.types import MAXIMUM, Hypothesis, NBestList, Weights
 
 
-def parse_record(
-    record: dict[str, Any],
-    names: FieldMap,
-    declared: Mapping[str, Units],
-    group_of: Callable[[str], str] | None,
-    file: str,
-    line: int | None,
-    number: str = "",
-) -> NBestList | InvalidList:
-    """Build a list from a record, or return the error with its place.
+@dataclass(slots=True)
+class RecordParser:
+    """Builds lists from the records of a file or table."""
 
-    Args:
-        names: Names of the fields of the record; those that it does not name become the list's fields.
-        declared: Units of streams, as the file declares them.
-        group_of: Function that returns the group for the id of a list without one.
-        line: 1-based number of the line or row, if it has one.
-        number: What is the id of a list without one, if that is not its line.
-    """
-    names = find_names(record, names)
-    return parse_at(file, line, lambda: _parse_list(record, names, declared, group_of, number or str(line)))
+    file: str
+    names: FieldMap
+    """Names of the fields of records; those that it does not name become fields of lists."""
+    group_of: Callable[[str], str] | None
+    """Function that returns the group for the id of a list without one."""
+    declared: Mapping[str, Units] = field(default_factory=dict)
+    """Units of streams, as the file declares them."""
+
+    def parse(
+        self, record: dict[str, Any], line: int | None, number: str = "", names: FieldMap | None = None
+    ) -> NBestList | InvalidList:
+        """Build a list from a record, or return the error with its place.
+
+        Args:
+            line: 1-based number of the line or row, if it has one.
+            number: The id of a list without one, if that is not its line.
+            names: Names of the fields of this record, if they differ from those of the file.
+        """
+        names = find_names(record, names or self.names)
+        return parse_at(self.file, line, lambda: _parse_list(record, names, self, number or str(line)))
 
 
-def _parse_list(
-    record: dict[str, Any],
-    names: FieldMap,
-    declared: Mapping[str, Units],
-    group_of: Callable[[str], str] | None,
-    number: str,
-) -> NBestList:
+def _parse_list(record: dict[str, Any], names: FieldMap, parser: RecordParser, number: str) -> NBestList:
     """Build a list from ``record``. Pops the known fields; the remaining ones become the list's fields."""
     if names.hypotheses not in record:
         given = record.get(names.id)
@@ -101,12 +99,12 @@ def _parse_list(
     hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
     columns = columns or take_scores(record, names, len(items), list_id)
     group = _check_text(record.pop(names.group, None), names.group, list_id)
-    if not group and group_of is not None:
-        group = group_of(list_id)
+    if not group and parser.group_of is not None:
+        group = parser.group_of(list_id)
     return NBestList(
         id=list_id,
         hypotheses=hypotheses,
-        streams=_convert_streams(columns, names, declared, list_id),
+        streams=_convert_streams(columns, names, parser.declared, list_id),
         context=_check_text(record.pop(names.context, None), names.context, list_id) or "",
         reference=_check_text(record.pop(names.reference, None), names.reference, list_id),
         group=group or "",
@@ -443,7 +441,7 @@ def read_lists(
             scores is unknown).
     """
     file = source_name(source)
-    reader = _Reader(names, group_of, file, is_first=first_line == 1)
+    reader = _Reader(file, names, group_of, is_first=first_line == 1)
     if first_line == 1:
         return read_documents(source, file, reader.read_document, parse_value, prefers_lines=True)
     if header:
@@ -466,14 +464,10 @@ def _read_part(source: Source, first_line: int, reader: _Reader) -> Lists:
 
 
 @dataclass(slots=True)
-class _Reader:
+class _Reader(RecordParser):
     """Builds lists from the records of a file, of which the first may be a header."""
 
-    names: FieldMap
-    group_of: Callable[[str], str] | None
-    file: str
-    is_first: bool
-    declared: Mapping[str, Units] = field(default_factory=dict)
+    is_first: bool = True
     is_numbered: bool = False
     """Whether lists without an id get a number, because the first has none."""
     number: int = 0
@@ -517,8 +511,7 @@ class _Reader:
         self.number += 1
         has_number = self.is_numbered and self.names.id not in record
         names = replace(self.names, id="") if has_number else self.names
-        label = label or str(self.number)
-        yield parse_record(record, names, self.declared, self.group_of, self.file, line, label)
+        yield self.parse(record, line, label or str(self.number), names)
 
 
 def writer(target: str | Path) -> ListWriter:

@@ -670,6 +670,8 @@ def find_damaged(sample: Sample) -> dict[str, str]:
 
     For files that match no format as a whole: their first lines are no worse than others.
     """
+    if sample.is_folder or sample.record:
+        return {}
     tests = (
         ("trn", COMMENT, is_trn, is_certain_trn, TRN_EVIDENCE),
         ("ctm", ";", fits_ctm, is_ctm, CTM_EVIDENCE),
@@ -678,7 +680,6 @@ def find_damaged(sample: Sample) -> dict[str, str]:
     return {
         name: f"{evidence}, though not all"
         for name, comment, fits, is_certain, evidence in tests
-        if not sample.is_folder and not sample.record
         if fit(sample.lines, comment, fits, is_certain, DAMAGED_SHARE)
     }
 

@@ -33,7 +33,7 @@ from rescorer.formats.io.text_io import (
     open_named,
     source_name,
 )
-from rescorer.formats.jsonlines import parse_record
+from rescorer.formats.jsonlines import RecordParser
 from rescorer.storage import is_object, is_url
 from rescorer.types import NBestList
 
@@ -628,7 +628,8 @@ def _read_table(name: str, names: FieldMap, group_of: Callable[[str], str] | Non
             table = open_table(stream)
         except (OSError, pa.ArrowException) as error:
             raise FormatError(f"is not a parquet file: {_first_line(error)}", file=name) from None
-        reader = _RowReader(name, find_columns(table.schema, names, name), group_of)
+        columns = find_columns(table.schema, names, name)
+        reader = _RowReader(name, columns, RecordParser(name, columns.names, group_of))
         first_row = 1
         for group in range(table.n_groups):
             yield from reader.read_group(table, group, first_row)
@@ -641,7 +642,7 @@ class _RowReader:
 
     file: str
     columns: Columns
-    group_of: Callable[[str], str] | None
+    parser: RecordParser
 
     def read_group(self, table: Table, group: int, row: int) -> Lists:
         """Yield the lists of a row group; if it is damaged, those before the damage and an error."""
@@ -678,8 +679,7 @@ class _RowReader:
                 yield from self.parse_batch(batch.slice(index, 1), first_row + index)
         for row, record in enumerate(records, first_row):
             try:
-                joined = self.columns.join(record)
-                yield parse_record(joined, self.columns.names, {}, self.group_of, self.file, row)
+                yield self.parser.parse(self.columns.join(record), row)
             except InvalidList as error:
                 yield add_location(error, self.file, row)
 

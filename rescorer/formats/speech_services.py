@@ -88,14 +88,6 @@ class Segment(NamedTuple):
     """Line, or None if the file is one document over several lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Score:
-    """The field of the score that the user names; without one, it is ``avg_logprob``."""
-
-    key: str
-    units: Units
-
-
 def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str = "log_prob") -> Lists:
     """Yield one list per segment of a file or folder.
 
@@ -112,9 +104,9 @@ def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str =
         ConfigError: only one of score and base is given, or the base or sign is unknown.
         FormatError: the source cannot be opened, or is not JSON with segments.
     """
-    chosen = _Score(score, parse_score_units(score, base, sign))
+    units = parse_score_units(score, base, sign)
     name = Path(source_name(source).strip("<>")).name.removesuffix(".gz")
-    return _read_all(source, Path(name).stem, lambda path, name: _read_file(path, name, chosen))
+    return _read_all(source, Path(name).stem, lambda path, name: _read_file(path, name, score, units))
 
 
 def _read_all(source: Source, name: str, read_file: Callable[[Source, str], Lists]) -> Lists:
@@ -124,7 +116,7 @@ def _read_all(source: Source, name: str, read_file: Callable[[Source, str], List
     return yield_late_errors(read_file(source, name))
 
 
-def _read_file(source: Source, name: str, score: _Score) -> Lists:
+def _read_file(source: Source, name: str, score: str, units: Units) -> Lists:
     file = source_name(source)
     seen: set[str] = set()
     for segment in read_documents(source, file, lambda document: _locate_segments(document, file)):
@@ -136,7 +128,7 @@ def _read_file(source: Source, name: str, score: _Score) -> Lists:
         if list_id in seen:
             yield InvalidList(DUPLICATE_ID, list_id=list_id, file=file, line=segment.line)
         else:
-            yield parse_at(file, segment.line, partial(_parse_segment, segment, list_id, file, score))
+            yield parse_at(file, segment.line, partial(_parse_segment, segment, list_id, file, score, units))
         seen.add(list_id)
 
 
@@ -202,7 +194,9 @@ def _number(segment: Any, default: int | str) -> str:
     return str(number if isinstance(number, int) and not isinstance(number, bool) else default)
 
 
-def _parse_segment(segment: Segment, list_id: str, file: str, score: _Score) -> NBestList | InvalidList:
+def _parse_segment(
+    segment: Segment, list_id: str, file: str, score: str, units: Units
+) -> NBestList | InvalidList:
     record = segment.value
     if not isinstance(record, dict):
         raise InvalidList(f"expected a segment as an object, got {describe_type(record)}", list_id=list_id)
@@ -215,9 +209,9 @@ def _parse_segment(segment: Segment, list_id: str, file: str, score: _Score) -> 
         fields = {name: value for name, value in fields.items() if name in LIST_FIELDS}
     has_tokens = all(isinstance(item, dict) and isinstance(item.get("tokens"), list) for item in items)
     rows = [_parse_row(item, list_id, i, has_tokens, segment.line) for i, item in enumerate(items)]
-    if score.key:
-        rows = [replace(row, scores={STREAM: row.fields.get(score.key)}) for row in rows]
-    return build_list(list_id, rows, {STREAM: score.units}, file, fields=fields)
+    if score:
+        rows = [replace(row, scores={STREAM: row.fields.get(score)}) for row in rows]
+    return build_list(list_id, rows, {STREAM: units}, file, fields=fields)
 
 
 def _parse_row(item: Any, list_id: str, index: int, has_tokens: bool, line: int | None) -> Row:
@@ -256,21 +250,18 @@ def whisper_writer(target: str | Path) -> ListWriter:
     def format_value(nbest: NBestList) -> dict[str, Any]:
         check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
         has_tokens = all(isinstance(h.fields.get("tokens"), list) for h in nbest.hypotheses)
-        candidates = [_build_candidate(nbest, i, has_tokens) for i in range(len(nbest.hypotheses))]
+        candidates = []
+        for index, hypothesis in enumerate(nbest.hypotheses):
+            if "text" in hypothesis.fields:
+                message = "the name text is reserved by the format; rename this field"
+                raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
+            candidate = {"text": hypothesis.text, **hypothesis.fields}
+            if STREAM in nbest.streams:
+                candidate[SCORE_KEY] = nbest.streams[STREAM][index] / _divisor(hypothesis.fields, has_tokens)
+            candidates.append(candidate)
         return {"id": nbest.id, **nbest.fields, "candidates": candidates}
 
     return json_writer(target, format_value, '{"segments": [', "]}", once=True)
-
-
-def _build_candidate(nbest: NBestList, index: int, has_tokens: bool) -> dict[str, Any]:
-    hypothesis = nbest.hypotheses[index]
-    if "text" in hypothesis.fields:
-        message = "the name text is reserved by the format; rename this field"
-        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
-    candidate = {"text": hypothesis.text, **hypothesis.fields}
-    if STREAM in nbest.streams:
-        candidate[SCORE_KEY] = nbest.streams[STREAM][index] / _divisor(hypothesis.fields, has_tokens)
-    return candidate
 
 
 def looks_like_whisper(sample: Sample) -> str:
