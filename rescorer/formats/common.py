@@ -255,6 +255,15 @@ def read_keyed_lines(source: Source) -> Iterator[KeyedLine]:
             yield KeyedLine(line, key, " ".join(words))
 
 
+COUNT = re.compile("[0-9]{1,9}")
+
+
+def has_scores(columns: Sequence[str]) -> bool:
+    """Whether columns begin with two numbers and a count, as in files of SRILM and of RNNLM tools."""
+    numbers = [isinstance(parse_number(column), float) for column in columns[:2]]
+    return len(columns) > 2 and all(numbers) and COUNT.fullmatch(columns[2]) is not None
+
+
 def build_list(
     list_id: str,
     rows: Sequence[Row],

@@ -30,6 +30,7 @@ from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
+    COUNT,
     DUPLICATE_ID,
     NATURAL,
     Base,
@@ -40,6 +41,7 @@ from rescorer.formats.common import (
     count_words,
     format_key,
     format_texts,
+    has_scores,
     line_writer,
     parse_number,
     split_words,
@@ -375,7 +377,6 @@ def aps_writer(target: str | Path) -> ListWriter:
 
 BASES: dict[str, Base] = {"e": "e", "10": "10"}
 STREAMS = ("acoustic", "lm")
-COUNT = re.compile("[0-9]{1,9}")
 SENTENCE_START, SENTENCE_END = "<s>", "</s>"
 ParsedLine = tuple[str, Row | FormatError]
 """List id, and the hypothesis or the error if the line cannot be read."""
@@ -488,20 +489,9 @@ def mikolov_writer(target: str | Path) -> ListWriter:
 def looks_like_cued(sample: Sample) -> str:
     """Return the evidence that a file is in CUED-RNNLM format, or an empty string."""
     rows = [split_words(line) for line in sample.lines]
-    is_cued = not sample.is_folder and bool(rows) and all(map(_is_cued_row, rows))
-    return "lines of an id, two scores, a count and <s>" if is_cued else ""
-
-
-def _is_cued_row(columns: list[str]) -> bool:
-    return (
-        len(columns) > 4
-        and isinstance(parse_number(columns[1]), float)
-        and isinstance(parse_number(columns[2]), float)
-        and COUNT.fullmatch(columns[3]) is not None
-        and columns[4] == SENTENCE_START
+    is_cued = (
+        not sample.is_folder
+        and bool(rows)
+        and all(has_scores(row[1:]) and row[4:5] == [SENTENCE_START] for row in rows)
     )
-
-
-def looks_like_mikolov(sample: Sample) -> str:
-    """Return an empty string: any text could be ids and words, so the format is never detected."""
-    return ""
+    return "lines of an id, two scores, a count and <s>" if is_cued else ""

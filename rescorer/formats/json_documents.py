@@ -69,7 +69,14 @@ from rescorer.formats.io.json_io import (
     parse_value,
     yield_late_errors,
 )
-from rescorer.formats.io.text_io import NumberedLines, Source, read_lines, read_text_chunks, source_name
+from rescorer.formats.io.text_io import (
+    NumberedLine,
+    NumberedLines,
+    Source,
+    read_lines,
+    read_text_chunks,
+    source_name,
+)
 from rescorer.types import Hypothesis, NBestList
 
 STARTS_DOCUMENT = re.compile(r"\s*[\[{]")
@@ -147,7 +154,7 @@ def read_documents(
             can be read is broken.
     """
     lines = NumberedLines(read_lines(source))
-    head: list[tuple[int, str | FormatError]] = []
+    head: list[NumberedLine] = []
     for line, text in lines:
         head.append((line, text))
         if isinstance(text, FormatError) and not prefers_lines:
@@ -268,7 +275,7 @@ class _Broken:
 
 def _join_document(lines: NumberedLines, line: int, text: str, file: str) -> Any | _Broken:
     """Read the document that starts in a line and may take several; put back lines that it does not take."""
-    taken: list[tuple[int, str | FormatError]] = []
+    taken: list[NumberedLine] = []
 
     def take() -> Iterator[str]:
         yield text
@@ -294,7 +301,7 @@ def _join_document(lines: NumberedLines, line: int, text: str, file: str) -> Any
     return value
 
 
-def _join_lines(lines: Iterable[tuple[int, str | FormatError]]) -> Iterator[str]:
+def _join_lines(lines: Iterable[NumberedLine]) -> Iterator[str]:
     for _, text in lines:
         if isinstance(text, FormatError):
             raise text
@@ -302,7 +309,7 @@ def _join_lines(lines: Iterable[tuple[int, str | FormatError]]) -> Iterator[str]
 
 
 def _find_damage(text: str) -> Literal["cut", "several", "other", ""]:
-    """Say why a line is no document: it ends too early, more follows on it, or something else."""
+    """Say why a line is no document: it ends too early, more follows, or another reason; empty if it is one."""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:

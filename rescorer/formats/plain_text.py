@@ -110,11 +110,6 @@ def looks_like_kaldi_text(sample: Sample) -> str:
     return "lines that each begin with an id"
 
 
-def looks_like_other_text(sample: Sample) -> str:
-    """Return an empty string: any text could be sentences, so only ``choose_reading`` takes it for these."""
-    return ""
-
-
 def classify(lines: Iterable[str]) -> Reading:
     """Judge whether lines of text begin with ids: tokens that differ, look like ids, and are not words.
 

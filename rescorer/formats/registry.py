@@ -231,6 +231,11 @@ _PARSERS: Options = {
 _Functions = tuple[Callable[..., Lists], Callable[[Sample], str], Callable[..., ListWriter]]
 
 
+def _never(sample: Sample) -> str:
+    """The test of formats that are never detected, because any text could be in them."""
+    return ""
+
+
 _HELD = ("parts", "streams", "list_fields", "hypothesis_fields", "word_fields")
 
 
@@ -434,7 +439,7 @@ _FORMATS = (
         "mikolov",
         "Mikolov's rnnlm -nbest: id and words; never detected automatically",
         "no scores",
-        (decoder_text.read_mikolov, decoder_text.looks_like_mikolov, decoder_text.mikolov_writer),
+        (decoder_text.read_mikolov, _never, decoder_text.mikolov_writer),
     ),
     _make_format(
         "icefall",
@@ -480,7 +485,7 @@ _FORMATS = (
         plain_text.LINES,
         "Plain text: one sentence per line; detected only next to references that are plain text, too",
         "no scores",
-        (plain_text.read_sentences, plain_text.looks_like_other_text, plain_text.sentences_writer),
+        (plain_text.read_sentences, _never, plain_text.sentences_writer),
         is_numbered=True,
         one_best=True,
     ),
@@ -488,7 +493,7 @@ _FORMATS = (
         plain_text.PARAGRAPHS,
         "Plain text: one hypothesis per line, blank lines between lists; never detected automatically",
         "no scores",
-        (plain_text.read_paragraphs, plain_text.looks_like_other_text, plain_text.paragraphs_writer),
+        (plain_text.read_paragraphs, _never, plain_text.paragraphs_writer),
         is_numbered=True,
     ),
     _make_format(

@@ -33,6 +33,7 @@ from types import MappingProxyType
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
+    COUNT,
     LINE_BREAK,
     WORD_SEPARATOR,
     ListWriter,
@@ -43,6 +44,7 @@ from rescorer.formats.common import (
     count_words,
     folder_writer,
     format_texts,
+    has_scores,
     parse_finite,
     parse_number,
     parse_units,
@@ -118,7 +120,6 @@ BYTELOG_STREAMS = {"first_pass": BYTELOG, "acoustic": BYTELOG, "lm": BYTELOG}
 NO_SCORES: Mapping[str, ScoreFolder] = MappingProxyType({})
 NBESTLIST1_HEADER, NBESTLIST2_HEADER = "NBestList1.0", "NBestList2.0"
 
-COUNT = re.compile("[0-9]{1,9}")
 SCORE_AND_WORDS = re.compile(r"\s*\(\s*((?:[^\s()]|\([^\s()]*\))+)\s*\)\s*(.*)")
 TOKEN_COLUMNS = 11
 """Number of columns of a word in NBestList2.0: ``yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 )``."""
@@ -198,20 +199,11 @@ def looks_like_nbestlist2(sample: Sample) -> str:
 
 def looks_like_columns(sample: Sample) -> str:
     """Return the evidence that a file or folder has columns of scores, or an empty string."""
-    if not sample.lines or not all(_has_score_columns(split_words(line)) for line in sample.lines):
+    if not sample.lines or not all(has_scores(split_words(line)) for line in sample.lines):
         return ""
     if all(map(ends_with_id, sample.lines)):  # numbers that were spoken, in a trn
         return ""
     return "lines of two scores, a count and words"
-
-
-def _has_score_columns(columns: list[str]) -> bool:
-    return (
-        len(columns) >= 3
-        and isinstance(parse_number(columns[0]), float)
-        and isinstance(parse_number(columns[1]), float)
-        and COUNT.fullmatch(columns[2]) is not None
-    )
 
 
 def _parse_columns(text: str, line: int) -> Row:
