@@ -309,7 +309,7 @@ def _join_lines(lines: Iterable[NumberedLine]) -> Iterator[str]:
 
 
 def _find_damage(text: str) -> Literal["cut", "several", "other", ""]:
-    """Say why a line is no document: it ends too early, more follows, or another reason; empty if it is one."""
+    """Say why a line is no document: it ends too early, more follows, or another reason; empty if it is."""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
