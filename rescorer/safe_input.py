@@ -1,23 +1,16 @@
 """Read files, JSON, regular expressions and tensors that strangers wrote, within bounds of memory and time.
 
-Read files of a folder within bounds: regular files only, whatever else lies under their names.
-
-A FIFO, a device or a socket in the place of a file must neither block the reader nor feed it for ever, and a
-symbolic link must not lead out of a folder whose files are listed with their hashes.
-
-Compile regular expressions of a bundle so that matching takes bounded time, whatever the token.
-
-Python's engine tries all ways to match, and no other thread runs meanwhile. ``(a+)+$`` on forty letters takes
-hours. Only patterns that cannot do this are accepted, and only tokens of ordinary length are matched.
-
-Read the header of a safetensors file within bounds: the types and shapes of its tensors.
-
-A reader compares them with those that it expects before it builds anything of their sizes.
-
-Read files, JSON and regular expressions that strangers wrote, within bounds of memory and time.
-
 Folders, bytes and patterns come in; open files, objects and compiled patterns come out, or an error that says
 which bound was exceeded.
+
+- Files are regular files: a FIFO, a device or a socket in the place of a file must neither block the reader
+  nor feed it for ever, and a symbolic link must not lead out of a folder whose files are listed with their
+  hashes.
+- Patterns of a bundle must match in bounded time, whatever the token. Python's engine tries all ways to
+  match, and no other thread runs meanwhile: ``(a+)+$`` on forty letters takes hours. Only patterns that
+  cannot do this are accepted, and only tokens of ordinary length are matched.
+- The header of a safetensors file gives types and shapes, which a reader compares with those that it expects
+  before it builds anything of their sizes.
 """
 
 from __future__ import annotations
@@ -30,6 +23,7 @@ import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from io import BufferedReader
+from itertools import islice
 from pathlib import Path
 from re import _constants as opcodes  # type: ignore[attr-defined]  # not in the stubs
 from re import _parser as parser  # type: ignore[attr-defined]
@@ -226,14 +220,13 @@ class SealedFolder(Folder):
         while pending:
             prefix = pending.pop()
             with os.scandir(self.path / prefix) as entries:
-                for entry in sorted(_take(entries, MAX_FILES + 1), key=lambda entry: entry.name):
+                for entry in sorted(islice(entries, MAX_FILES + 1), key=lambda entry: entry.name):
                     name = prefix + entry.name
                     check_name(name, str(self.path))
                     n_entries += 1
                     if n_entries > MAX_FILES:
-                        raise BundleError(
-                            f"{self.path}: more than {MAX_FILES} files and folders; expected a bundle"
-                        )
+                        message = f"more than {MAX_FILES} files and folders; expected a bundle"
+                        raise BundleError(f"{self.path}: {message}")
                     if entry.is_dir(follow_symlinks=False):
                         pending.append(f"{name}/")
                     else:
@@ -357,10 +350,6 @@ def _explain(error: OSError) -> str:
 
 def _quote(name: str) -> str:
     return ascii(name[:200])
-
-
-def _take(entries: Iterator[os.DirEntry[str]], n: int) -> Iterator[os.DirEntry[str]]:
-    return (entry for _, entry in zip(range(n), entries, strict=False))
 
 
 MAX_MATCHED_CHARACTERS = 100

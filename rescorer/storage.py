@@ -1,13 +1,8 @@
 """Find and read objects of storage services by their URLs, such as ``s3://bucket/key``, through fsspec.
 
-Explain the faults of storage services in one line each, as errors of the operating system.
-
-The libraries of the services are optional, so their errors are recognised by name.
-
-Find and read objects of storage services by their URLs, such as ``s3://bucket/key``, through fsspec.
-
 URLs come in; names, sizes and streams come out. Faults are errors of the operating system, with a reason in
-one line: not found, access denied, no answer.
+one line: not found, access denied, no answer. The libraries of the services are optional, so their errors are
+recognised by name.
 """
 
 from __future__ import annotations
@@ -107,7 +102,7 @@ def explained(url: str) -> Iterator[None]:
 def reading(url: str) -> Iterator[None]:
     """Turn faults while an object is read into FormatErrors, except that there is no such object.
 
-    A reader of lists would take an OSError for the damaged end of a file, and go on without the rest.
+    A reader of lists would take an OSError for the damaged end of a file, and continue without the rest.
     """
     try:
         with explained(url):

@@ -1,22 +1,24 @@
-"""What the text formats share.
+"""Shared by all formats: scores in nats, rows that become lists, texts that fit on a line, and writers.
 
-Scores in nats, numbers in columns, hypotheses as rows, and texts that fit one line.
-
-Convert scores to nats: log base and sign of a stream, and the check of its values.
-
-All file formats and the service use this one conversion.
+All file formats and the service convert scores to nats here: the log base and sign of a stream, and the check
+of its values.
 """
 
 from __future__ import annotations
 
+import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
-from rescorer.errors import InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
+from rescorer.formats.io.folders import create_file
+from rescorer.formats.io.text_io import Source, make_folder, open_output, read_lines
 from rescorer.types import Hypothesis, NBestList
 
 if TYPE_CHECKING:
@@ -48,7 +50,7 @@ class Units:
     The base ``prob`` is for numbers above 0 and at most 1, such as confidences, whose logarithm is the score.
 
     Raises:
-        ValueError: If the base or the sign is unknown, or probabilities are declared as costs; the caller
+        ValueError: the base or the sign is unknown, or probabilities are declared as costs; the caller
             should add where they were declared.
     """
 
@@ -72,7 +74,7 @@ class Units:
         """Convert a score to nats.
 
         Raises:
-            ValueError: If it should be a probability, and is not above 0 and at most 1.
+            ValueError: it should be a probability, and is not above 0 and at most 1.
         """
         if self.base != "prob":
             return value * self.nats_per_unit
@@ -85,7 +87,7 @@ class Units:
         """Convert nats to a score.
 
         Raises:
-            ValueError: If it should be a probability, and no float64 above 0 and at most 1 is one.
+            ValueError: it should be a probability, and no float64 above 0 and at most 1 is one.
         """
         if self.base != "prob":
             return nats / self.nats_per_unit
@@ -95,6 +97,14 @@ class Units:
 
 
 NATURAL = Units()
+
+
+def parse_units(base: str, sign: str, place: str = "") -> Units:
+    """Parse a base and a sign; raise ConfigError, which begins with ``place``, if one of them is unknown."""
+    try:
+        return Units(base, sign)  # type: ignore[arg-type]  # checked by Units
+    except ValueError as error:
+        raise ConfigError(f"{place}{error}") from None
 
 
 def stream_to_nats(
@@ -107,7 +117,7 @@ def stream_to_nats(
         field: Path of the values for error messages; by default ``streams["name"]``.
 
     Raises:
-        InvalidList: If a value is missing, not a number, NaN or infinite; the error names the hypothesis and
+        InvalidList: a value is missing, not a number, NaN or infinite; the error names the hypothesis and
             the field. For probabilities, also if a value is not above 0 and at most 1: zero has no logarithm,
             and services write it where they have no confidence at all.
     """
@@ -145,16 +155,13 @@ def _find_problem(value: Any) -> str:
     if value is None:
         return "no score, though other hypotheses of the list have one"
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        return f"{_abbreviate(value)} is not a number"
+        text = repr(value)
+        shown = text if len(text) <= MAX_SHOWN_CHARACTERS else text[: MAX_SHOWN_CHARACTERS - 3] + "..."
+        return f"{shown} is not a number"
     try:
         return "" if math.isfinite(value) else f"the score is {value!r}"
     except OverflowError:  # an integer of hundreds of digits
         return "the score is too large for a float64"
-
-
-def _abbreviate(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= MAX_SHOWN_CHARACTERS else text[: MAX_SHOWN_CHARACTERS - 3] + "..."
 
 
 MAX_SCALED = 2.0**42
@@ -185,9 +192,6 @@ def round_all(values: np.ndarray, decimals: int) -> np.ndarray:
     rounded[unsure] = [round(value, decimals) for value in values[unsure].tolist()]
     return rounded
 
-
-Write = Callable[[NBestList], None]
-"""Writes one list; raises InvalidList, and writes nothing, if the format cannot hold the list."""
 
 WORD_SEPARATOR = re.compile(r"[ \t\r\f\v]+")
 """ASCII white space. Other Unicode white space is part of a word, as in the tools that write these files."""
@@ -227,12 +231,40 @@ def parse_finite(text: str) -> float:
     """Parse a finite number.
 
     Raises:
-        ValueError: If the text is not a finite number.
+        ValueError: the text is not a finite number.
     """
     value = parse_number(text)
     if isinstance(value, str) or not math.isfinite(value):
         raise ValueError("expected a finite number")
     return value
+
+
+class KeyedLine(NamedTuple):
+    """A line ``key value`` of an archive, or the error if it cannot be read."""
+
+    line: int
+    key: str
+    value: str
+    error: FormatError | None = None
+
+
+def read_keyed_lines(source: Source) -> Iterator[KeyedLine]:
+    """Yield the lines of an archive that are not blank, with single spaces between words."""
+    for line, text in read_lines(source):
+        if isinstance(text, FormatError):
+            yield KeyedLine(line, "", "", text)
+        elif text.strip():
+            key, *words = split_words(text)
+            yield KeyedLine(line, key, " ".join(words))
+
+
+COUNT = re.compile("[0-9]{1,9}")
+
+
+def has_scores(columns: Sequence[str]) -> bool:
+    """Whether columns begin with two numbers and a count, as in files of SRILM and of RNNLM tools."""
+    numbers = [isinstance(parse_number(column), float) for column in columns[:2]]
+    return len(columns) > 2 and all(numbers) and COUNT.fullmatch(columns[2]) is not None
 
 
 def build_list(
@@ -280,11 +312,21 @@ def add_location(error: InvalidList, file: str, line: int | None) -> InvalidList
     )
 
 
+def parse_at(
+    file: str, line: int | None, parse: Callable[[], NBestList | InvalidList]
+) -> NBestList | InvalidList:
+    """Return the list that a function parses, or its error with file and line."""
+    try:
+        return parse()
+    except InvalidList as error:
+        return add_location(error, file, line)
+
+
 def format_texts(nbest: NBestList) -> list[str]:
     """Return the text of each hypothesis with single spaces between words.
 
     Raises:
-        InvalidList: If a text contains a line break or NUL.
+        InvalidList: a text contains a line break or NUL.
     """
     for index, hypothesis in enumerate(nbest.hypotheses):
         if LINE_BREAK.search(hypothesis.text):
@@ -301,7 +343,7 @@ def format_key(nbest: NBestList) -> str:
     """Return the id of a list, for formats in which it is the first column of a line.
 
     Raises:
-        InvalidList: If the id is empty or contains white space.
+        InvalidList: the id is empty or contains white space.
     """
     if split_words(nbest.id) != [nbest.id] or LINE_BREAK.search(nbest.id):
         message = "expected a non-empty id without white space, which the format needs"
@@ -309,9 +351,9 @@ def format_key(nbest: NBestList) -> str:
     return nbest.id
 
 
-def count_words(hypothesis: Hypothesis) -> int:
-    """Return the hypothesis field ``nwords`` if it is valid, else the number of words in the text."""
-    nwords = hypothesis.fields.get("nwords")
+def count_words(hypothesis: Hypothesis, field: str = "nwords") -> int:
+    """Return the number in a field of a hypothesis if it is valid, else the number of words in the text."""
+    nwords = hypothesis.fields.get(field)
     if isinstance(nwords, int) and not isinstance(nwords, bool) and 0 <= nwords < 10**9:
         return nwords
     return len(split_words(hypothesis.text))
@@ -325,7 +367,7 @@ def stream_from_nats(nbest: NBestList, name: str, units: Units, missing: float |
             required.
 
     Raises:
-        InvalidList: If the list does not have the stream, and ``missing`` is None, or a score does not exist
+        InvalidList: the list does not have the stream, and ``missing`` is None, or a score does not exist
             in the units of the file.
     """
     if name in nbest.streams:
@@ -338,3 +380,101 @@ def stream_from_nats(nbest: NBestList, name: str, units: Units, missing: float |
         message = f"the format needs this stream, but the list does not have it; its streams: {present}"
         raise InvalidList(message, list_id=nbest.id, field=name)
     return [missing] * len(nbest.hypotheses)
+
+
+def check_reserved(
+    nbest: NBestList,
+    fields: Iterable[str],
+    reserved: Collection[str],
+    shown: str,
+    hypothesis: int | None = None,
+) -> None:
+    """Raise InvalidList if a field has a name that the format uses itself; ``shown`` says which these are."""
+    if not set(fields).isdisjoint(reserved):
+        message = f"the names {shown} are reserved by the format; rename these fields"
+        raise InvalidList(message, list_id=nbest.id, hypothesis=hypothesis, field="fields")
+
+
+Write = Callable[[NBestList], None]
+"""Writes one list; raises InvalidList, and writes nothing, if the format cannot hold the list."""
+ListWriter = AbstractContextManager[Write]
+"""An output for lists, which closes at the end of the ``with`` block."""
+
+
+def check_new(list_id: str, written: Collection[str]) -> None:
+    """Raise InvalidList if a list with this id has been written before."""
+    if list_id in written:
+        raise InvalidList("already written; expected each id once", list_id=list_id, field="id")
+
+
+def line_writer(
+    target: str | Path, format_lines: Callable[[NBestList], Iterable[str]], *, once: bool = True
+) -> ListWriter:
+    """Write each list as lines, given without their line ends; with ``once``, reject an id that returns."""
+    return _open_writer(
+        target, lambda nbest: "".join(f"{line}\n" for line in format_lines(nbest)), ("", "", ""), once
+    )
+
+
+def json_writer(
+    target: str | Path,
+    format_value: Callable[[NBestList], Any],
+    before: str = "[",
+    after: str = "]",
+    *,
+    once: bool = False,
+    named: bool = False,
+) -> ListWriter:
+    """Write a JSON document with one list per line between ``before`` and ``after``.
+
+    Args:
+        format_value: returns the value of a list; text is JSON already.
+        once: whether to reject an id that returns.
+        named: whether lists are members of an object, under their ids.
+    """
+
+    def format_list(nbest: NBestList) -> str:
+        value = format_value(nbest)
+        text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+        return f"\n{json.dumps(nbest.id, ensure_ascii=False)}: {text}" if named else f"\n{text}"
+
+    return _open_writer(target, format_list, (before, ",", f"\n{after}\n"), once)
+
+
+@contextmanager
+def _open_writer(
+    target: str | Path, format_list: Callable[[NBestList], str], marks: tuple[str, str, str], once: bool
+) -> Iterator[Write]:
+    """Write texts of lists with marks before, between and after them."""
+    before, between, after = marks
+    written: set[str] = set()
+    mark = ""
+    with open_output(target) as stream:
+        stream.write(before)
+
+        def write(nbest: NBestList) -> None:
+            nonlocal mark
+            text = format_list(nbest)
+            if once:
+                check_new(nbest.id, written)
+                written.add(nbest.id)
+            stream.write(mark + text)
+            mark = between
+
+        yield write
+        stream.write(after)
+
+
+@contextmanager
+def folder_writer(
+    target: str | Path, format_lines: Callable[[NBestList], Iterable[str]], suffix: str = ""
+) -> Iterator[Write]:
+    """Write each list as the lines of a file that is named after it, with a suffix, in a folder."""
+    folder = make_folder(target)
+
+    def write(nbest: NBestList) -> None:
+        lines = list(format_lines(nbest))
+        with create_file(folder, nbest.id, suffix) as stream:
+            stream.writelines(f"{line}\n" for line in lines)
+
+    yield write

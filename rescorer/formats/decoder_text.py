@@ -1,6 +1,4 @@
-"""Read and write the text that decoders of end-to-end toolkits and RNNLM tools print.
-
-Read and write the text that decoders of end-to-end toolkits print: icefall, fairseq, wenet and aps.
+"""Read and write the text that end-to-end toolkits (icefall, fairseq, wenet, aps) and RNNLM toolkits print.
 
     icefall: u1-0:<TAB>ref=['TO', 'BE']        fairseq: T-7<TAB>to be
              u1-0:<TAB>hyp=['TWO', 'BE']                H-7<TAB>-0.4<TAB>two be
@@ -13,7 +11,7 @@ These files come from ``store_transcripts`` and ``store_transcripts_and_timestam
 fairseq_cli/generate.py, from wenet's runtime/core/bin/decoder_main.cc with ``--output_nbest``, and from
 cmd/decode.py of funcwj/aps with ``--dump-nbest``. Texts in pieces of words stay as they are.
 
-Read and write the n-best files of RNNLM toolkits (option ``-nbest``); their first column is the list id.
+The n-best files of RNNLM toolkits (option ``-nbest``) have the list id in their first column:
 
     u1 -2301.5 -18.42 4 <s> yeah well my sue </s>       CUED-RNNLM: id, acoustic, LM, number of words, words
     u1 yeah well my sue                                  Mikolov's rnnlm: id, words
@@ -25,7 +23,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
@@ -33,22 +30,25 @@ from pathlib import Path
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
+    COUNT,
     DUPLICATE_ID,
     NATURAL,
     Base,
+    ListWriter,
     Row,
     Units,
-    Write,
     build_list,
     count_words,
     format_key,
     format_texts,
+    has_scores,
+    line_writer,
     parse_number,
     split_words,
     stream_from_nats,
 )
-from rescorer.formats.io.folders import Sample
-from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.io.folders import Lists, Sample
+from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.types import NBestList
 
 STREAM, TOTAL_STREAM = "first_pass", "total"
@@ -77,16 +77,12 @@ BlockParser = Callable[[int, str, "_Block | None"], "_Block | None"]
 """Adds a line to a block, or returns a new one; raises ValueError if the line cannot be read."""
 
 
-def read_icefall(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the hypotheses and references of a file ``recogs-*.txt``; lines of times are skipped.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+def read_icefall(source: Source) -> Lists:
+    """Yield the hypotheses and references of a file ``recogs-*.txt``; lines of times are skipped."""
     return _read_blocks(source, _parse_recog_line, {})
 
 
-def read_fairseq(source: Source, *, base: str = "2") -> Iterator[NBestList | InputError]:
+def read_fairseq(source: Source, *, base: str = "2") -> Lists:
     """Yield the lists of the output of ``fairseq-generate`` or ``fairseq-interactive``, among other lines.
 
     The stream ``first_pass`` is the score of H and D lines, which is divided by the length as --lenpen says;
@@ -97,36 +93,24 @@ def read_fairseq(source: Source, *, base: str = "2") -> Iterator[NBestList | Inp
         base: base of the scores: 2, which newer versions say in a line "NOTE: …", or e.
 
     Raises:
-        ConfigError: If the base is another one.
-        FormatError: If the source cannot be opened.
+        ConfigError: the base is another one.
+        FormatError: the source cannot be opened.
     """
-    if base not in FAIRSEQ_BASES:
-        raise ConfigError(f"fairseq: base={base!r}: expected 2, or e for versions of 2019 and before")
-    units = Units(FAIRSEQ_BASES[base])
+    units = _parse_fairseq_base(base)
     return _read_blocks(source, _parse_fairseq_line, {STREAM: units, TOTAL_STREAM: units})
 
 
-def read_wenet(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the lists of a file of wenet's ``decoder_main --output_nbest``.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+def read_wenet(source: Source) -> Lists:
+    """Yield the lists of a file of wenet's ``decoder_main --output_nbest``."""
     return _read_blocks(source, _parse_wenet_line, {})
 
 
-def read_aps(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the lists of a file of aps' ``decode.py --dump-nbest``, with the hypothesis field ``n_tokens``.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+def read_aps(source: Source) -> Lists:
+    """Yield the lists that aps' ``decode.py --dump-nbest`` writes, with the hypothesis field ``n_tokens``."""
     return _read_blocks(source, partial(_parse_aps_line, sizes=set()), {})
 
 
-def _read_blocks(
-    source: Source, parse: BlockParser, units: Mapping[str, Units]
-) -> Iterator[NBestList | InputError]:
+def _read_blocks(source: Source, parse: BlockParser, units: Mapping[str, Units]) -> Lists:
     """Yield the lists of blocks of lines; an unreadable line or a duplicate id yields an error instead."""
     file, seen = source_name(source), set[str]()
     block: _Block | None = None
@@ -180,7 +164,7 @@ def _parse_words(value: str) -> str:
     """Join the words of a printed Python list of strings; a text that is not in brackets stays as it is.
 
     Raises:
-        ValueError: If it is another list, or does not end.
+        ValueError: it is another list, or does not end.
     """
     value = value.strip()
     if not value.startswith(("['", '["')) and value not in ("[", "[]"):
@@ -214,6 +198,12 @@ def _unescape(word: str) -> str:
         return chr(code) if 0 < code < 0xD800 or 0xDFFF < code < 0x110000 else "\ufffd"
 
     return ESCAPE.sub(replace, word)
+
+
+def _parse_fairseq_base(base: str) -> Units:
+    if base not in FAIRSEQ_BASES:
+        raise ConfigError(f"fairseq: base={base!r}: expected 2, or e for versions of 2019 and before")
+    return Units(FAIRSEQ_BASES[base])
 
 
 def _parse_fairseq_line(number: int, text: str, block: _Block | None) -> _Block | None:
@@ -313,11 +303,8 @@ def looks_like_aps(sample: Sample) -> str:
         return ""
     rows = [line.split("\t") for line in sample.lines[2:] if "\t" in line]
     are_scored = bool(rows) and all(isinstance(parse_number(row[0]), float) for row in rows)
-    return (
-        "a number, and lists of an id and of lines score<TAB>text"
-        if are_scored and "\t" in sample.lines[2]
-        else ""
-    )
+    is_aps = are_scored and "\t" in sample.lines[2]
+    return "a number, and lists of an id and of lines score<TAB>text" if is_aps else ""
 
 
 def _check_id(nbest: NBestList) -> None:
@@ -326,8 +313,7 @@ def _check_id(nbest: NBestList) -> None:
         raise InvalidList("expected an id without tabs and line breaks", list_id=nbest.id, field="id")
 
 
-@contextmanager
-def icefall_writer(target: str | Path) -> Iterator[Write]:
+def icefall_writer(target: str | Path) -> ListWriter:
     """Write the reference, if there is one, and the first hypothesis of each list as lists of words."""
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
@@ -337,32 +323,30 @@ def icefall_writer(target: str | Path) -> Iterator[Write]:
             yield f"{nbest.id}:\tref={split_words(nbest.reference.replace(chr(10), ' '))!r}"
         yield f"{nbest.id}:\thyp={words!r}"
 
-    with _writer(target, format_lines) as write:
-        yield write
+    return line_writer(target, format_lines)
 
 
-@contextmanager
-def fairseq_writer(target: str | Path, *, base: str = "2") -> Iterator[Write]:
-    """Write T lines of references, and H and D lines with the score ``first_pass``."""
-    if base not in FAIRSEQ_BASES:
-        raise ConfigError(f"fairseq: base={base!r}: expected 2, or e for versions of 2019 and before")
+def fairseq_writer(target: str | Path, *, base: str = "2") -> ListWriter:
+    """Write T lines of references, and H and D lines with the score ``first_pass``.
+
+    Raises:
+        ConfigError: the base is another one than for ``read_fairseq``.
+    """
+    units = _parse_fairseq_base(base)
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
         _check_id(nbest)
-        key = nbest.id
         if nbest.reference is not None:
-            yield f"T-{key}\t{' '.join(nbest.reference.split())}"
-        scores = stream_from_nats(nbest, STREAM, Units(FAIRSEQ_BASES[base]))
+            yield f"T-{nbest.id}\t{' '.join(nbest.reference.split())}"
+        scores = stream_from_nats(nbest, STREAM, units)
         for text, score in zip(format_texts(nbest), scores, strict=True):
-            yield f"H-{key}\t{score!r}\t{text}"
-            yield f"D-{key}\t{score!r}\t{text}"
+            yield f"H-{nbest.id}\t{score!r}\t{text}"
+            yield f"D-{nbest.id}\t{score!r}\t{text}"
 
-    with _writer(target, format_lines) as write:
-        yield write
+    return line_writer(target, format_lines)
 
 
-@contextmanager
-def wenet_writer(target: str | Path) -> Iterator[Write]:
+def wenet_writer(target: str | Path) -> ListWriter:
     """Write the texts of each list with the score ``first_pass``."""
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
@@ -371,12 +355,10 @@ def wenet_writer(target: str | Path) -> Iterator[Write]:
         for text, score in zip(format_texts(nbest), scores, strict=True):
             yield f"candidate {score!r} {text}"
 
-    with _writer(target, format_lines) as write:
-        yield write
+    return line_writer(target, format_lines)
 
 
-@contextmanager
-def aps_writer(target: str | Path) -> Iterator[Write]:
+def aps_writer(target: str | Path) -> ListWriter:
     """Write the texts of each list with the score ``first_pass``; the first line is the first list's size."""
     sizes: list[int] = []
 
@@ -388,42 +370,19 @@ def aps_writer(target: str | Path) -> Iterator[Write]:
         sizes.append(len(texts))
         yield key
         for hypothesis, text, score in zip(nbest.hypotheses, texts, scores, strict=True):
-            yield f"{score!r}\t{_count_tokens(hypothesis.fields, text)}\t{text}"
+            yield f"{score!r}\t{count_words(hypothesis, TOKENS_FIELD)}\t{text}"
 
-    with _writer(target, format_lines) as write:
-        yield write
-
-
-def _count_tokens(fields: Mapping[str, object], text: str) -> int:
-    known = fields.get(TOKENS_FIELD)
-    is_count = isinstance(known, int) and not isinstance(known, bool) and 0 <= known < 10**9
-    return known if is_count and isinstance(known, int) else len(split_words(text))
-
-
-@contextmanager
-def _writer(target: str | Path, format_lines: Callable[[NBestList], Iterator[str]]) -> Iterator[Write]:
-    written: set[str] = set()
-    with open_output(target) as stream:
-
-        def write(nbest: NBestList) -> None:
-            if nbest.id in written:
-                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            lines = list(format_lines(nbest))
-            stream.writelines(line + "\n" for line in lines)
-            written.add(nbest.id)
-
-        yield write
+    return line_writer(target, format_lines)
 
 
 BASES: dict[str, Base] = {"e": "e", "10": "10"}
 STREAMS = ("acoustic", "lm")
-COUNT = re.compile("[0-9]{1,9}")
 SENTENCE_START, SENTENCE_END = "<s>", "</s>"
 ParsedLine = tuple[str, Row | FormatError]
 """List id, and the hypothesis or the error if the line cannot be read."""
 
 
-def read_cued(source: Source, *, base: str = "") -> Iterator[NBestList | InputError]:
+def read_cued(source: Source, *, base: str = "") -> Lists:
     """Yield the lists of a CUED-RNNLM file, with the streams ``acoustic`` and ``lm``.
 
     Sentence marks at both ends are removed; the number of words becomes the field ``nwords``. The lines of a
@@ -433,25 +392,19 @@ def read_cued(source: Source, *, base: str = "") -> Iterator[NBestList | InputEr
         base: Base of both scores, ``e`` or ``10``.
 
     Raises:
-        ConfigError: If no valid base is given.
-        FormatError: If the source cannot be opened.
+        ConfigError: no valid base is given.
+        FormatError: the source cannot be opened.
     """
     units = _parse_base(base)
     return _read_lists(source, _parse_cued_row, dict.fromkeys(STREAMS, units))
 
 
-def read_mikolov(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the lists of a file of Mikolov's rnnlm, which have no scores; otherwise like ``read_cued``.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+def read_mikolov(source: Source) -> Lists:
+    """Yield the lists of a file of Mikolov's rnnlm, which have no scores; otherwise like ``read_cued``."""
     return _read_lists(source, lambda columns, line: Row(" ".join(columns[1:]), line=line), {})
 
 
-def _read_lists(
-    source: Source, parse_row: Callable[[list[str], int], Row], units: dict[str, Units]
-) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source, parse_row: Callable[[list[str], int], Row], units: dict[str, Units]) -> Lists:
     file = source_name(source)
     seen: set[str] = set()
     for list_id, lines in groupby(_parse_lines(source, parse_row, file), lambda line: line[0]):
@@ -501,8 +454,7 @@ def _parse_base(base: str) -> Units:
     return Units(BASES[base])
 
 
-@contextmanager
-def cued_writer(target: str | Path, *, base: str = "", missing: float | None = None) -> Iterator[Write]:
+def cued_writer(target: str | Path, *, base: str = "", missing: float | None = None) -> ListWriter:
     """Write a CUED-RNNLM file, with scores from the streams ``acoustic`` and ``lm``.
 
     Args:
@@ -510,63 +462,36 @@ def cued_writer(target: str | Path, *, base: str = "", missing: float | None = N
         missing: Score to write for lists that lack one of the streams; if None, such lists are rejected.
 
     Raises:
-        ConfigError: If no valid base is given.
+        ConfigError: no valid base is given.
     """
     units = _parse_base(base)
 
     def format_lines(nbest: NBestList) -> Iterator[str]:
+        key, texts = format_key(nbest), format_texts(nbest)
         scores = (stream_from_nats(nbest, name, units, missing) for name in STREAMS)
-        texts = format_texts(nbest)
         for hypothesis, text, acoustic, lm in zip(nbest.hypotheses, texts, *scores, strict=True):
-            columns = f"{acoustic!r} {lm!r} {count_words(hypothesis)} {SENTENCE_START}"
+            columns = f"{key} {acoustic!r} {lm!r} {count_words(hypothesis)} {SENTENCE_START}"
             yield " ".join(filter(None, (columns, text, SENTENCE_END)))
 
-    with _rnnlm_writer(target, format_lines) as write:
-        yield write
+    return line_writer(target, format_lines)
 
 
-@contextmanager
-def mikolov_writer(target: str | Path) -> Iterator[Write]:
+def mikolov_writer(target: str | Path) -> ListWriter:
     """Write a file of Mikolov's rnnlm: ids and words."""
-    with _rnnlm_writer(target, format_texts) as write:
-        yield write
 
+    def format_lines(nbest: NBestList) -> list[str]:
+        key = format_key(nbest)
+        return [f"{key} {text}" for text in format_texts(nbest)]
 
-@contextmanager
-def _rnnlm_writer(
-    target: str | Path, format_lines: Callable[[NBestList], Iterator[str] | list[str]]
-) -> Iterator[Write]:
-    written: set[str] = set()
-    with open_output(target) as stream:
-
-        def write(nbest: NBestList) -> None:
-            key, lines = format_key(nbest), list(format_lines(nbest))
-            if key in written:
-                raise InvalidList("already written; expected each id once", list_id=key, field="id")
-            stream.writelines(f"{key} {line}\n" for line in lines)
-            written.add(key)
-
-        yield write
+    return line_writer(target, format_lines)
 
 
 def looks_like_cued(sample: Sample) -> str:
     """Return the evidence that a file is in CUED-RNNLM format, or an empty string."""
     rows = [split_words(line) for line in sample.lines]
-    if sample.is_folder or not rows or not all(_is_cued_row(row) for row in rows):
-        return ""
-    return "lines of an id, two scores, a count and <s>"
-
-
-def _is_cued_row(columns: list[str]) -> bool:
-    return (
-        len(columns) > 4
-        and isinstance(parse_number(columns[1]), float)
-        and isinstance(parse_number(columns[2]), float)
-        and COUNT.fullmatch(columns[3]) is not None
-        and columns[4] == SENTENCE_START
+    is_cued = (
+        not sample.is_folder
+        and bool(rows)
+        and all(has_scores(row[1:]) and row[4:5] == [SENTENCE_START] for row in rows)
     )
-
-
-def looks_like_mikolov(sample: Sample) -> str:
-    """Return an empty string: any text could be ids and words, so the format is never detected."""
-    return ""
+    return "lines of an id, two scores, a count and <s>" if is_cued else ""

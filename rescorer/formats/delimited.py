@@ -11,21 +11,27 @@ their column says otherwise.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
-from rescorer.formats.common import Row, Units, Write, add_location, build_list, parse_number
+from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.formats.common import (
+    ListWriter,
+    Row,
+    add_location,
+    build_list,
+    line_writer,
+    parse_number,
+    parse_units,
+)
 from rescorer.formats.fields import FieldMap
-from rescorer.formats.io.folders import SAMPLE_LINES, Sample
+from rescorer.formats.io.folders import SAMPLE_LINES, Lists, Sample
 from rescorer.formats.io.json_io import parse_object
-from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.table_layout import (
     DELIMITERS,
-    ROLES,
     STREAM_PREFIX,
     Layout,
     NumberedLine,
@@ -43,30 +49,6 @@ SCATTERED_ID = (
     "duplicate id: its rows do not follow each other, so that only the first of them were read as its list; "
     "sort the table by id"
 )
-REQUIRED_COLUMNS = ("id", "text")
-OPTIONAL_COLUMNS = ("reference", "group")
-
-
-def parse_delimiter(text: str) -> str:
-    """Parse the name of a delimiter; raise ValueError if it is none."""
-    if text not in DELIMITERS:
-        raise ValueError(f"expected {', '.join(DELIMITERS)}")
-    return DELIMITERS[text]
-
-
-def parse_yes_no(text: str) -> bool:
-    """Parse ``yes`` or ``no``; raise ValueError for other texts."""
-    if text not in ("yes", "no"):
-        raise ValueError("expected yes or no")
-    return text == "yes"
-
-
-READ_OPTIONS: Mapping[str, Callable[[str], Any]] = {
-    **dict.fromkeys((*ROLES, "score", "base", "sign"), str),
-    "delimiter": parse_delimiter,
-    "header": parse_yes_no,
-}
-WRITE_OPTIONS: Mapping[str, Callable[[str], Any]] = {"delimiter": parse_delimiter}
 
 
 def read_lists(
@@ -79,7 +61,7 @@ def read_lists(
     names: FieldMap | None = None,
     note: Callable[[str], None] | None = None,
     **columns: str,
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield the lists of a table; a row that cannot be read, or an id that returns, is an error for its list.
 
     Args:
@@ -92,22 +74,17 @@ def read_lists(
         columns: name or number of the column of each role, and ``score``; see ``TableOptions``.
 
     Raises:
-        ConfigError: If options are invalid, or name a column that the table does not have.
-        FormatError: If the source cannot be opened, or its columns cannot be guessed.
+        ConfigError: options are invalid, or name a column that the table does not have.
+        FormatError: the source cannot be opened, or its columns cannot be guessed.
     """
-    try:
-        units = Units(base or "e", sign or "log_prob") if base or sign else None  # type: ignore[arg-type]
-    except ValueError as error:
-        raise ConfigError(f"table: {error}") from None
+    units = parse_units(base or "e", sign or "log_prob", "table: ") if base or sign else None
     options = TableOptions(**columns, units=units, delimiter=delimiter, has_header=header)  # type: ignore[arg-type]
     if names is not None:
         options = options.with_fields(names)
     return _read_lists(source, options, note)
 
 
-def _read_lists(
-    source: Source, options: TableOptions, note: Callable[[str], None] | None
-) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source, options: TableOptions, note: Callable[[str], None] | None) -> Lists:
     file = source_name(source)
     lines = read_lines(source)
     head = list(islice(lines, SAMPLE_LINES))
@@ -115,7 +92,8 @@ def _read_lists(
     numbered = chain(head, lines)
     if first.lstrip().startswith("{"):
         keys = tuple(parse_object(first, file, head[0][0]))
-        layout = find_layout([(1, join_cells(keys, ","))], _with_header(options), file)
+        header = replace(options, delimiter=",", has_header=True)
+        layout = find_layout([(1, join_cells(keys, ","))], header, file)
         rows = _parse_objects(numbered, keys, file)
     else:
         layout = find_layout(head, options, file)
@@ -188,23 +166,12 @@ class _Reader:
         """Leave out the header, also where tables with the same header follow each other."""
         names = self._layout.names if self._layout.has_header else ()
         for line, cells in rows:
-            if isinstance(cells, FormatError) or not _is_row_of(cells, names):
+            if isinstance(cells, FormatError) or not names:
                 yield line, cells
-
-
-def _is_row_of(cells: Sequence[Any], names: Sequence[str]) -> bool:
-    """Whether a row repeats the names of the columns; the first cell nearly always says that it does not."""
-    stripped = (cell.strip() if isinstance(cell, str) else cell for cell in cells)
-    return bool(names) and all(cell == name for cell, name in zip(stripped, names, strict=True))
-
-
-def _with_header(options: TableOptions) -> TableOptions:
-    """Return the options for the keys of JSON objects, written as a header."""
-    return TableOptions(
-        **{role: getattr(options, role) for role in (*ROLES, "score", "units", "streams")},
-        delimiter=",",
-        has_header=True,
-    )
+                continue
+            stripped = (cell.strip() if isinstance(cell, str) else cell for cell in cells)
+            if not all(cell == name for cell, name in zip(stripped, names, strict=True)):
+                yield line, cells  # the first cell nearly always says that it is no header
 
 
 def _parse_objects(
@@ -277,7 +244,7 @@ def _find_common(role: str, rows: Sequence[_TableRow], layout: Layout, list_id: 
     """Return what the rows of a list say about it; None if their cells are empty or there is no column.
 
     Raises:
-        InvalidList: If rows say different things.
+        InvalidList: rows say different things.
     """
     if (column := layout.columns.get(role)) is None:
         return None
@@ -292,8 +259,7 @@ def _find_common(role: str, rows: Sequence[_TableRow], layout: Layout, list_id: 
     return found
 
 
-@contextmanager
-def writer(target: str | Path, *, delimiter: str = "") -> Iterator[Write]:
+def writer(target: str | Path, *, delimiter: str = "") -> ListWriter:
     """Write a table with a header: ``id,text``, a column ``scores.NAME`` per stream, ``reference,group``.
 
     The streams are those of the first list. The delimiter is a comma, or a tab if the file is called so. The
@@ -301,33 +267,25 @@ def writer(target: str | Path, *, delimiter: str = "") -> Iterator[Write]:
     """
     name = str(target).removesuffix(".gz")
     mark = delimiter or ("\t" if name.endswith((".tsv", ".tab")) else ",")
-    streams: list[str] = []
-    written: set[str] = set()
-    with open_output(target) as stream:
+    header: list[str] = []
 
-        def write(nbest: NBestList) -> None:
-            _check_cells(nbest)
-            if nbest.id in written:
-                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            if not written:
-                streams.extend(nbest.streams)
-            if unknown := [name for name in nbest.streams if name not in streams]:
-                message = "the first list does not have this stream, so the table has no column for it"
-                raise InvalidList(message, list_id=nbest.id, field=unknown[0])
-            rows = [] if written else [_make_header(streams)]
-            for index, hypothesis in enumerate(nbest.hypotheses):
-                scores = [
-                    repr(nbest.streams[name][index]) if name in nbest.streams else "" for name in streams
-                ]
-                rows.append([nbest.id, hypothesis.text, *scores, nbest.reference or "", nbest.group])
-            stream.writelines(join_cells(row, mark) + "\n" for row in rows)
-            written.add(nbest.id)
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        nonlocal header
+        _check_cells(nbest)
+        if not header:
+            names = [STREAM_PREFIX + name for name in nbest.streams]
+            header += ["id", "text", *names, "reference", "group"]
+            yield join_cells(header, mark)
+        streams = [name.removeprefix(STREAM_PREFIX) for name in header[2:-2]]
+        if unknown := [name for name in nbest.streams if name not in streams]:
+            message = "the first list does not have this stream, so the table has no column for it"
+            raise InvalidList(message, list_id=nbest.id, field=unknown[0])
+        for index, hypothesis in enumerate(nbest.hypotheses):
+            scores = [repr(nbest.streams[name][index]) if name in nbest.streams else "" for name in streams]
+            row = [nbest.id, hypothesis.text, *scores, nbest.reference or "", nbest.group]
+            yield join_cells(row, mark)
 
-        yield write
-
-
-def _make_header(streams: Sequence[str]) -> list[str]:
-    return [*REQUIRED_COLUMNS, *(STREAM_PREFIX + name for name in streams), *OPTIONAL_COLUMNS]
+    return line_writer(target, format_lines)
 
 
 def _check_cells(nbest: NBestList) -> None:

@@ -1,11 +1,11 @@
 """Read and write the results of ESPnet 1 (``data.json``) and ESPnet 2 (output folders).
 
-Read and write ESPnet 1 recognition results (``data.json``): hypotheses in word pieces, scores in nats.
+ESPnet 1 has hypotheses in word pieces, and scores in nats:
 
 {"utts": {"u1": {"output": [{"name": "target1[1]", "rec_text": "▁HE LLO<eos>", "score": -12.95,
                              "text": "HELLO"}, {"name": "target1[2]", ...}], "utt2spk": "spk"}}}
 
-Read and write ESPnet 2 output folders: ``1best_recog``, ``2best_recog``, …, with ``text`` and ``score``.
+ESPnet 2 has the folders ``1best_recog``, ``2best_recog``, …, with ``text`` and ``score``:
 
     2best_recog/text:  u1 HELLO YOU          2best_recog/score:  u1 tensor(-12.9)          in nats
 
@@ -22,22 +22,26 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
+    ListWriter,
     Row,
     Write,
     add_location,
     build_list,
+    check_reserved,
     format_key,
     format_texts,
+    json_writer,
     parse_number,
+    read_keyed_lines,
     split_words,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import describe_type, yield_late_errors
-from rescorer.formats.io.text_io import Source, make_folder, open_output, read_lines, source_name
-from rescorer.formats.json_documents import expect_object, object_writer, read_member_lists, read_objects
+from rescorer.formats.io.text_io import Source, make_folder, open_output, source_name
+from rescorer.formats.json_documents import expect_object, read_member_lists, read_objects
 from rescorer.formats.pieces import SENTENCE, SENTENCEPIECE, join_text
 from rescorer.types import NBestList
 
@@ -45,7 +49,7 @@ STREAM = "first_pass"
 TENSOR = re.compile(r"tensor\(([^,()]*)(?:,[^()]*)?\)")
 
 
-def read_espnet1(source: Source) -> Iterator[NBestList | InputError]:
+def read_espnet1(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``; hypotheses keep the order of the
     outputs.
 
@@ -56,13 +60,13 @@ def read_espnet1(source: Source) -> Iterator[NBestList | InputError]:
     After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
 
     Raises:
-        FormatError: If the file cannot be read, or is not an object with ``utts``, and no list has been
+        FormatError: the file cannot be read, or is not an object with ``utts``, and no list has been
             yielded yet.
     """
     return yield_late_errors(_read_lists(source))
 
 
-def _read_lists(source: Source) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source) -> Lists:
     file = source_name(source)
     seen: set[str] = set()
     for document in read_objects(source, file):
@@ -121,29 +125,23 @@ def _parse_list(list_id: str, record: Any, file: str) -> NBestList | InvalidList
     return build_list(list_id, rows, {}, file, reference=reference, group=group, fields=fields)
 
 
-@contextmanager
-def espnet1_writer(target: str | Path) -> Iterator[Write]:
+def espnet1_writer(target: str | Path) -> ListWriter:
     """Write one utterance per line, with the stream ``first_pass`` if the list has it."""
-    with object_writer(target, '{"utts": {', "}}") as write_member:
 
-        def write(nbest: NBestList) -> None:
-            outputs = [_build_output(nbest, index) for index in range(len(nbest.hypotheses))]
-            if nbest.fields.keys() & {"output", "utt2spk"}:
-                message = "the names output and utt2spk are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            group = {"utt2spk": nbest.group} if nbest.group else {}
-            write_member(nbest.id, {"output": outputs, **group, **nbest.fields})
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        outputs = [_build_output(nbest, index) for index in range(len(nbest.hypotheses))]
+        check_reserved(nbest, nbest.fields, ("output", "utt2spk"), "output and utt2spk")
+        group = {"utt2spk": nbest.group} if nbest.group else {}
+        return {"output": outputs, **group, **nbest.fields}
 
-        yield write
+    return json_writer(target, format_value, '{"utts": {', "}}", once=True, named=True)
 
 
 def _build_output(nbest: NBestList, index: int) -> dict[str, Any]:
     hypothesis = nbest.hypotheses[index]
     other_fields = {name: value for name, value in hypothesis.fields.items() if name != "rec_text"}
     rec_text = hypothesis.fields.get("rec_text", hypothesis.text)
-    if other_fields.keys() & {"score", "text", "name"}:
-        message = "the names score, text and name are reserved by the format; rename these fields"
-        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
+    check_reserved(nbest, other_fields, ("score", "text", "name"), "score, text and name", index)
     if not isinstance(rec_text, str):
         message = f"expected a string, got {describe_type(rec_text)}"
         raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="rec_text")
@@ -157,10 +155,9 @@ def _build_output(nbest: NBestList, index: int) -> dict[str, Any]:
 
 def looks_like_espnet1(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    for document in () if sample.is_folder else sample.documents[:1]:
-        if isinstance(document, dict) and isinstance(document.get("utts"), dict):
-            return 'a JSON object with "utts"'
-    return ""
+    document = sample.document
+    is_found = isinstance(document, dict) and isinstance(document.get("utts"), dict)
+    return 'a JSON object with "utts"' if is_found else ""
 
 
 FOLDER_NAME = re.compile(r"([1-9][0-9]{0,5})best_recog")
@@ -175,16 +172,7 @@ class Entry(NamedTuple):
     error: FormatError | None = None
 
 
-class Line(NamedTuple):
-    """One line of a file, or the error if it cannot be read."""
-
-    number: int
-    key: str
-    value: str
-    error: FormatError | None = None
-
-
-def read_espnet2(source: Source) -> Iterator[NBestList | InputError]:
+def read_espnet2(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``, reading all folders in parallel.
 
     All folders must contain the utterances in the same order. An unreadable line in one folder, or a
@@ -192,7 +180,7 @@ def read_espnet2(source: Source) -> Iterator[NBestList | InputError]:
     do not match.
 
     Raises:
-        FormatError: If the source is not a folder with ``1best_recog/text``, or a file cannot be opened.
+        FormatError: the source is not a folder with ``1best_recog/text``, or a file cannot be opened.
     """
     paths = find_folders(source)
     first, *others = (_EntryReader(path) for path in paths)
@@ -224,7 +212,7 @@ def find_folders(source: Source) -> list[Path]:
     """Return the folders ``1best_recog``, ``2best_recog``, … in numerical order.
 
     Raises:
-        FormatError: If there are no such folders, or a number is missing.
+        FormatError: there are no such folders, or a number is missing.
     """
     folder = Path(source) if isinstance(source, (str, Path)) else None
     paths = list(folder.iterdir()) if folder is not None and folder.is_dir() else []
@@ -253,10 +241,10 @@ class _EntryReader:
 def _read_entries(folder: Path) -> Iterator[Entry]:
     """Yield the hypotheses of one folder; ends with an error when the keys of its files differ."""
     paths = [folder / name for name in FILES if (folder / name).is_file() or name == "text"]
-    for lines in zip_longest(*(_read_lines(path) for path in paths)):
+    for lines in zip_longest(*map(read_keyed_lines, paths)):
         present = [line for line in lines if line is not None]
         keys = dict.fromkeys(line.key for line in present if line.error is None)
-        number = present[0].number
+        number = present[0].line
         error = next((line.error for line in present if line.error), None)
         values = {path.name: line.value for path, line in zip(paths, lines, strict=True) if line is not None}
         key = next(iter(keys), "")
@@ -269,15 +257,6 @@ def _read_entries(folder: Path) -> Iterator[Entry]:
         scores = {STREAM: parse_score(values["score"])} if "score" in values else {}
         tokens = {"token": values["token"]} if "token" in values else {}
         yield Entry(key, Row(values["text"], scores, tokens, number), error)
-
-
-def _read_lines(path: Path) -> Iterator[Line]:
-    for number, text in read_lines(path):
-        if isinstance(text, FormatError):
-            yield Line(number, "", "", text)
-        elif text.strip():
-            key, *values = split_words(text)
-            yield Line(number, key, " ".join(values))
 
 
 @contextmanager

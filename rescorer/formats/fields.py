@@ -1,11 +1,9 @@
-"""Fields of lists and hypotheses: word times, conversations, and the names that other programs give them.
+"""Fields of lists and hypotheses: word times, what was said before, and the names that programs give them.
 
-Read and write in JSON what a list says of its conversation: previous utterances and phrases.
+In JSON, a previous utterance is a text, or an object with ``text``, ``speaker`` and ``confidence``; a phrase
+is a text, or an object with ``text``, ``weight``, ``spellings`` and ``slot``.
 
-An utterance is a text, or an object with ``text``, ``speaker`` and ``confidence``; a phrase is a text, or an
-object with ``text``, ``weight``, ``spellings`` and ``slot``.
-
-Find hypotheses, scores and references in records under the names that other programs give them.
+Hypotheses, scores and references are found in records under the names that other programs give them:
 
     {"sequences": ["a b", "a c"], "sequences_scores": [-0.2, -0.3]}              texts of transformers' beams
     {"text": ["a b", "a c"], "scores": [-0.2, -0.3]}                             several generated texts
@@ -41,7 +39,7 @@ def get_word_times(nbest: NBestList, index: int = 0) -> list[dict[str, Any]]:
     """Return the objects in the ``words`` field of hypothesis ``index``, after checking them.
 
     Raises:
-        InvalidList: If the hypothesis has words but no such field, or the field is not a list of words
+        InvalidList: the hypothesis has words but no such field, or the field is not a list of words
             with times.
     """
 
@@ -94,7 +92,7 @@ class FieldMap:
     """Field names of a file; the defaults are those of this project's own format.
 
     Raises:
-        ConfigError: If a required name is empty, or one name is used for two fields.
+        ConfigError: a required name is empty, or one name is used for two fields.
     """
 
     id: str = "id"
@@ -145,7 +143,7 @@ def parse_field_map(maps: Iterable[str] = (), streams: Iterable[str] = ()) -> Fi
         streams: Values of ``--stream``: ``NAME=FIELD[:BASE[:SIGN]]``; base e and sign log_prob by default.
 
     Raises:
-        ConfigError: If an option is malformed, or a name is unknown or given twice.
+        ConfigError: an option is malformed, or a name is unknown or given twice.
     """
     names: dict[str, str] = {}
     for part in (part for option in maps for part in option.split(",") if part.strip()):
@@ -189,10 +187,8 @@ def parse_utterances(value: Any, field: str, list_id: str) -> tuple[Utterance, .
     """
 
     def build(item: dict[str, Any], place: str) -> Utterance:
-        speaker = item.get("speaker", "")
-        _check(isinstance(speaker, str), "a string", speaker, f"{place}.speaker", list_id)
-        confidence = _parse_number(item, "confidence", place, list_id)
-        return Utterance(item["text"], speaker, confidence)
+        speaker = _parse_text(item, "speaker", place, list_id, "")
+        return Utterance(item["text"], speaker, _parse_number(item, "confidence", place, list_id))
 
     return _parse_items(value, ("text", "speaker", "confidence"), build, field, list_id)
 
@@ -209,19 +205,14 @@ def parse_phrases(value: Any, field: str, list_id: str) -> tuple[Phrase, ...]:
         are_texts = isinstance(spellings, list) and all(isinstance(text, str) for text in spellings)
         _check(are_texts, "an array of texts", spellings, f"{place}.spellings", list_id)
         weight = _parse_number(item, "weight", place, list_id)
-        slot = item.get("slot", "")
-        _check(isinstance(slot, str), "a string", slot, f"{place}.slot", list_id)
+        slot = _parse_text(item, "slot", place, list_id, "")
         return Phrase(item["text"], weight, tuple(spellings), slot)
 
     return _parse_items(value, ("text", "weight", "spellings", "slot"), build, field, list_id)
 
 
 def _parse_items(
-    value: Any,
-    keys: tuple[str, ...],
-    build: Callable[[dict[str, Any], str], Item],
-    field: str,
-    list_id: str,
+    value: Any, keys: tuple[str, ...], build: Callable[[dict[str, Any], str], Item], field: str, list_id: str
 ) -> tuple[Item, ...]:
     """Convert an array of texts or objects.
 
@@ -239,9 +230,15 @@ def _parse_items(
         if unknown := sorted(item.keys() - set(keys)):
             message = f"unknown key {unknown[0][:100]!r}; expected {known}"
             raise InvalidList(message, list_id=list_id, field=place)
-        _check(isinstance(item.get("text"), str), "a string", item.get("text"), f"{place}.text", list_id)
+        _parse_text(item, "text", place, list_id)
         found.append(build(item, place))
     return tuple(found)
+
+
+def _parse_text(item: dict[str, Any], key: str, place: str, list_id: str, default: str | None = None) -> str:
+    text = item.get(key, default)
+    _check(isinstance(text, str), "a string", text, f"{place}.{key}", list_id)
+    return str(text)
 
 
 def _parse_number(item: dict[str, Any], key: str, place: str, list_id: str) -> float:
@@ -257,19 +254,18 @@ def _parse_number(item: dict[str, Any], key: str, place: str, list_id: str) -> f
 
 def _check(is_right: bool, expected: str, value: Any, field: str, list_id: str) -> None:
     if not is_right:
-        message = f"expected {expected}, got {describe_type(value)}"
-        raise InvalidList(message, list_id=list_id, field=field)
+        raise InvalidList(f"expected {expected}, got {describe_type(value)}", list_id=list_id, field=field)
 
 
 def utterance_records(utterances: Sequence[Utterance]) -> list[str | dict[str, Any]]:
     """Return what ``parse_utterances`` reads back."""
 
-    def record(utterance: Utterance) -> str | dict[str, Any]:
-        fields: dict[str, Any] = {"speaker": utterance.speaker} if utterance.speaker else {}
-        fields |= {"confidence": utterance.confidence} if utterance.confidence != 1 else {}
-        return {"text": utterance.text, **fields} if fields else utterance.text
+    def record(said: Utterance) -> str | dict[str, Any]:
+        fields: dict[str, Any] = {"speaker": said.speaker} if said.speaker else {}
+        fields |= {"confidence": said.confidence} if said.confidence != 1 else {}
+        return {"text": said.text, **fields} if fields else said.text
 
-    return [record(utterance) for utterance in utterances]
+    return list(map(record, utterances))
 
 
 def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
@@ -281,7 +277,12 @@ def phrase_records(phrases: Sequence[Phrase]) -> list[str | dict[str, Any]]:
         fields = {"text": phrase.text, "weight": phrase.weight, "spellings": list(phrase.spellings)}
         return {**fields, "slot": phrase.slot} if phrase.slot else fields
 
-    return [record(phrase) for phrase in phrases]
+    return list(map(record, phrases))
+
+
+def as_objects(records: Iterable[str | dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return utterances or phrases as objects only, as the messages of the service have them."""
+    return [{"text": record} if isinstance(record, str) else record for record in records]
 
 
 def generated_record(made: Generated) -> dict[str, Any]:
@@ -301,7 +302,7 @@ def generated_record(made: Generated) -> dict[str, Any]:
 
 DEFAULT_NAMES = FieldMap()
 STREAM = "first_pass"
-"""Name of the stream of scores that have no name of their own."""
+"""Name of the stream of scores without a name."""
 USUAL_NAMES = ("beams", "candidates", "n_best", "sequences")
 """Names of arrays of hypotheses besides ``hypotheses``, in order of preference; ``text`` is one only next to
 scores, since it may have the words of one text."""
@@ -310,7 +311,7 @@ TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sente
 REFERENCE_NAMES = ("ref", "reference", "ground_truth", "target", "label", "transcript", "output")
 """Names of references, for messages; only ``reference`` is read without an option."""
 SCORE_NAMES = ("sequences_scores", "scores")
-"""Names of arrays of scores beside the hypotheses."""
+"""Names of arrays of scores next to the hypotheses."""
 ID_NAME = re.compile(
     r"(?:^|_)(?:id|uid|uttid|utt|utterance|key|name|file|filename|filepath|audio|wav|path|recording)(?:$|_)",
     re.IGNORECASE,
@@ -383,10 +384,10 @@ def is_pair(item: Any) -> bool:
 
 
 def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str) -> dict[str, list[Any]]:
-    """Take arrays of scores beside the hypotheses out of a record; return them by the name of their stream.
+    """Take arrays of scores next to the hypotheses out of a record; return them by their stream.
 
     Raises:
-        InvalidList: If an array of numbers does not have one for each hypothesis.
+        InvalidList: an array of numbers does not have one for each hypothesis.
     """
     columns: dict[str, list[Any]] = {}
     for stream, source in names.streams.items():
@@ -396,17 +397,15 @@ def take_scores(record: dict[str, Any], names: FieldMap, size: int, list_id: str
     for name in () if columns else (name for name in SCORE_NAMES if name in record and names.scores):
         found = record[name]
         named = found if isinstance(found, dict) else {STREAM: found}
-        if named and all(map(_has_numbers, named.values())):
+        if named and all(  # arrays of arrays are scores of tokens
+            isinstance(values, list) and any(type(value) in (int, float) for value in values)
+            for values in named.values()
+        ):
             for stream, values in named.items():
                 _check_column(values, size, list_id, name if found is values else f'{name}["{stream}"]')
             del record[name]
             return dict(named)
     return columns
-
-
-def _has_numbers(values: Any) -> bool:
-    """Whether a value is an array with a number; arrays of arrays are scores of tokens."""
-    return isinstance(values, list) and any(type(value) in (int, float) for value in values)
 
 
 def _check_column(values: list[Any], size: int, list_id: str, field: str) -> None:
@@ -438,7 +437,7 @@ def explain_missing_hypotheses(record: Mapping[str, Any], names: FieldMap = DEFA
 
 
 def suggest_table(record: Any) -> str:
-    """Say which option reads a record that is one hypothesis, on a line of its own; empty if none does."""
+    """Say which option reads a line that is the record of one hypothesis; empty if none does."""
     text = _find_texts(record, TEXT_NAMES) if isinstance(record, dict) else ""
     ids = [name for name in _find_id_names(record) if name != text] if text else []
     if not ids:

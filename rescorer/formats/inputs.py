@@ -1,7 +1,5 @@
 """Find the files that one input consists of, and give its lists their references.
 
-Find the files and folders that one input consists of: the jobs of an experiment, or a folder of files.
-
     decode/logdir:  output.1/1best_recog/text  output.2/1best_recog/text  …  keys.1.scp  asr.1.log
     exp/nbest:      nbest.1/words_text  nbest.2/words_text  …
     lists:          a.jsonl  b.jsonl.gz
@@ -10,13 +8,13 @@ Recognisers run in jobs, each of which leaves a folder of lists with its number 
 these, or of files in one format, is read as one input, in the order of the numbers. The ids of all its lists
 differ: the second list with an id is an error that names both places.
 
-Give lists their references: by id, or by the lines of a NeMo manifest.
+References belong to lists by id, or are the lines of a NeMo manifest, which have no ids:
 
     {"audio_filepath": "calls/u1.wav", "duration": 2.5, "text": "the sea was calm"}
 
-Lines of a manifest have no ids. They belong to the lists in their order if the ids of the lists are their
-numbers, 1, 2, …, as in formats without ids; otherwise to those that have the name of the audio file as their
-id, with or without folder and suffix. A note says which, and what fits neither is an error.
+Lines of a manifest belong to the lists in their order if the ids of the lists are their numbers, 1, 2, …, as
+in formats without ids; otherwise to those that have the name of the audio file as their id, with or without
+folder and suffix. A note says which, and what fits neither is an error.
 """
 
 from __future__ import annotations
@@ -32,7 +30,7 @@ from typing import Any, NamedTuple
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
 from rescorer.formats.delimited import read_lists as read_table
-from rescorer.formats.io.folders import Sample, name_entries, natural_key, read_sample
+from rescorer.formats.io.folders import Lists, Sample, list_objects, name_entries, natural_key, read_sample
 from rescorer.formats.io.json_io import describe_type, parse_object
 from rescorer.formats.io.text_io import read_lines_strict, source_name
 from rescorer.formats.nemo import AUDIO_KEY, ID_KEY, REFERENCE_KEY, find_id
@@ -40,7 +38,7 @@ from rescorer.formats.nist import read_references
 from rescorer.formats.plain_text import Reading, classify
 from rescorer.formats.registry import FORMATS, detect, find_matches, is_pipe, is_plain_text, match_path
 from rescorer.formats.table_layout import TableOptions, find_layout, has_header
-from rescorer.storage import find_objects, is_object, is_url
+from rescorer.storage import is_object, is_url
 from rescorer.types import NBestList
 
 NUMBER = re.compile(r"[0-9]{1,9}")
@@ -53,12 +51,10 @@ MAX_LOOKED_INTO = 100
 """Number of folders in which an error message looks for lists to suggest."""
 MAX_SUGGESTED = 4
 
-Lists = Iterator[NBestList | InputError]
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What an input consists of."""
+    """The files or folders that an input consists of."""
 
     choice: str
     """The format of all parts, with its options: the one that was given, or the one that was found."""
@@ -83,7 +79,7 @@ def find_parts(source: str, choice: str = "") -> Parts:
         choice: The format of the lists, ``NAME[:OPTION=VALUE,…]``; if empty, it is detected.
 
     Raises:
-        FormatError: If the format cannot be detected, or a folder has lists of several kinds or none; the
+        FormatError: the format cannot be detected, or a folder has lists of several kinds or none; the
             error says what is in it.
     """
     if is_url(source):
@@ -129,7 +125,7 @@ def expand_globs(sources: Iterable[str]) -> list[str]:
     """Replace the names of inputs that do not exist by those that they match as patterns, in natural order.
 
     Raises:
-        ConfigError: If an input is given twice.
+        ConfigError: an input is given twice.
     """
     names: list[str] = []
     for given in sources:
@@ -145,10 +141,7 @@ def _find_objects(url: str, choice: str) -> Parts:
     name, evidence = (choice, "") if choice else detect(url)
     if FORMATS[name.partition(":")[0]].takes_folders or is_object(url):
         return Parts(name, evidence, (url,))
-    try:
-        return Parts(name, evidence, tuple(sorted(find_objects(url), key=natural_key)))
-    except FileNotFoundError as error:
-        raise FormatError(f"cannot be read: {error.strerror}", file=url) from None
+    return Parts(name, evidence, tuple(sorted(list_objects(url), key=natural_key)))
 
 
 def _look_into(folder: Path, choice: str, depth: int) -> Parts:
@@ -163,7 +156,8 @@ def _look_into(folder: Path, choice: str, depth: int) -> Parts:
     jobs = _find_jobs(folder, choice, depth) if depth else []
     if len(jobs) + len(itself) > 1:
         kinds = [_name_parts(part.paths) for part in jobs] + ["files of its own"] * len(itself)
-        message = f"has lists in {' and in '.join(kinds)}: which are meant? {_advise(jobs)}"
+        advice = f"Give those folders, such as {jobs[0].paths[0]}" if jobs else ""
+        message = f"has lists in {' and in '.join(kinds)}: which are meant? {advice}"
         raise FormatError(message, file=str(folder))
     if itself or jobs:
         return (itself or jobs)[0]
@@ -207,8 +201,7 @@ def _join_jobs(jobs: Sequence[Path], choice: str, depth: int) -> Parts | None:
         return None
     if len(kinds) > 1:
         shown = ", ".join(f"{name} has {kind}" for kind, name in kinds.items())
-        message = f"its folders have lists in different formats: {shown}"
-        raise FormatError(message, file=str(jobs[0].parent))
+        raise FormatError(f"its folders have lists in different formats: {shown}", file=str(jobs[0].parent))
     paths: list[str] = []
     for job, parts in found.items():
         paths += parts.paths if parts else [str(job)]
@@ -302,10 +295,6 @@ def _find_inner(folder: Path, depth: int) -> Iterator[Path]:
             yield from _find_inner(entry, depth - 1)
 
 
-def _advise(jobs: list[Parts]) -> str:
-    return f"Give those folders, such as {jobs[0].paths[0]}" if jobs else ""
-
-
 def _name_parts(paths: Sequence[str | Path]) -> str:
     """Name the first and the last of some paths."""
     names = [Path(path).name for path in paths]
@@ -369,7 +358,7 @@ class References:
             numbered: The format of the lists has no ids: they are positions in the file.
 
         Raises:
-            FormatError: A manifest fits neither by order nor by name, or its lines are not as many as lists
+            FormatError: a manifest fits neither by order nor by name, or its lines are not as many as lists
                 that are matched by order.
         """
         if not self.manifest:
@@ -414,7 +403,8 @@ class References:
             count += 1  # of lists and errors, which are positions too
             if isinstance(item, NBestList):
                 item = replace(item, reference=by_order.get(item.id, item.reference))
-            if count > len(self.manifest) and _is_empty(item):
+            is_empty = isinstance(item, NBestList) and [text.text for text in item.hypotheses] == [""]
+            if count > len(self.manifest) and is_empty:
                 n_blank += 1  # at the end of a file of sentences
             else:
                 yield item
@@ -457,10 +447,6 @@ class References:
         )
 
 
-def _is_empty(item: NBestList | InputError) -> bool:
-    return isinstance(item, NBestList) and [hypothesis.text for hypothesis in item.hypotheses] == [""]
-
-
 NAMES: Mapping[str, Callable[[Line], str]] = {
     "id": lambda line: str(line.record.get(ID_KEY) or ""),
     "names of audio files": lambda line: find_id(line.record, 0) if _audio(line) else "",
@@ -468,7 +454,7 @@ NAMES: Mapping[str, Callable[[Line], str]] = {
     AUDIO_KEY: lambda line: str(line.record.get(AUDIO_KEY) or ""),
     "names of audio files without offset": lambda line: PurePosixPath(_audio(line)).stem,
 }
-"""What may be the id of a list, of a line; an empty string if the line has no such name."""
+"""Names of a line that may be the id of its list; an empty string if the line has no such name."""
 
 
 def _audio(line: Line) -> str:
@@ -479,7 +465,7 @@ def open_references(source: str) -> References:
     """Read references: a table, a manifest, plain sentences, or one of the formats of ``nist.references``.
 
     Raises:
-        FormatError: As for ``read_references``; or a line of a manifest has no text.
+        FormatError: as for ``read_references``; or a line of a manifest has no text.
     """
     if is_pipe(source):  # can be read only once
         return References(source_name(source), read_references(source))
@@ -512,8 +498,7 @@ def _read_table(source: str) -> dict[str, str] | None:
             raise item
         found = {item.reference} if has_references else {text.text for text in item.hypotheses}
         if len(found) > 1:
-            message = f"several texts with the id {item.id!r}, and no column 'reference'"
-            raise FormatError(message, file=file)
+            raise FormatError(f"several texts with the id {item.id!r}, and no column 'reference'", file=file)
         if (text := found.pop()) is not None:
             texts[item.id] = text
     return texts

@@ -1,16 +1,12 @@
-"""Read and write formats whose files are JSON documents, value by value.
+"""Files that are JSON documents: how documents are told apart, and the formats mlm, SegLST and request.
 
-Mlm-scoring, SegLST, and requests of this service.
+``read_documents`` reads files of one document, of several one after another, or of one per line.
 
-Read and write formats whose files are JSON documents: one module per format, and ``documents`` for all.
+mlm-scoring: one JSON object, one member per utterance, scores in nats.
 
-Files come in and lists go out, with an error in place of each list that cannot be read.
+    {"1272-128104-0000": {"hyp_1": {"score": -1.2, "text": "yeah well"}, "hyp_2": {...}, "ref": "yeah well"}}
 
-Read and write n-best lists of mlm-scoring: one JSON object, one member per utterance, scores in nats.
-
-{"1272-128104-0000": {"hyp_1": {"score": -1.2, "text": "yeah well"}, "hyp_2": {...}, "ref": "yeah well"}}
-
-Read and write the segments of meeteval and the CHiME challenges (SegLST): one list per segment.
+SegLST, the segments of meeteval and the CHiME challenges: one list per segment.
 
     [{"session_id": "S05", "speaker": "P03", "start_time": "11.370", "end_time": "12.5", "words": "so um"}]
 
@@ -19,7 +15,7 @@ session, followed by the speaker and the start in seconds with three decimals, a
 ``S05-P03-11.370``; without a start, by the ``segment_index`` or else the position in the file. The speaker is
 the group of the list.
 
-Read and write requests of this service as JSON: the JSON form of ``RescoreRequest`` in ``proto/``.
+Requests of this service: the JSON form of ``RescoreRequest`` in ``proto/``.
 
     {"lists": [{"id": "u1", "hypotheses": [{"text": "a b"}, {"text": "a"}], "streams": [{"name": "acoustic",
         "base": "LOG_BASE_E", "sign": "SCORE_SIGN_LOG_PROB", "values": [-9.0, -9.5]}]}]}
@@ -32,81 +28,84 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, count
 from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
+    ListWriter,
     LogBase,
     Row,
     Sign,
     Units,
-    Write,
-    add_location,
     build_list,
+    check_reserved,
+    json_writer,
+    parse_at,
     parse_number,
+    parse_units,
     stream_to_nats,
 )
-from rescorer.formats.fields import parse_phrases, parse_utterances, phrase_records, utterance_records
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.fields import (
+    as_objects,
+    parse_phrases,
+    parse_utterances,
+    phrase_records,
+    utterance_records,
+)
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import (
-    SURROGATE_ESCAPE,
     JsonCursor,
     JsonStream,
     JsonValue,
     build_object,
     describe_type,
+    parse_value,
     yield_late_errors,
 )
-from rescorer.formats.io.text_io import Source, open_output, read_lines, read_text_chunks, source_name
+from rescorer.formats.io.text_io import (
+    NumberedLine,
+    NumberedLines,
+    Source,
+    read_lines,
+    read_text_chunks,
+    source_name,
+)
 from rescorer.types import Hypothesis, NBestList
 
-WriteMember = Callable[[str, Any], None]
 STARTS_DOCUMENT = re.compile(r"\s*[\[{]")
 """Matches lines with which a document may start."""
 
 
 def parse_document(text: str, file: str, line: int = 1) -> Any:
-    """Return the JSON value of a text.
-
-    Args:
-        line: 1-based line of the file on which the text starts.
+    """Return the JSON value of a text that begins in a line of a file.
 
     Raises:
-        FormatError: If the text is not JSON, or contains a duplicate key or an unpaired surrogate.
+        FormatError: the text is not JSON, or contains a duplicate key or an unpaired surrogate.
     """
     try:
-        value = json.loads(text, object_pairs_hook=build_object)
-        if SURROGATE_ESCAPE.search(text):
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
-    except json.JSONDecodeError as error:
-        message = f"not JSON: {error.msg} at column {error.colno}"
-        raise FormatError(message, file=file, line=line + error.lineno - 1) from None
-    except UnicodeEncodeError:
-        raise FormatError("unpaired surrogate; expected Unicode text", file=file) from None
-    except (ValueError, RecursionError) as error:  # thousands of digits or brackets, or a duplicate key
-        raise FormatError(f"cannot parse JSON: {error}", file=file) from None
-    return value
+        return parse_value(text, file, line, build_object)
+    except FormatError as error:
+        if error.message.startswith("not JSON"):
+            raise
+        raise FormatError(error.message, file=file) from None
 
 
-def parse_units(score: str, base: str, sign: str) -> Units:
+def parse_score_units(score: str, base: str, sign: str) -> Units:
     """Parse the options of a format in which the score is a field that the user names.
 
     Raises:
-        ConfigError: If only one of score and base is given, or the base or sign is unknown.
+        ConfigError: only one of score and base is given, or the base or sign is unknown.
     """
     if bool(score) != bool(base):
         raise ConfigError("a score and its base must be given together: score=FIELD,base=e (2, 10, prob, …)")
-    try:
-        return Units(base or "e", sign)  # type: ignore[arg-type]  # checked by Units
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    return parse_units(base or "e", sign)
 
 
 class UnusableFile(FormatError):
@@ -151,11 +150,11 @@ def read_documents(
             of one. Then no error is raised, only yielded.
 
     Raises:
-        FormatError: If the file cannot be opened, its first line is not valid text, or the last document that
+        FormatError: the file cannot be opened, its first line is not valid text, or the last document that
             can be read is broken.
     """
-    lines = _Lines(read_lines(source))
-    head: list[tuple[int, str | FormatError]] = []
+    lines = NumberedLines(read_lines(source))
+    head: list[NumberedLine] = []
     for line, text in lines:
         head.append((line, text))
         if isinstance(text, FormatError) and not prefers_lines:
@@ -172,15 +171,15 @@ def read_documents(
         yield from _read_stream(stream, file, read)
 
 
-def _is_by_line(first: str | FormatError, lines: _Lines, prefers_lines: bool) -> bool:
+def _is_by_line(first: str | FormatError, lines: NumberedLines, prefers_lines: bool) -> bool:
     """Whether lines are documents, given the first that is not blank, and the others."""
-    if isinstance(first, FormatError) or _is_json(first):
+    if isinstance(first, FormatError) or not (damage := _find_damage(first)):
         return True
     if not first.strip():
         return False
-    damage, second = _find_damage(first), lines.peek()
-    is_second_whole = isinstance(second, str) and second.startswith(("{", "[")) and _is_json(second)
-    if damage == "cut":  # the document goes on, or its end is lost
+    second = lines.peek()
+    is_second_whole = isinstance(second, str) and second.startswith(("{", "[")) and not _find_damage(second)
+    if damage == "cut":  # the document continues, or its end is lost
         return prefers_lines and is_second_whole and not first.lstrip().startswith("[")
     if damage == "several":
         return is_second_whole
@@ -212,34 +211,8 @@ def _read_stream(
             yield located
 
 
-class _Lines:
-    """Numbered lines of a file, some of which can be put back."""
-
-    def __init__(self, lines: Iterator[tuple[int, str | FormatError]]) -> None:
-        self._lines = lines
-        self._back: deque[tuple[int, str | FormatError]] = deque()
-
-    def __iter__(self) -> Iterator[tuple[int, str | FormatError]]:
-        return self
-
-    def __next__(self) -> tuple[int, str | FormatError]:
-        return self._back.popleft() if self._back else next(self._lines)
-
-    def put_back(self, lines: Sequence[tuple[int, str | FormatError]]) -> None:
-        """Make these the next lines."""
-        self._back.extendleft(reversed(lines))
-
-    def peek(self) -> str | FormatError:
-        """Return the next line that is not blank, which stays the next line; an empty string at the end."""
-        for line, text in self:
-            if isinstance(text, FormatError) or text.strip():
-                self.put_back([(line, text)])
-                return text
-        return ""
-
-
 def _read_lines(
-    lines: _Lines,
+    lines: NumberedLines,
     file: str,
     read: Callable[[Document], Iterator[Result]],
     parse: Callable[[str, str, int], Any],
@@ -300,9 +273,9 @@ class _Broken:
     is_indented: bool
 
 
-def _join_document(lines: _Lines, line: int, text: str, file: str) -> Any | _Broken:
+def _join_document(lines: NumberedLines, line: int, text: str, file: str) -> Any | _Broken:
     """Read the document that starts in a line and may take several; put back lines that it does not take."""
-    taken: list[tuple[int, str | FormatError]] = []
+    taken: list[NumberedLine] = []
 
     def take() -> Iterator[str]:
         yield text
@@ -328,15 +301,15 @@ def _join_document(lines: _Lines, line: int, text: str, file: str) -> Any | _Bro
     return value
 
 
-def _join_lines(lines: Iterable[tuple[int, str | FormatError]]) -> Iterator[str]:
+def _join_lines(lines: Iterable[NumberedLine]) -> Iterator[str]:
     for _, text in lines:
         if isinstance(text, FormatError):
             raise text
         yield f"\n{text}"
 
 
-def _find_damage(text: str) -> Literal["cut", "several", "other"]:
-    """Say why a line is no document: it ends too early, more follows on it, or something else."""
+def _find_damage(text: str) -> Literal["cut", "several", "other", ""]:
+    """Say why a line is no document: it ends too early, more follows, or another reason; empty if it is."""
     try:
         json.loads(text)
     except json.JSONDecodeError as error:
@@ -346,22 +319,41 @@ def _find_damage(text: str) -> Literal["cut", "several", "other"]:
         return "cut" if is_cut else "other"
     except (ValueError, RecursionError):
         return "other"
-    return "other"
+    return ""
 
 
-def _is_json(text: str) -> bool:
-    try:
-        json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return True
+def read_records(
+    source: Source,
+    parse_record: Callable[[Any, int, int | None], NBestList | InvalidList],
+    parse: Callable[[str, str, int], Any] = parse_document,
+    *,
+    prefers_lines: bool = False,
+) -> Lists:
+    """Yield the list of each document that is a record, and of each element of one that is an array.
+
+    Args:
+        parse_record: Builds a list from a record, its position in the file from 1, and its line, if it has
+            one; may raise InvalidList.
+        parse: As for ``read_documents``.
+        prefers_lines: As for ``read_documents``; then an empty file has no records.
+    """
+    file, positions = source_name(source), count(1)
+
+    def read(document: Document) -> Iterator[NBestList | InvalidList]:
+        cursor, line = document.cursor, document.line
+        is_missing = prefers_lines and not cursor.peek()
+        for _ in cursor.read_elements() if cursor.peek() == "[" else range(not is_missing):
+            record, position = cursor.read_value(), next(positions)
+            yield parse_at(file, line, partial(parse_record, record, position, line))
+
+    return read_documents(source, file, read, parse, prefers_lines=prefers_lines)
 
 
 def read_objects(source: Source, file: str) -> Iterator[JsonStream]:
     """Yield a stream before each object of a file, one after another; the caller must read its members.
 
     Raises:
-        FormatError: If the file cannot be opened, or has anything but objects.
+        FormatError: the file cannot be opened, or has anything but objects.
     """
     stream = JsonStream(read_text_chunks(source), file)
     while True:
@@ -386,7 +378,7 @@ def read_member_lists(
     parse_list: Callable[[str, Any, str], NBestList | InvalidList],
     file: str,
     seen: set[str],
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield the list in each member of the next object, or an error for invalid lists and duplicate ids.
 
     Args:
@@ -404,43 +396,22 @@ def read_member_lists(
         seen.add(list_id)
 
 
-@contextmanager
-def object_writer(target: str | Path, before: str = "{", after: str = "}") -> Iterator[WriteMember]:
-    """Write one object, one member per line, between ``before`` and ``after``.
-
-    Yields a function that writes a key and its value, and raises InvalidList for a duplicate key.
-    """
-    written: set[str] = set()
-    with open_output(target) as stream:
-        stream.write(before)
-
-        def write(key: str, value: Any) -> None:
-            if key in written:
-                raise InvalidList("already written; expected each id once", list_id=key, field="id")
-            member = f"{json.dumps(key, ensure_ascii=False)}: {json.dumps(value, ensure_ascii=False)}"
-            stream.write(f"{',' if written else ''}\n{member}")
-            written.add(key)
-
-        yield write
-        stream.write(f"\n{after}\n")
-
-
 STREAM = "first_pass"
 HYPOTHESIS_KEY = re.compile(r"hyp_([0-9]{1,9})")
 
 
-def read_mlm(source: Source) -> Iterator[NBestList | InputError]:
+def read_mlm(source: Source) -> Lists:
     """Yield the list of each utterance, with the stream ``first_pass``, ordered by the numbers in the keys.
 
     After a syntax error, reading stops; if a list has already been yielded, the error is yielded last.
 
     Raises:
-        FormatError: If the file cannot be read, or is not a JSON object, and no list has been yielded yet.
+        FormatError: the file cannot be read, or is not a JSON object, and no list has been yielded yet.
     """
     return yield_late_errors(_read_mlm_lists(source))
 
 
-def _read_mlm_lists(source: Source) -> Iterator[NBestList | InputError]:
+def _read_mlm_lists(source: Source) -> Lists:
     file = source_name(source)
     seen: set[str] = set()
     for document in read_objects(source, file):
@@ -469,34 +440,29 @@ def _parse_mlm_list(list_id: str, record: Any, file: str) -> NBestList | Invalid
     return build_list(list_id, rows, {}, file, reference=reference, fields=fields)
 
 
-@contextmanager
-def mlm_writer(target: str | Path) -> Iterator[Write]:
+def mlm_writer(target: str | Path) -> ListWriter:
     """Write one utterance per line, with the stream ``first_pass`` if the list has it."""
-    with object_writer(target) as write_member:
 
-        def write(nbest: NBestList) -> None:
-            record: dict[str, Any] = {}
-            for index, hypothesis in enumerate(nbest.hypotheses):
-                score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
-                record[f"hyp_{index + 1}"] = {**score, "text": hypothesis.text, **hypothesis.fields}
-                if hypothesis.fields.keys() & {"score", "text"}:
-                    message = "the names score and text are reserved by the format; rename these fields"
-                    raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
-            record |= {} if nbest.reference is None else {"ref": nbest.reference}
-            if any(name == "ref" or HYPOTHESIS_KEY.fullmatch(name) for name in nbest.fields):
-                message = "the names ref and hyp_N are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            write_member(nbest.id, record | dict(nbest.fields))
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        record: dict[str, Any] = {}
+        for index, hypothesis in enumerate(nbest.hypotheses):
+            check_reserved(nbest, hypothesis.fields, ("score", "text"), "score and text", index)
+            score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
+            record[f"hyp_{index + 1}"] = {**score, "text": hypothesis.text, **hypothesis.fields}
+        record |= {} if nbest.reference is None else {"ref": nbest.reference}
+        reserved = ["ref", *filter(HYPOTHESIS_KEY.fullmatch, nbest.fields)]
+        check_reserved(nbest, nbest.fields, reserved, "ref and hyp_N")
+        return record | dict(nbest.fields)
 
-        yield write
+    return json_writer(target, format_value, "{", "}", once=True, named=True)
 
 
 def looks_like_mlm(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    for document in () if sample.is_folder else sample.documents[:1]:
-        for record in document.values() if isinstance(document, dict) else ():
-            if isinstance(record, dict) and isinstance(record.get("hyp_1"), dict):
-                return 'a JSON object with "hyp_1"'
+    document = sample.document
+    for record in document.values() if isinstance(document, dict) else ():
+        if isinstance(record, dict) and isinstance(record.get("hyp_1"), dict):
+            return 'a JSON object with "hyp_1"'
     return ""
 
 
@@ -535,25 +501,16 @@ def find_id(segment: Mapping[str, Any], position: int) -> str:
     return "-".join(str(part) for part in parts if part is not None)
 
 
-def read_seglst(source: Source) -> Iterator[NBestList | InputError]:
+def read_seglst(source: Source) -> Lists:
     """Yield the list of each segment, with its text as the only hypothesis.
 
     Raises:
-        FormatError: If the source cannot be opened, or is not JSON.
+        FormatError: the source cannot be opened, or is not JSON.
     """
-    file = source_name(source)
-    positions, seen = count(1), set[str]()
-
-    def read(document: Document) -> Iterator[NBestList | InputError]:
-        cursor = document.cursor
-        for _ in cursor.read_elements() if cursor.peek() == "[" else [0]:
-            record, position = cursor.read_value(), next(positions)
-            try:
-                yield _parse_segment(record, position, seen, file)
-            except InvalidList as error:
-                yield add_location(error, file, document.line)
-
-    return yield_late_errors(read_documents(source, file, read))
+    seen, file = set[str](), source_name(source)
+    return yield_late_errors(
+        read_records(source, lambda record, position, _: _parse_segment(record, position, seen, file))
+    )
 
 
 def _parse_segment(record: Any, position: int, seen: set[str], file: str) -> NBestList | InvalidList:
@@ -574,32 +531,23 @@ def _parse_segment(record: Any, position: int, seen: set[str], file: str) -> NBe
     return build_list(list_id, [Row(record[TEXT_KEY])], {}, file, group=group, fields=fields)
 
 
-@contextmanager
-def seglst_writer(target: str | Path) -> Iterator[Write]:
+def seglst_writer(target: str | Path) -> ListWriter:
     """Write an array with one segment per line: the first text of each list.
 
     A list that was not read from segments is a session with its id as the name. A segment has an ``id`` only
     if its other keys would give another.
     """
-    is_first = True
-    with open_output(target) as stream:
-        stream.write("[")
 
-        def write(nbest: NBestList) -> None:
-            nonlocal is_first
-            if reserved := sorted(nbest.fields.keys() & {*RESERVED_KEYS}):
-                message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            segment = {SESSION_KEY: nbest.id, **nbest.fields}
-            segment |= {SPEAKER_KEY: nbest.group} if nbest.group else {}
-            is_found = START_KEY in segment or INDEX_KEY in segment  # else the position would be in its id
-            named = {} if is_found and find_id(segment, 0) == nbest.id else {ID_KEY: nbest.id}
-            segment = {**named, **segment, TEXT_KEY: nbest.hypotheses[0].text}
-            stream.write(f"{'' if is_first else ','}\n{json.dumps(segment, ensure_ascii=False)}")
-            is_first = False
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        reserved = sorted(nbest.fields.keys() & {*RESERVED_KEYS})
+        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        segment = {SESSION_KEY: nbest.id, **nbest.fields}
+        segment |= {SPEAKER_KEY: nbest.group} if nbest.group else {}
+        is_found = START_KEY in segment or INDEX_KEY in segment  # else the position would be in its id
+        named = {} if is_found and find_id(segment, 0) == nbest.id else {ID_KEY: nbest.id}
+        return {**named, **segment, TEXT_KEY: nbest.hypotheses[0].text}
 
-        yield write
-        stream.write("\n]\n")
+    return json_writer(target, format_value)
 
 
 def read_entries(
@@ -608,7 +556,7 @@ def read_entries(
     """Yield number, id and text of segments, for references; their speaker if that is the name of the field.
 
     Raises:
-        FormatError: If a record is no segment, or has no speaker.
+        FormatError: a record is no segment, or has no speaker.
     """
     for position, (number, record) in enumerate(records, start=1):
         value = record.get(SPEAKER_KEY if field == SPEAKER_KEY else TEXT_KEY)
@@ -620,11 +568,10 @@ def read_entries(
 
 def looks_like_seglst(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    for document in () if sample.is_folder else sample.documents[:1]:
-        first = document[0] if isinstance(document, list) and document else document
-        if is_segment(first) and "hypotheses" not in first:
-            return f"segments of meeteval (SegLST), with {SESSION_KEY!r} and {TEXT_KEY!r}"
-    return ""
+    document = sample.document
+    first = document[0] if isinstance(document, list) and document else document
+    is_found = is_segment(first) and "hypotheses" not in first
+    return f"segments of meeteval (SegLST), with {SESSION_KEY!r} and {TEXT_KEY!r}" if is_found else ""
 
 
 LISTS_KEY = "lists"
@@ -637,27 +584,19 @@ SIGNS: Mapping[str, Sign] = {f"SCORE_SIGN_{sign.upper()}": sign for sign in get_
 TYPE_NAMES: Mapping[type, str] = {dict: "an object", list: "an array", str: "a string"}
 
 
-def read_service_request(source: Source) -> Iterator[NBestList | InputError]:
+def read_service_request(source: Source) -> Lists:
     """Yield the lists of requests; a list without an id gets its number in the file as id.
 
     Raises:
-        FormatError: If the source cannot be opened, or is not JSON with an array ``lists``.
+        FormatError: the source cannot be opened, or is not JSON with an array ``lists``.
     """
-    return yield_late_errors(_read_request_lists(source, source_name(source)))
+    file, numbers = source_name(source), count(1)
 
-
-def _read_request_lists(source: Source, file: str) -> Iterator[NBestList | InputError]:
-    numbers = count(1)
-
-    def read(document: Document) -> Iterator[NBestList | InputError]:
+    def read(document: Document) -> Lists:
         for record in _read_records(document, file):
-            number = str(next(numbers))
-            try:
-                yield _parse_request_list(record, number)
-            except InvalidList as error:
-                yield add_location(error, file, document.line)
+            yield parse_at(file, document.line, partial(_parse_request_list, record, str(next(numbers))))
 
-    return read_documents(source, file, read)
+    return yield_late_errors(read_documents(source, file, read))
 
 
 def _read_records(document: Document, file: str) -> Iterator[Any]:
@@ -672,8 +611,7 @@ def _read_records(document: Document, file: str) -> Iterator[Any]:
         else:
             cursor.read_value()
     if not found:
-        message = f"expected a request with an array {LISTS_KEY!r}"
-        raise FormatError(message, file=file, line=document.line)
+        raise FormatError(f"expected a request with an array {LISTS_KEY!r}", file=file, line=document.line)
 
 
 def _parse_request_list(record: Any, number: str) -> NBestList:
@@ -725,21 +663,9 @@ def _check(value: Any, kind: type, field: str, list_id: str) -> Any:
     return value
 
 
-@contextmanager
-def service_request_writer(target: str | Path) -> Iterator[Write]:
+def service_request_writer(target: str | Path) -> ListWriter:
     """Write one request with all lists; scores are natural log-probabilities."""
-    is_first = True
-    with open_output(target) as stream:
-        stream.write(f'{{"{LISTS_KEY}": [')
-
-        def write(nbest: NBestList) -> None:
-            nonlocal is_first
-            record = json.dumps(_build_record(nbest), ensure_ascii=False)
-            stream.write(f"{'' if is_first else ','}\n{record}")
-            is_first = False
-
-        yield write
-        stream.write("\n]}\n")
+    return json_writer(target, _build_record, f'{{"{LISTS_KEY}": [', "]}")
 
 
 def _build_record(nbest: NBestList) -> dict[str, Any]:
@@ -753,17 +679,13 @@ def _build_record(nbest: NBestList) -> dict[str, Any]:
     record: dict[str, Any] = {"id": nbest.id, "hypotheses": hypotheses}
     record["streams"] = [{"name": name, **units, "values": [*v]} for name, v in nbest.streams.items()]
     record |= {"context": nbest.context} if nbest.context else {}
-    # in the message, each utterance and phrase is an object
-    previous = utterance_records(nbest.previous)
-    record |= {"previous": [{"text": p} if isinstance(p, str) else p for p in previous]} if previous else {}
-    phrases = phrase_records(nbest.phrases)
-    record |= {"phrases": [{"text": p} if isinstance(p, str) else p for p in phrases]} if phrases else {}
+    record |= {"previous": as_objects(utterance_records(nbest.previous))} if nbest.previous else {}
+    record |= {"phrases": as_objects(phrase_records(nbest.phrases))} if nbest.phrases else {}
     return record | ({"fields": dict(nbest.fields)} if nbest.fields else {})
 
 
 def looks_like_service_request(sample: Sample) -> str:
     """Return the evidence that a file has this format, or an empty string."""
-    for document in () if sample.is_folder else sample.documents[:1]:
-        if isinstance(document, dict) and isinstance(document.get(LISTS_KEY), list):
-            return f"a request of this service: JSON with an array {LISTS_KEY!r}"
-    return ""
+    document = sample.document
+    is_request = isinstance(document, dict) and isinstance(document.get(LISTS_KEY), list)
+    return f"a request of this service: JSON with an array {LISTS_KEY!r}" if is_request else ""

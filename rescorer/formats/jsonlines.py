@@ -1,12 +1,5 @@
 """Read and write n-best lists as JSON: one list per line, or an array of them, with an optional header.
 
-Read and write n-best list formats, one module per format.
-
-Readers take a file or folder and yield lists, with an error in place of each list that cannot be read.
-Writers take lists, and raise an error for those that the format cannot hold.
-
-Read and write n-best lists as JSON: one list per line, or an array of them, with an optional header.
-
     {"format": "rescorer-nbest", "version": 1, "streams": {"acoustic": {"base": "10", "sign": "cost"}}}
     {"id": "u1", "hypotheses": [{"text": "a b", "scores": {"acoustic": 12.3}}], "reference": "a b"}
 
@@ -19,8 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from itertools import repeat
 from pathlib import Path
@@ -29,12 +21,14 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     NATURAL,
+    ListWriter,
     Units,
-    Write,
-    add_location,
+    json_writer,
+    line_writer,
+    parse_at,
     round_all,
     stream_names,
     stream_to_nats,
@@ -56,46 +50,42 @@ from rescorer.formats.fields import (
     take_scores,
     utterance_records,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
-from rescorer.formats.io.text_io import Source, open_output, read_lines, source_name
+from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.json_documents import Document, UnusableFile, read_documents
 from rescorer.scoring.combination import weights_to_dict
 from rescorer.scoring.ranking import Ranking
 from rescorer.types import MAXIMUM, Hypothesis, NBestList, Weights
 
 
-def parse_record(
-    record: dict[str, Any],
-    names: FieldMap,
-    declared: Mapping[str, Units],
-    group_of: Callable[[str], str] | None,
-    file: str,
-    line: int | None,
-    number: str = "",
-) -> NBestList | InvalidList:
-    """Build a list from a record, or return the error with its place.
+@dataclass(slots=True)
+class RecordParser:
+    """Builds lists from the records of a file or table."""
 
-    Args:
-        names: Names of the fields of the record; those that it does not name become the list's fields.
-        declared: Units of streams, as the file declares them.
-        group_of: Function that returns the group for the id of a list without one.
-        line: 1-based number of the line or row, if it has one.
-        number: What is the id of a list without one, if that is not its line.
-    """
-    try:
-        return _parse_list(record, find_names(record, names), declared, group_of, number or str(line))
-    except InvalidList as error:
-        return add_location(error, file, line)
+    file: str
+    names: FieldMap
+    """Names of the fields of records; those that it does not name become fields of lists."""
+    group_of: Callable[[str], str] | None
+    """Function that returns the group for the id of a list without one."""
+    declared: Mapping[str, Units] = field(default_factory=dict)
+    """Units of streams, as the file declares them."""
+
+    def parse(
+        self, record: dict[str, Any], line: int | None, number: str = "", names: FieldMap | None = None
+    ) -> NBestList | InvalidList:
+        """Build a list from a record, or return the error with its place.
+
+        Args:
+            line: 1-based number of the line or row, if it has one.
+            number: The id of a list without one, if that is not its line.
+            names: Names of the fields of this record, if they differ from those of the file.
+        """
+        names = find_names(record, names or self.names)
+        return parse_at(self.file, line, lambda: _parse_list(record, names, self, number or str(line)))
 
 
-def _parse_list(
-    record: dict[str, Any],
-    names: FieldMap,
-    declared: Mapping[str, Units],
-    group_of: Callable[[str], str] | None,
-    number: str,
-) -> NBestList:
+def _parse_list(record: dict[str, Any], names: FieldMap, parser: RecordParser, number: str) -> NBestList:
     """Build a list from ``record``. Pops the known fields; the remaining ones become the list's fields."""
     if names.hypotheses not in record:
         given = record.get(names.id)
@@ -109,12 +99,12 @@ def _parse_list(
     hypotheses, columns = _parse_columns(items, names) or _parse_rows(items, names, list_id)
     columns = columns or take_scores(record, names, len(items), list_id)
     group = _check_text(record.pop(names.group, None), names.group, list_id)
-    if not group and group_of is not None:
-        group = group_of(list_id)
+    if not group and parser.group_of is not None:
+        group = parser.group_of(list_id)
     return NBestList(
         id=list_id,
         hypotheses=hypotheses,
-        streams=_convert_streams(columns, names, declared, list_id),
+        streams=_convert_streams(columns, names, parser.declared, list_id),
         context=_check_text(record.pop(names.context, None), names.context, list_id) or "",
         reference=_check_text(record.pop(names.reference, None), names.reference, list_id),
         group=group or "",
@@ -129,7 +119,7 @@ Columns = dict[str, list[Any]]
 
 
 def _parse_columns(items: list[Any], names: FieldMap) -> tuple[tuple[Hypothesis, ...], Columns] | None:
-    """Parse hypotheses whose scores are all fields of their own, or return None.
+    """Parse hypotheses each of whose scores is a field, or return None.
 
     Does what ``_parse_rows`` does, column by column, in half the time.
     """
@@ -144,13 +134,9 @@ def _parse_columns(items: list[Any], names: FieldMap) -> tuple[tuple[Hypothesis,
         name: [item.pop(stream.field, None) for item in items] for name, stream in names.streams.items()
     }
     if any(None in values for values in columns.values()):
-        columns = {name: columns[name] for name in stream_names(_rows(columns))}
+        rows = (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))
+        columns = {name: columns[name] for name in stream_names(rows)}
     return tuple(map(Hypothesis, texts, items)), columns
-
-
-def _rows(columns: Columns) -> list[dict[str, Any]]:
-    """The scores of each hypothesis by stream name."""
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
 
 
 def _parse_rows(items: list[Any], names: FieldMap, list_id: str) -> tuple[tuple[Hypothesis, ...], Columns]:
@@ -165,6 +151,10 @@ def _parse_hypothesis(
     item: Any, names: FieldMap, list_id: str, index: int
 ) -> tuple[Hypothesis, dict[str, Any]]:
     """Return a hypothesis and its unconverted scores by stream name."""
+
+    def invalid(message: str, field: str) -> InvalidList:
+        return InvalidList(message, list_id=list_id, hypothesis=index, field=field)
+
     if isinstance(item, str):
         return Hypothesis(item), {}
     if is_pair(item):
@@ -173,17 +163,14 @@ def _parse_hypothesis(
         message = f"expected an object or a string, got {describe_type(item)}"
         if isinstance(item, list) and item and all(isinstance(token, int) for token in item):
             message += " of token ids; decode them first (`processor.batch_decode`, skip_special_tokens=True)"
-        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.hypotheses)
+        raise invalid(message, names.hypotheses)
     if not isinstance(item.get(names.text), str):
-        message = explain_missing_text(item, names.text)
-        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.text)
+        raise invalid(explain_missing_text(item, names.text), names.text)
     text = item.pop(names.text)
     scores = item.pop(names.scores, None) if names.scores else None
-    if scores is None:
-        scores = {}
+    scores = {} if scores is None else scores
     if not isinstance(scores, dict):
-        message = f"expected an object, got {describe_type(scores)}"
-        raise InvalidList(message, list_id=list_id, hypothesis=index, field=names.scores)
+        raise invalid(f"expected an object, got {describe_type(scores)}", names.scores)
     if not names.streams:
         return Hypothesis(text, item), scores
     mapped = {}
@@ -193,9 +180,8 @@ def _parse_hypothesis(
     if not scores:
         return Hypothesis(text, item), mapped
     if duplicates := sorted(mapped.keys() & scores.keys()):
-        message = "this stream is also mapped to another field by an option"
         field = f'{names.scores}["{duplicates[0]}"]'
-        raise InvalidList(message, list_id=list_id, hypothesis=index, field=field)
+        raise invalid("this stream is also mapped to another field by an option", field)
     return Hypothesis(text, item), scores | mapped
 
 
@@ -206,13 +192,9 @@ def _convert_streams(
     streams = {}
     for name, scores in columns.items():
         mapped = names.streams.get(name)
-        values = stream_to_nats(
-            name,
-            scores,
-            mapped.units if mapped else declared.get(name, NATURAL),
-            list_id=list_id,
-            field=mapped.field if mapped else f'{names.scores}["{name}"]',
-        )
+        units = mapped.units if mapped else declared.get(name, NATURAL)
+        field = mapped.field if mapped else f'{names.scores}["{name}"]'
+        values = stream_to_nats(name, scores, units, list_id=list_id, field=field)
         if values is not None:
             streams[name] = values
     return streams
@@ -244,7 +226,7 @@ def read_header(source: Source, names: FieldMap) -> str:
     """Return the header line of a file; an empty string if its first line is a list or cannot be read.
 
     Raises:
-        FormatError: If the file is an array, whose lines are no lists.
+        FormatError: the file is an array, whose lines are no lists.
     """
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -312,9 +294,7 @@ def encode_list(nbest: NBestList) -> str:
         if nbest.streams:
             record["scores"] = {name: values[index] for name, values in nbest.streams.items()}
         hypotheses.append(_add_client_fields(record, hypothesis.fields))
-    record = {"id": nbest.id, "hypotheses": hypotheses}
-    record |= _conversation(nbest)
-    record |= _reference_and_group(nbest.reference, nbest.group)
+    record = {"id": nbest.id, "hypotheses": hypotheses, **_about_list(nbest)}
     return _dump(_add_client_fields(record, nbest.fields))
 
 
@@ -331,17 +311,14 @@ def encode_ranking(ranking: Ranking, weights: Weights, model: str) -> str:
     weights_record = weights_to_dict(weights)
     for key in UNREPEATED_WEIGHTS:
         weights_record.pop(key, None)
-    record: dict[str, Any]
-    record = {"id": nbest.id, "model": model, "weights": weights_record}
+    record: dict[str, Any] = {"id": nbest.id, "model": model, "weights": weights_record}
     record["hypotheses"] = _hypothesis_records(ranking)
     if ranking.decision is not None and ranking.decision != MAXIMUM:
         record["decision"] = asdict(ranking.decision)
         record |= _consensus_record(ranking)
     if ranking.dropped:
         record["dropped_ranks"] = [rank + 1 for rank in ranking.dropped]
-    record |= _conversation(nbest)
-    record |= _reference_and_group(nbest.reference, nbest.group)
-    return _dump(_add_client_fields(record, nbest.fields))
+    return _dump(_add_client_fields(record | _about_list(nbest), nbest.fields))
 
 
 def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
@@ -372,7 +349,7 @@ def _hypothesis_records(ranking: Ranking) -> list[dict[str, Any]]:
         records[0]["confidence"] = round(ranking.confidence, CONFIDENCE_DECIMALS)
     if ranking.word_confidences:
         records[0]["word_confidences"] = [
-            {"word": word.word, "confidence": _round_confidence(word.confidence)}
+            {"word": word.word, "confidence": word.confidence and round(word.confidence, CONFIDENCE_DECIMALS)}
             for word in ranking.word_confidences
         ]
     if ranking.expected_errors is not None:
@@ -391,10 +368,6 @@ def _round_scores(values: np.ndarray) -> np.ndarray:
     return round_all(values, SCORE_DECIMALS) + 0.0
 
 
-def _round_confidence(confidence: float | None) -> float | None:
-    return None if confidence is None else round(confidence, CONFIDENCE_DECIMALS)
-
-
 def _consensus_record(ranking: Ranking) -> dict[str, Any]:
     if ranking.decision is None or ranking.decision.kind != "confusion_network":
         return {}
@@ -407,15 +380,13 @@ def _consensus_record(ranking: Ranking) -> dict[str, Any]:
     return {"consensus": words, "consensus_rank": None if position is None else position + 1}
 
 
-def _conversation(nbest: NBestList) -> dict[str, Any]:
-    """The context, previous utterances and phrases, as far as there are any."""
+def _about_list(nbest: NBestList) -> dict[str, Any]:
+    """The context, previous utterances, phrases, reference and group, as far as there are any."""
     record: dict[str, Any] = {"context": nbest.context} if nbest.context else {}
     record |= {"previous": utterance_records(nbest.previous)} if nbest.previous else {}
-    return record | ({"phrases": phrase_records(nbest.phrases)} if nbest.phrases else {})
-
-
-def _reference_and_group(reference: str | None, group: str) -> dict[str, Any]:
-    return ({} if reference is None else {"reference": reference}) | ({"group": group} if group else {})
+    record |= {"phrases": phrase_records(nbest.phrases)} if nbest.phrases else {}
+    record |= {} if nbest.reference is None else {"reference": nbest.reference}
+    return record | ({"group": nbest.group} if nbest.group else {})
 
 
 def _add_client_fields(record: dict[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -454,7 +425,7 @@ def read_lists(
     group_of: Callable[[str], str] | None = None,
     first_line: int = 1,
     header: str = "",
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield every list, or the error if a line or record is invalid; later ones are still read.
 
     Args:
@@ -466,11 +437,11 @@ def read_lists(
         header: Header line of the file, for a later part of it.
 
     Raises:
-        FormatError: If the source cannot be opened, or its header is invalid (without it, the meaning of the
+        FormatError: the source cannot be opened, or its header is invalid (without it, the meaning of the
             scores is unknown).
     """
     file = source_name(source)
-    reader = _Reader(names, group_of, file, is_first=first_line == 1)
+    reader = _Reader(file, names, group_of, is_first=first_line == 1)
     if first_line == 1:
         return read_documents(source, file, reader.read_document, parse_value, prefers_lines=True)
     if header:
@@ -478,7 +449,7 @@ def read_lists(
     return _read_part(source, first_line, reader)
 
 
-def _read_part(source: Source, first_line: int, reader: _Reader) -> Iterator[NBestList | InputError]:
+def _read_part(source: Source, first_line: int, reader: _Reader) -> Lists:
     """Read a later part of a file with one list per line."""
     for line, text in read_lines(source, first=first_line):
         if isinstance(text, FormatError):
@@ -493,20 +464,16 @@ def _read_part(source: Source, first_line: int, reader: _Reader) -> Iterator[NBe
 
 
 @dataclass(slots=True)
-class _Reader:
+class _Reader(RecordParser):
     """Builds lists from the records of a file, of which the first may be a header."""
 
-    names: FieldMap
-    group_of: Callable[[str], str] | None
-    file: str
-    is_first: bool
-    declared: Mapping[str, Units] = field(default_factory=dict)
+    is_first: bool = True
     is_numbered: bool = False
     """Whether lists without an id get a number, because the first has none."""
     number: int = 0
     """Number of records that have been read."""
 
-    def read_document(self, document: Document) -> Iterator[NBestList | InputError]:
+    def read_document(self, document: Document) -> Lists:
         """Yield the list of a document that is a record, or the lists of an array of records."""
         cursor = document.cursor
         if cursor.peek() == "[":
@@ -516,9 +483,7 @@ class _Reader:
             label = "" if document.line is None else document.label
             yield from self._read_value(cursor.read_value(), document.line, label)
 
-    def _read_value(
-        self, record: Any, line: int | None, label: str, index: int | None = None
-    ) -> Iterator[NBestList | InputError]:
+    def _read_value(self, record: Any, line: int | None, label: str, index: int | None = None) -> Lists:
         if isinstance(record, dict):
             yield from self.read_record(record, line, label)
             return
@@ -527,13 +492,11 @@ class _Reader:
         message = f"{place}expected a JSON object, got {describe_type(record)}"
         yield FormatError(message, file=self.file, line=line)
 
-    def read_record(
-        self, record: dict[str, Any], line: int | None, label: str
-    ) -> Iterator[NBestList | InputError]:
+    def read_record(self, record: dict[str, Any], line: int | None, label: str) -> Lists:
         """Yield the list of a record; nothing for a header. The label is its id if it has none.
 
         Raises:
-            UnusableFile: If the record is an invalid header.
+            UnusableFile: the record is an invalid header.
         """
         if self.is_first:
             self.is_first = False
@@ -548,36 +511,21 @@ class _Reader:
         self.number += 1
         has_number = self.is_numbered and self.names.id not in record
         names = replace(self.names, id="") if has_number else self.names
-        label = label or str(self.number)
-        yield parse_record(record, names, self.declared, self.group_of, self.file, line, label)
+        yield self.parse(record, line, label or str(self.number), names)
 
 
-@contextmanager
-def writer(target: str | Path) -> Iterator[Write]:
+def writer(target: str | Path) -> ListWriter:
     """Write one list per line.
 
     Args:
         target: File name, compressed if it ends in ``.gz``; ``-`` is standard output.
     """
-    with open_output(target) as stream:
-        yield lambda nbest: print(encode_list(nbest), file=stream)
+    return line_writer(target, lambda nbest: [encode_list(nbest)], once=False)
 
 
-@contextmanager
-def array_writer(target: str | Path) -> Iterator[Write]:
+def array_writer(target: str | Path) -> ListWriter:
     """Write an array with one list per line."""
-    is_first = True
-    with open_output(target) as stream:
-        stream.write("[")
-
-        def write(nbest: NBestList) -> None:
-            nonlocal is_first
-            record = encode_list(nbest)
-            stream.write(f"{'' if is_first else ','}\n{record}")
-            is_first = False
-
-        yield write
-        stream.write("\n]\n")
+    return json_writer(target, encode_list)
 
 
 def looks_like(sample: Sample) -> str:
@@ -599,7 +547,7 @@ def looks_like_documents(sample: Sample) -> str:
 
 
 def _is_manifest(record: Any) -> bool:
-    """Whether a record belongs to NeMo, whose manifests are a format of their own."""
+    """Whether a record belongs to NeMo, whose manifests are another format."""
     return isinstance(record, dict) and "hypotheses" not in record and bool(record.keys() & MANIFEST_KEYS)
 
 
@@ -610,7 +558,7 @@ def compile_group_pattern(pattern: str) -> Callable[[str], str]:
     does not match.
 
     Raises:
-        ConfigError: If the pattern is not a regular expression with exactly one capturing group.
+        ConfigError: the pattern is not a regular expression with exactly one capturing group.
     """
     try:
         compiled = re.compile(pattern)

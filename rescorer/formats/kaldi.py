@@ -1,6 +1,6 @@
 """Read and write Kaldi's n-best archives and compact lattices in text form.
 
-Read and write Kaldi n-best archives in text form: a folder with ``words_text``, ``acwt`` and ``lmwt*``.
+N-best archives are a folder with ``words_text``, ``acwt`` and ``lmwt*``:
 
     words_text: utt1-1 LAST MONTH OVERALL GOODS      acwt: utt1-1 -5402.7      lmwt.lmonly: utt1-1 12.31
 
@@ -8,7 +8,7 @@ A key is the utterance id and the rank of the hypothesis; scores are natural-log
 cost, which includes pronunciation and transition costs besides the LM's. Other archives of costs, such as
 ``lmwt.rnn``, become streams of the same name.
 
-Read Kaldi's compact lattices in text form as lists of their best word sequences, and write them.
+Compact lattices are read as lists of their best word sequences:
 
     utt1                                    a lattice begins with its id and ends with an empty line
     0 1 yeah 3.25,1432.27,2_2_4             from, to, word, weight: graph cost,acoustic cost,transition-ids
@@ -30,11 +30,13 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import Any, TextIO
 
-from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
+from rescorer.errors import FormatError, InvalidList, LimitExceeded
 from rescorer.formats.common import (
     DUPLICATE_ID,
+    KeyedLine,
+    ListWriter,
     Row,
     Units,
     Write,
@@ -42,11 +44,13 @@ from rescorer.formats.common import (
     build_list,
     format_key,
     format_texts,
+    line_writer,
     parse_number,
+    read_keyed_lines,
     split_words,
     stream_from_nats,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.text_io import (
     Source,
     make_folder,
@@ -86,16 +90,7 @@ ARCHIVE_NAME = re.compile(r"[^\s/\0]{1,100}")
 KEY = re.compile(r"(.+)-([0-9]+)")
 
 
-class Entry(NamedTuple):
-    """One line of an archive, or the error if it cannot be read."""
-
-    line: int
-    key: str
-    value: str
-    error: FormatError | None = None
-
-
-def read_kaldi(source: Source) -> Iterator[NBestList | InputError]:
+def read_kaldi(source: Source) -> Lists:
     """Yield the lists of a folder, reading its archives in parallel.
 
     All archives need the same keys in the same order; reading stops with an error at the first difference.
@@ -103,14 +98,14 @@ def read_kaldi(source: Source) -> Iterator[NBestList | InputError]:
     in the order of their numbers, whatever that of the archives is.
 
     Raises:
-        FormatError: If the source is not a folder with ``words_text``, or an archive cannot be opened.
+        FormatError: the source is not a folder with ``words_text``, or an archive cannot be opened.
     """
     folder = Path(source) if isinstance(source, (str, Path)) else None
     if folder is None or not (paths := find_archives(folder)):
         raise FormatError(EXPECTED_FOLDER, file=source_name(source))
     seen: set[str] = set()
-    for list_id, group in groupby(_zip_archives(paths), lambda entries: _list_id(_common_key(entries))):
-        hypotheses = sorted(group, key=lambda entries: _rank(_common_key(entries)))
+    for list_id, group in groupby(_zip_archives(paths), lambda entries: _split_key(entries)[0]):
+        hypotheses = sorted(group, key=lambda entries: _split_key(entries)[1])
         file, line = str(paths[TEXT_ARCHIVE]), hypotheses[0][0].line
         error = next((entry.error for entries in hypotheses for entry in entries if entry.error), None)
         if error is None and not list_id:
@@ -129,10 +124,8 @@ def read_kaldi(source: Source) -> Iterator[NBestList | InputError]:
 
 def looks_like_kaldi(sample: Sample) -> str:
     """Return the evidence that a folder has this format, or an empty string."""
-    if TEXT_ARCHIVE in sample.names:
-        return f"a folder with {TEXT_ARCHIVE}"
-    # The reader says which archive is missing.
-    return "a folder with acwt" if "acwt" in sample.names else ""
+    # with acwt alone, the reader says which archive is missing
+    return next((f"a folder with {name}" for name in (TEXT_ARCHIVE, "acwt") if name in sample.names), "")
 
 
 def find_archives(folder: Path) -> dict[str, Path]:
@@ -149,7 +142,7 @@ def _stream_names(paths: dict[str, Path]) -> list[str]:
 
 
 def _locate_score(
-    error: InvalidList, hypotheses: list[tuple[Entry, ...]], paths: dict[str, Path]
+    error: InvalidList, hypotheses: list[tuple[KeyedLine, ...]], paths: dict[str, Path]
 ) -> InvalidList:
     """Add the file and line of the invalid score to an error."""
     if error.hypothesis is None or error.field not in _stream_names(paths):
@@ -158,9 +151,9 @@ def _locate_score(
     return add_location(error, str([*paths.values()][column]), hypotheses[error.hypothesis][column].line)
 
 
-def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[Entry, ...]]:
+def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[KeyedLine, ...]]:
     """Yield the entries of all archives key by key; ends with an error when the keys differ."""
-    for entries in zip_longest(*(_read_entries(path) for path in paths.values())):
+    for entries in zip_longest(*(read_keyed_lines(path) for path in paths.values())):
         present = tuple(entry for entry in entries if entry is not None)
         key = _common_key(present)
         for path, entry in zip(paths.values(), entries, strict=True):
@@ -171,38 +164,27 @@ def _zip_archives(paths: dict[str, Path]) -> Iterator[tuple[Entry, ...]]:
                     "all archives need the same keys in the same order"
                 )
                 error = FormatError(message, file=str(path), line=entry.line if entry else None)
-                yield (Entry(present[0].line, key, "", error),)
+                yield (KeyedLine(present[0].line, key, "", error),)
                 return
         yield present
 
 
-def _common_key(entries: tuple[Entry, ...]) -> str:
+def _common_key(entries: tuple[KeyedLine, ...]) -> str:
     """Return the key of parallel entries, ignoring those that could not be read."""
     return next((entry.key for entry in entries if not entry.error), entries[0].key)
 
 
-def _read_entries(path: Path) -> Iterator[Entry]:
-    for line, text in read_lines(path):
-        if isinstance(text, FormatError):
-            yield Entry(line, "", "", text)
-        elif text.strip():
-            key, *values = split_words(text)
-            yield Entry(line, key, " ".join(values))
+def _split_key(entries: tuple[KeyedLine, ...]) -> tuple[str, tuple[int, str]]:
+    """Return the list id of a hypothesis, which is empty if its key has none, and what orders hypotheses.
 
-
-def _list_id(key: str) -> str:
-    match = KEY.fullmatch(key)
-    return match[1] if match else ""
-
-
-def _rank(key: str) -> tuple[int, str]:
-    """Return what orders keys by their number: archives sorted by name have ``u1-10`` before ``u1-2``."""
-    match = KEY.fullmatch(key)
+    Archives that are sorted by name have ``u1-10`` before ``u1-2``.
+    """
+    match = KEY.fullmatch(_common_key(entries))
     number = match[2].lstrip("0") if match else ""
-    return len(number), number
+    return match[1] if match else "", (len(number), number)
 
 
-def _build_row(entries: tuple[Entry, ...], paths: dict[str, Path]) -> Row:
+def _build_row(entries: tuple[KeyedLine, ...], paths: dict[str, Path]) -> Row:
     text, *scores = entries
     numbers = {
         name: parse_number(entry.value) for name, entry in zip(_stream_names(paths), scores, strict=True)
@@ -292,7 +274,7 @@ def read_kaldi_lattice(
     acscale: float = 1.0,
     lmscale: float = 1.0,
     wdpenalty: float = 0.0,
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield the list of each lattice: its best distinct word sequences, best first.
 
     The streams ``graph`` and ``acoustic`` are unweighted.
@@ -306,7 +288,7 @@ def read_kaldi_lattice(
         wdpenalty: Word insertion penalty in nats, added per word, so usually negative.
 
     Raises:
-        FormatError: If the source or the symbol table cannot be read.
+        FormatError: the source or the symbol table cannot be read.
     """
     file = source_name(source)
     table = read_symbols(words) if words else None
@@ -332,10 +314,7 @@ def read_kaldi_lattice(
         seen.add(parsed.list_id)
 
 
-@contextmanager
-def kaldi_lattice_writer(
-    target: str | Path, *, words: str = "", missing: float | None = None
-) -> Iterator[Write]:
+def kaldi_lattice_writer(target: str | Path, *, words: str = "", missing: float | None = None) -> ListWriter:
     """Write one lattice per list from the streams ``graph`` and ``acoustic``, without transition-ids.
 
     A list is rejected if its id is a duplicate or contains white space, or if one of its words is silent
@@ -347,34 +326,22 @@ def kaldi_lattice_writer(
         missing: Cost to write for lists that lack a stream; None if the streams are required.
     """
     numbers = {word: key for key, word in read_symbols(words).items()} if words else None
-    written: set[str] = set()
-    with open_output(target) as stream:
-
-        def write(nbest: NBestList) -> None:
-            lines = list(_format_lines(nbest, numbers, missing))
-            if nbest.id in written:
-                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            written.add(nbest.id)
-            stream.writelines(f"{line}\n" for line in lines)
-
-        yield write
+    return line_writer(target, lambda nbest: _format_lines(nbest, numbers, missing))
 
 
 def _format_lines(
     nbest: NBestList, numbers: Mapping[str, str] | None, missing: float | None
 ) -> Iterator[str]:
     tree = build_prefix_tree(nbest, SILENT)
-    costs = list(
-        zip(*(stream_from_nats(nbest, name, COST, missing) for name in LATTICE_STREAMS), strict=True)
-    )
+    columns = (stream_from_nats(nbest, name, COST, missing) for name in LATTICE_STREAMS)
+    costs = list(zip(*columns, strict=True))
     yield format_key(nbest)
     for source, target, word, hypothesis in tree.arcs:
         symbol = word or "<eps>"
         if numbers is not None:
             symbol = numbers.get(word, "") if word else EPSILON_NUMBER
             if not symbol:
-                message = f"{word!r} is not in the symbol table"
-                raise InvalidList(message, list_id=nbest.id, field="text")
+                raise InvalidList(f"{word!r} is not in the symbol table", list_id=nbest.id, field="text")
         graph, acoustic = (0.0, 0.0) if hypothesis is None else costs[hypothesis]
         yield f"{source} {target} {symbol} {graph + 0.0!r},{acoustic + 0.0!r},"  # + 0.0 avoids -0.0
     yield f"{tree.end}"
@@ -390,7 +357,7 @@ def read_symbols(path: str) -> Mapping[str, str]:
     """Read a symbol table of lines ``WORD NUMBER``; return the words by their numbers, as text.
 
     Raises:
-        FormatError: If the file cannot be read, a line is malformed, or a number occurs twice.
+        FormatError: the file cannot be read, a line is malformed, or a number occurs twice.
     """
     table: dict[str, str] = {}
     for line, text in read_lines_strict(path):
@@ -398,8 +365,7 @@ def read_symbols(path: str) -> Mapping[str, str]:
         if not columns:
             continue
         if len(columns) != 2 or not WORD_NUMBER.fullmatch(columns[1]):
-            message = f"expected WORD NUMBER, got {_abbreviate(text)}"
-            raise FormatError(message, file=path, line=line)
+            raise FormatError(f"expected WORD NUMBER, got {_abbreviate(text)}", file=path, line=line)
         if columns[1] in table:
             raise FormatError(f"duplicate number {columns[1]}", file=path, line=line)
         table[columns[1]] = columns[0]
@@ -429,21 +395,17 @@ def _parse_lattices(source: Source, file: str) -> Iterator[_ParsedLattice]:
             elif len(columns) > 1:
                 message = f"expected the id of a lattice, without white space, got {_abbreviate(text)}"
                 parsed.error = FormatError(message, file=file, line=line)
+        elif parsed.error is None and isinstance(text, FormatError):
+            parsed.error = text
         elif parsed.error is None:
-            parsed.error = text if isinstance(text, FormatError) else _add_line(parsed, columns, file, line)
+            try:
+                _parse_line(parsed, columns)
+            except ValueError as error:
+                parsed.error = FormatError(str(error), file=file, line=line)
     if parsed is not None:
         message = "no empty line after the last lattice; is the file truncated?"
         parsed.error = parsed.error or FormatError(message, file=file, line=parsed.line)
         yield parsed
-
-
-def _add_line(parsed: _ParsedLattice, columns: list[str], file: str, line: int) -> FormatError | None:
-    """Add a line to a lattice; return the error if the line is invalid."""
-    try:
-        _parse_line(parsed, columns)
-    except ValueError as error:
-        return FormatError(str(error), file=file, line=line)
-    return None
 
 
 def _parse_line(parsed: _ParsedLattice, columns: list[str]) -> None:
@@ -477,7 +439,7 @@ def _build_lattice(parsed: _ParsedLattice, table: Mapping[str, str] | None) -> L
     """Build a lattice with consecutive nodes; arcs lead from the final states to an added end node.
 
     Raises:
-        ValueError: If the lattice is empty, or its words are numbers that the symbol table does not have.
+        ValueError: the lattice is empty, or its words are numbers that the symbol table does not have.
     """
     if not parsed.arcs and not parsed.finals:
         raise ValueError("no states; expected at least one")
@@ -502,7 +464,7 @@ def _look_up_word(symbol: str, table: Mapping[str, str] | None) -> str:
     """Return the word of a symbol, or an empty string if it is silent.
 
     Raises:
-        ValueError: If the symbol table does not have the symbol.
+        ValueError: the symbol table does not have the symbol.
     """
     if table is not None:
         if symbol not in table and symbol != EPSILON_NUMBER:

@@ -1,24 +1,14 @@
-"""Read lattices as n-best lists by exact search.
+"""Lattices: the best word sequences of one by exact search, lists as prefix trees, and HTK's format (SLF).
 
-Write lists as lattices; HTK's standard lattice format (SLF).
+A lattice is read as the list of its best distinct word sequences. The search is A* (Hart, Nilsson and
+Raphael, 1968) with the exact score of the best completion as its heuristic.
 
-Read lattices as n-best lists by exact search, and write lists as lattices in the shape of prefix trees.
+A list is written as the prefix tree of its words and times: hypotheses share their first words as long as
+words and times are equal. After its last word, each hypothesis has a separate arc to the end node. That arc
+carries all scores of the hypothesis, so that sums along a path are exact. A reader of the lattice recovers
+the hypotheses in order of total score, but only one of several with the same words.
 
-The formats are HTK (SLF) and Kaldi. A lattice is read as the list of its best distinct word sequences.
-
-Represent word lattices in memory, and find their best word sequences by exact search.
-
-The search is A* (Hart, Nilsson and Raphael, 1968) with the exact score of the best completion as its
-heuristic.
-
-Build a lattice from an n-best list: the prefix tree of its words and times, in no particular file format.
-
-Hypotheses share their first words as long as words and times are equal. After its last word, each hypothesis
-has a separate arc to the end node. That arc carries all scores of the hypothesis, so that sums along a path
-are exact. A reader of the lattice recovers the hypotheses in order of total score, but only one of several
-with the same words.
-
-Parse HTK's standard lattice format (SLF): one file becomes one lattice in memory.
+A file of HTK's standard lattice format is one lattice, and its name is the utterance id.
 
     VERSION=1.0 lmscale=12.3 wdpenalty=-0.7 base=2.71828        header, on any number of lines
     N=24 L=39                                                   numbers of nodes and links (arcs)
@@ -28,12 +18,6 @@ Parse HTK's standard lattice format (SLF): one file becomes one lattice in memor
 The syntax is that of the HTK Book, chapter "HTK Standard Lattice Format (SLF)". Pronunciation variants
 (``v=``) are one word; ``!NULL`` and sentence marks are not words. The time of a node (``t=``) is the end of
 its word; in files of PocketSphinx, which are recognised by a comment, it is the start.
-
-Read HTK lattices (SLF) as lists of their best word sequences, and write lists as HTK lattices.
-
-The source is a single file or a folder of files. Each file holds one lattice, and its name is the utterance
-id. A list is written as the prefix tree of its words. The syntax is parsed in ``slf``; see that module for
-references to the HTK Book.
 """
 
 from __future__ import annotations
@@ -42,22 +26,18 @@ import heapq
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise, takewhile
 from pathlib import Path as FilePath
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import NamedTuple
 
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
-from rescorer.formats.common import Row, Write, build_list, format_texts, split_words
+from rescorer.formats.common import ListWriter, Row, build_list, folder_writer, format_texts, split_words
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, build_word_times, get_word_times
-from rescorer.formats.io.folders import Sample, create_file, read_list_files
-from rescorer.formats.io.text_io import Source, make_folder, read_lines_strict, source_name
+from rescorer.formats.io.folders import Lists, Sample, read_single_list_files
+from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.types import NBestList
-
-State = TypeVar("State", bound=Hashable)
-"""State of the search: a node, or a node with the state of a language model."""
 
 DEFAULT_DEPTH = 100
 """Number of word sequences to extract from a lattice by default."""
@@ -95,7 +75,7 @@ class Lattice:
         """Return the nodes that are reachable from the start, each before all of its successors.
 
         Raises:
-            ValueError: If the lattice has a cycle.
+            ValueError: the lattice has a cycle.
         """
         order: list[int] = []
         seen = {self.start}
@@ -117,18 +97,6 @@ class Lattice:
         return order
 
 
-class Step(NamedTuple, Generic[State]):
-    """An arc in a search, with its weighted score."""
-
-    target: State
-    word: str
-    total: float
-    """Weighted score, which the search maximises."""
-    scores: tuple[float, ...]
-    """Unweighted scores, which are summed along a path."""
-    span: Span | None = None
-
-
 class Path(NamedTuple):
     """A word sequence, and the scores of the best path through a lattice with these words."""
 
@@ -139,74 +107,23 @@ class Path(NamedTuple):
     """Start and end of each word that has times; one per word if all words have times."""
 
 
-def search_n_best(
-    steps: Mapping[State, Sequence[Step[State]]],
-    start: State,
-    is_end: Callable[[State], bool],
-    depth: int,
-    max_paths: int = MAX_PATHS,
-) -> list[Path]:
-    """Find the ``depth`` best distinct word sequences, best first.
-
-    Of the paths with the same words, only the best one counts. Paths leave the queue best first, because the
-    estimate of a path's total is exact, so a state that is reached again with the same words is skipped.
-
-    Args:
-        steps: Outgoing steps of each state; a state must come before all of its successors.
-        max_paths: Maximum number of partial paths in memory.
-
-    Raises:
-        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
-    """
-    best_completion: dict[State, float] = {}  # total of the best path from a state to the end
-    for state in reversed(list(steps)):
-        totals = (step.total + best_completion[step.target] for step in steps[state])
-        best_completion[state] = 0.0 if is_end(state) else max(totals, default=-math.inf)
-
-    zeros = (0.0,) * next((len(step.scores) for outgoing in steps.values() for step in outgoing), 0)
-    queue: list[tuple[float, int, Path, State]] = [(-best_completion[start], 0, Path((), 0.0, zeros), start)]
-    visited: set[tuple[State, tuple[str, ...]]] = set()
-    found: list[Path] = []
-    pushed = 0  # breaks ties, newest first, so that one of several equal paths is followed to the end
-    while queue and len(found) < depth:
-        _, _, path, state = heapq.heappop(queue)
-        if (state, path.words) in visited:
-            continue
-        visited.add((state, path.words))
-        if is_end(state):
-            found.append(path)
-            continue
-        for step in steps[state]:
-            if best_completion[step.target] == -math.inf:
-                continue
-            pushed += 1
-            if pushed > max_paths:
-                message = f"more than {max_paths} partial paths for {len(found)} of {depth} word sequences"
-                raise LimitExceeded(f"{message}; reduce depth or raise max_paths")
-            longer = _extend_path(path, step)
-            estimate = round(longer.total + best_completion[step.target], ESTIMATE_DECIMALS)
-            heapq.heappush(queue, (-estimate, -pushed, longer, step.target))
-    return sorted(found, key=lambda path: -path.total)
-
-
 def find_best_paths(
-    lattice: Lattice,
-    scales: Mapping[str, float],
-    word_penalty: float,
-    depth: int,
-    max_paths: int = MAX_PATHS,
+    lattice: Lattice, scales: Mapping[str, float], word_penalty: float, depth: int, max_paths: int = MAX_PATHS
 ) -> list[Path]:
     """Find the ``depth`` best distinct word sequences of a lattice, best first.
 
-    The total of a path is Σ scale · score + ``word_penalty`` · number of words.
+    The total of a path is Σ scale · score + ``word_penalty`` · number of words. Of the paths with the same
+    words, only the best one counts. Paths leave the queue best first, because the estimate of a path's total
+    is exact, so a node that is reached again with the same words is skipped.
 
     Args:
         scales: Weight of each stream.
         word_penalty: Word insertion penalty in nats, added per word, so usually negative.
+        max_paths: Maximum number of partial paths in memory.
 
     Raises:
-        ValueError: If the lattice has a cycle, or no path leads from its start to its end.
-        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
+        ValueError: the lattice has a cycle, or no path leads from its start to its end.
+        LimitExceeded: the search needs more than ``max_paths`` partial paths.
     """
     weights = [scales[name] for name in lattice.streams]
 
@@ -214,21 +131,46 @@ def find_best_paths(
         weighted = sum(weight * score for weight, score in zip(weights, arc.scores, strict=True))
         return weighted + word_penalty * bool(arc.word)
 
-    steps = {
-        node: [Step(arc.target, arc.word, weigh(arc), arc.scores, arc.span) for arc in lattice.arcs[node]]
-        for node in lattice.topological_order()
-    }
-    found = search_n_best(steps, lattice.start, lambda node: node == lattice.end, depth, max_paths)
+    order = lattice.topological_order()
+    steps = {node: [(arc, weigh(arc)) for arc in lattice.arcs[node]] for node in order}
+    best_completion: dict[int, float] = {}  # total of the best path from a node to the end
+    for node in reversed(order):
+        totals = (total + best_completion[arc.target] for arc, total in steps[node])
+        best_completion[node] = 0.0 if node == lattice.end else max(totals, default=-math.inf)
+
+    path = Path((), 0.0, (0.0,) * len(lattice.streams))
+    queue: list[tuple[float, int, Path, int]] = [(-best_completion[lattice.start], 0, path, lattice.start)]
+    visited: set[tuple[int, tuple[str, ...]]] = set()
+    found: list[Path] = []
+    pushed = 0  # breaks ties, newest first, so that one of several equal paths is followed to the end
+    while queue and len(found) < depth:
+        _, _, path, node = heapq.heappop(queue)
+        if (node, path.words) in visited:
+            continue
+        visited.add((node, path.words))
+        if node == lattice.end:
+            found.append(path)
+            continue
+        for arc, total in steps[node]:
+            if best_completion[arc.target] == -math.inf:
+                continue
+            pushed += 1
+            if pushed > max_paths:
+                message = f"more than {max_paths} partial paths for {len(found)} of {depth} word sequences"
+                raise LimitExceeded(f"{message}; reduce depth or raise max_paths")
+            longer = _extend_path(path, arc, total)
+            estimate = round(longer.total + best_completion[arc.target], ESTIMATE_DECIMALS)
+            heapq.heappush(queue, (-estimate, -pushed, longer, arc.target))
     if not found:
         raise ValueError("no path leads from the start to the end")
-    return found
+    return sorted(found, key=lambda path: -path.total)
 
 
-def _extend_path(path: Path, step: Step[State]) -> Path:
-    words = (*path.words, step.word) if step.word else path.words
-    scores = tuple(a + b for a, b in zip(path.scores, step.scores, strict=True))
-    spans = (*path.spans, step.span) if step.word and step.span else path.spans
-    return Path(words, path.total + step.total, scores, spans)
+def _extend_path(path: Path, arc: Arc, total: float) -> Path:
+    words = (*path.words, arc.word) if arc.word else path.words
+    scores = tuple(a + b for a, b in zip(path.scores, arc.scores, strict=True))
+    spans = (*path.spans, arc.span) if arc.word and arc.span else path.spans
+    return Path(words, path.total + total, scores, spans)
 
 
 SMALLEST_DIFFERENCE = 2 * 10.0**-ESTIMATE_DECIMALS
@@ -271,7 +213,7 @@ def build_prefix_tree(nbest: NBestList, silent: Container[str], timed: bool = Fa
         timed: Whether to keep the times in the hypothesis field ``words``.
 
     Raises:
-        InvalidList: If a text contains a line break or a silent word, or the field ``words`` does not match
+        InvalidList: a text contains a line break or a silent word, or the field ``words`` does not match
             the text.
     """
     texts = [split_words(text) for text in format_texts(nbest)]
@@ -384,7 +326,7 @@ def read_lattice(source: Source) -> tuple[Lattice, Mapping[str, str]]:
     after all end nodes.
 
     Raises:
-        FormatError: If the file cannot be read, is incomplete or is not a lattice; the error names line and
+        FormatError: the file cannot be read, is incomplete or is not a lattice; the error names line and
             field.
     """
     file = source_name(source)
@@ -409,6 +351,7 @@ def read_lattice(source: Source) -> tuple[Lattice, Mapping[str, str]]:
 
 def _parse_line(parsed: _ParsedFile, text: str, file: str, line: int) -> None:
     values = _parse_fields(text, file, line)
+    word = "" if values.get("W", "") in SILENT else values.get("W", "")
 
     def parse_node(name: str) -> int:
         if not NUMBER.fullmatch(values.get(name, "")):
@@ -418,12 +361,11 @@ def _parse_line(parsed: _ParsedFile, text: str, file: str, line: int) -> None:
 
     if "I" in values:
         if "sublattice" in values or "L" in values:
-            message = "sub-lattices are not supported; expand them first"
-            raise FormatError(message, file=file, line=line)
+            raise FormatError("sub-lattices are not supported; expand them first", file=file, line=line)
         node = parse_node("I")
         if node in parsed.words:
             raise FormatError(f"duplicate node {node}", file=file, line=line, field="I")
-        parsed.words[node] = _drop_silent(values.get("W", ""))
+        parsed.words[node] = word
         if "t" in values:
             parsed.times_s[node] = parse_score(values["t"], 1.0, file, line, "t")
     elif "J" in values:
@@ -432,7 +374,6 @@ def _parse_line(parsed: _ParsedFile, text: str, file: str, line: int) -> None:
             for name in STREAMS
             if name in values
         }
-        word = _drop_silent(values.get("W", ""))
         parsed.links.append(_ParsedLink(parse_node("S"), parse_node("E"), word, scores, line))
     else:
         parsed.header |= values
@@ -477,15 +418,11 @@ def escape_value(text: str) -> str:
     return "".join(escaped)
 
 
-def _drop_silent(word: str) -> str:
-    return "" if word in SILENT else word
-
-
 def parse_log_base(text: str, file: str, line: int | None) -> float | None:
     """Parse a log base; return its natural logarithm, or None for 0, which stands for probabilities.
 
     Raises:
-        FormatError: If the base is not a number above 0, or it is 1.
+        FormatError: the base is not a number above 0, or it is 1.
     """
     try:
         base = float(text)
@@ -503,7 +440,7 @@ def parse_score(text: str, nats_per_unit: float | None, file: str, line: int | N
     """Parse a score and convert it to nats; if ``nats_per_unit`` is None, it is a probability.
 
     Raises:
-        FormatError: If the result is not a finite number.
+        FormatError: the result is not a finite number.
     """
     try:
         value = float(text)
@@ -564,8 +501,14 @@ def _find_terminals(parsed: _ParsedFile, name: str, connected: set[int], file: s
 
 
 SUFFIXES = (".slf", ".lat")
-OPTIONS = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation", "wdpenalty": "word_penalty"}
-"""Fields of ``Scales`` by HTK's names, which are also the names of the options."""
+SCALES = {"acscale": "acoustic", "lmscale": "lm", "prscale": "pronunciation"}
+"""Streams by the names of their weights in headers and options."""
+OPTIONS = (*SCALES, "wdpenalty")
+"""Names of the weights in the total score of a path: Σ scale · score + ``wdpenalty`` · number of words.
+
+The penalty is in nats, added per word, so usually negative. What is not given is as in the header of the
+lattice, or else 1, and 0 for the penalty.
+"""
 NAME_FIELD = "utterance"
 """Field of a list with the utterance name from the header of its lattice."""
 NO_WORD = "!NULL"
@@ -575,31 +518,9 @@ HEADER_LINE = re.compile(r"\w+=\S.*")
 HEADER_FIELD = re.compile(r"(?:^|\s)(\w+)=\S")
 
 
-@dataclass(frozen=True, slots=True)
-class Scales:
-    """Weights in the total score of a path: Σ scale · score + ``word_penalty`` · number of words.
-
-    None stands for the value in the header of the lattice.
-    """
-
-    acoustic: float | None = None
-    """Default: ``acscale=`` in the header, or 1."""
-    lm: float | None = None
-    """Default: ``lmscale=`` in the header, or 1."""
-    pronunciation: float | None = None
-    """Default: ``prscale=`` in the header, or 1."""
-    word_penalty: float | None = None
-    """Word insertion penalty in nats, added per word, so usually negative. Default: ``wdpenalty=`` in the
-    header, or 0."""
-
-
 def read_lists(
-    source: Source,
-    *,
-    depth: int = DEFAULT_DEPTH,
-    max_paths: int = MAX_PATHS,
-    scales: Scales = Scales(),
-) -> Iterator[NBestList | InputError]:
+    source: Source, *, depth: int = DEFAULT_DEPTH, max_paths: int = MAX_PATHS, **scales: float
+) -> Lists:
     """Yield the list of each lattice: its best distinct word sequences, best first.
 
     The streams are ``acoustic``, ``lm`` and ``pronunciation``, without weights; a stream is omitted if no
@@ -609,22 +530,22 @@ def read_lists(
     Args:
         depth: Maximum number of hypotheses per list.
         max_paths: Maximum number of partial paths in a search; a lattice that needs more is rejected.
-        scales: Weights of the streams in the search.
+        scales: Weights of the streams in the search, by the names in ``OPTIONS``.
 
     Raises:
-        FormatError: If the source cannot be opened, or has no name.
+        FormatError: the source cannot be opened, or has no name.
     """
-    return read_list_files(
-        source, lambda list_id, path: iter([_read_file(list_id, path, depth, max_paths, scales)]), SUFFIXES
+    return read_single_list_files(
+        source, lambda list_id, path: _read_file(list_id, path, depth, max_paths, scales), SUFFIXES
     )
 
 
 def _read_file(
-    list_id: str, path: FilePath, depth: int, max_paths: int, scales: Scales
+    list_id: str, path: FilePath, depth: int, max_paths: int, scales: Mapping[str, float]
 ) -> NBestList | InputError:
     lattice, header = read_lattice(path)
     try:
-        paths = find_best_htk_paths(lattice, resolve_scales(header, scales, str(path)), depth, max_paths)
+        paths = find_best_paths(lattice, *resolve_scales(header, scales, str(path)), depth, max_paths)
     except (ValueError, LimitExceeded) as error:
         return InvalidList(str(error), list_id=list_id, file=str(path))
     rows = [_build_row(lattice, best_path) for best_path in paths]
@@ -640,18 +561,7 @@ def _build_row(lattice: Lattice, path: Path) -> Row:
     return Row(" ".join(path.words), scores, times)
 
 
-def read_with_options(source: Source, **options: Any) -> Iterator[NBestList | InputError]:
-    """Read lists with scales under HTK's names; the other options are those of ``read_lists``."""
-    other_options = {name: value for name, value in options.items() if name not in OPTIONS}
-    return read_lists(source, scales=_build_scales(options), **other_options)
-
-
-def _build_scales(options: Mapping[str, Any]) -> Scales:
-    return Scales(**{name: options[htk_name] for htk_name, name in OPTIONS.items() if htk_name in options})
-
-
-@contextmanager
-def writer(target: str | FilePath, **options: float) -> Iterator[Write]:
+def writer(target: str | FilePath, **options: float) -> ListWriter:
     """Write one lattice per list into a folder, with the scores of all streams in nats and the word times.
 
     The streams are ``acoustic``, ``lm`` and ``pronunciation``. To read back more than ``DEFAULT_DEPTH``
@@ -661,15 +571,8 @@ def writer(target: str | FilePath, **options: float) -> Iterator[Write]:
         options: Scales for the header, by HTK's names; they determine the order in which hypotheses are read
             back.
     """
-    folder = make_folder(target)
     header = [f"{name}={options[name]!r}" for name in OPTIONS if name in options]
-
-    def write(nbest: NBestList) -> None:
-        lines = list(_format_lines(nbest, header))
-        with create_file(folder, nbest.id, SUFFIXES[0]) as stream:
-            stream.writelines(f"{line}\n" for line in lines)
-
-    yield write
+    return folder_writer(target, lambda nbest: _format_lines(nbest, header), SUFFIXES[0])
 
 
 def _format_lines(nbest: NBestList, header: list[str]) -> Iterator[str]:
@@ -694,43 +597,26 @@ def _format_lines(nbest: NBestList, header: list[str]) -> Iterator[str]:
 
 def find_losses(nbest: NBestList, **options: float) -> set[str]:
     """Return descriptions of what a list loses when it is written with these options and read back."""
-    scales = resolve_scales({}, _build_scales(options), "")
-    stream_scales = {stream: getattr(scales, stream) for stream in STREAMS.values()}
-    return find_lattice_losses(nbest, stream_scales, scales.word_penalty or 0.0)
+    return find_lattice_losses(nbest, *resolve_scales({}, options, ""))
 
 
-def resolve_scales(header: Mapping[str, str], scales: Scales, file: str) -> Scales:
-    """Fill in missing scales (None) from the header of a lattice, or else with their defaults.
+def resolve_scales(
+    header: Mapping[str, str], scales: Mapping[str, float], file: str
+) -> tuple[dict[str, float], float]:
+    """Return the weight of each stream and the word penalty in nats; see ``OPTIONS``.
 
     Raises:
-        FormatError: If a value in the header is not a number.
+        FormatError: a value in the header is not a number.
     """
     nats = parse_log_base(header["base"], file, None) if "base" in header else 1.0
 
-    def resolve(scale: float | None, name: str, default: float, nats_per_unit: float = 1.0) -> float:
-        if scale is not None:
-            return scale
+    def resolve(name: str, default: float, nats_per_unit: float = 1.0) -> float:
+        if name in scales:
+            return scales[name]
         return parse_score(header[name], nats_per_unit, file, None, name) if name in header else default
 
-    return Scales(
-        acoustic=resolve(scales.acoustic, "acscale", 1.0),
-        lm=resolve(scales.lm, "lmscale", 1.0),
-        pronunciation=resolve(scales.pronunciation, "prscale", 1.0),
-        word_penalty=resolve(scales.word_penalty, "wdpenalty", 0.0, 1.0 if nats is None else nats),
-    )
-
-
-def find_best_htk_paths(
-    lattice: Lattice, scales: Scales, depth: int, max_paths: int = MAX_PATHS
-) -> list[Path]:
-    """Find the ``depth`` best distinct word sequences of a lattice; none of the scales may be None.
-
-    Raises:
-        ValueError: If the lattice has a cycle, or no path leads from its start to its end.
-        LimitExceeded: If the search needs more than ``max_paths`` partial paths.
-    """
-    stream_scales = {stream: getattr(scales, stream) for stream in lattice.streams}
-    return find_best_paths(lattice, stream_scales, scales.word_penalty or 0.0, depth, max_paths)
+    by_stream = {stream: resolve(name, 1.0) for name, stream in SCALES.items()}
+    return by_stream, resolve("wdpenalty", 0.0, 1.0 if nats is None else nats)
 
 
 def looks_like(sample: Sample) -> str:

@@ -1,11 +1,9 @@
 """Read and write NeMo's beams and manifests, and fill manifests with chosen texts.
 
-Read and write NeMo beams: ``text<TAB>score`` lines without ids, with the beam size as the number of lines
-per utterance.
+Beams are lines ``text<TAB>score`` without ids, with the beam size as the number of lines per utterance. The
+scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
 
-The scores are natural log-probabilities. The id of a list is its position in the file, counted from 1.
-
-Read and write NeMo manifests with the beams or the text that a model has recognised.
+Manifests have the beams or the text that a model has recognised:
 
     {"audio_filepath": "calls/u1.wav", "duration": 2.5, "text": "the sea was calm",
      "pred_text": "the see was calm", "beams": [["the see was calm", -3.1], ["the sea was calm", -3.4]]}
@@ -18,60 +16,56 @@ only hypothesis.
 Lines have no ids. The id of a list is the name of its audio file without folder and suffix, followed by the
 ``offset`` if the line is a part of the file that does not begin with it: ``u1``, ``u1-12.5``.
 
-Add chosen texts to the lines of the NeMo manifest that was recognised, as ``pred_text``.
-
-    --to manifest:manifest=test.json
-
-NeMo's tools compare ``pred_text`` with ``text``, so each line is written as it is in the manifest, with the
-first hypothesis of its list. The ids of lists are names of audio files or, in formats without ids, numbers of
-lines.
+NeMo's tools compare ``pred_text`` with ``text``. ``--to manifest:manifest=test.json`` therefore writes each
+line as it is in the manifest that was recognised, with the first hypothesis of its list as ``pred_text``. The
+ids of lists are names of audio files or, in formats without ids, numbers of lines.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from itertools import count, islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList, pluralise
+from rescorer.errors import ConfigError, FormatError, InvalidList, pluralise
 from rescorer.formats.common import (
     DUPLICATE_ID,
     NATURAL,
+    ListWriter,
     Row,
-    Write,
-    add_location,
     build_list,
+    check_reserved,
     format_texts,
+    line_writer,
     parse_number,
     stream_from_nats,
 )
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
-from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name
-from rescorer.formats.json_documents import Document, read_documents
+from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
+from rescorer.formats.json_documents import read_records
 from rescorer.types import NBestList
 
 STREAM = "first_pass"
 
 
-def read_nemo(source: Source, *, beam: int = 0) -> Iterator[NBestList | InputError]:
+def read_nemo(source: Source, *, beam: int = 0) -> Lists:
     """Yield a list for every ``beam`` lines, including blank ones, with the stream ``first_pass``.
 
     Yields an error if the last list has too few lines: the beam size is wrong, or the file is truncated.
 
     Raises:
-        ConfigError: If no beam size is given.
-        FormatError: If the source cannot be opened.
+        ConfigError: no beam size is given.
+        FormatError: the source cannot be opened.
     """
     if beam < 1:
         raise ConfigError("NeMo files do not state the beam size; give beam=N, as in --format nemo:beam=10")
     return _read_lists(source, beam)
 
 
-def _read_lists(source: Source, beam: int) -> Iterator[NBestList | InputError]:
+def _read_lists(source: Source, beam: int) -> Lists:
     file = source_name(source)
     lines = read_lines(source)
     for position in count(1):
@@ -99,28 +93,25 @@ def _parse_row(text: str, line: int) -> Row:
     return Row(words, {STREAM: parse_number(score)}, {}, line)
 
 
-@contextmanager
-def nemo_writer(target: str | Path, *, beam: int = 0) -> Iterator[Write]:
+def nemo_writer(target: str | Path, *, beam: int = 0) -> ListWriter:
     """Write lists of exactly ``beam`` hypotheses, with scores from the stream ``first_pass``.
 
     Raises:
-        ConfigError: If no beam size is given.
+        ConfigError: no beam size is given.
     """
     if beam < 1:
         raise ConfigError("all lists of a NeMo file have the same size; give beam=N")
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            if len(nbest.hypotheses) != beam:
-                expected = pluralise(beam, "hypothesis", "hypotheses")
-                message = f"expected {expected} as in every list, got {len(nbest.hypotheses)}"
-                raise InvalidList(message, list_id=nbest.id, field="hypotheses")
-            format_texts(nbest)  # rejects line breaks; the text is written with its original spaces
-            scores = stream_from_nats(nbest, STREAM, NATURAL)
-            pairs = zip(nbest.hypotheses, scores, strict=True)
-            stream.writelines(f"{hypothesis.text}\t{score!r}\n" for hypothesis, score in pairs)
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        if len(nbest.hypotheses) != beam:
+            expected = pluralise(beam, "hypothesis", "hypotheses")
+            message = f"expected {expected} as in every list, got {len(nbest.hypotheses)}"
+            raise InvalidList(message, list_id=nbest.id, field="hypotheses")
+        format_texts(nbest)  # rejects line breaks; the text is written with its original spaces
+        for hypothesis, score in zip(nbest.hypotheses, stream_from_nats(nbest, STREAM, NATURAL), strict=True):
+            yield f"{hypothesis.text}\t{score!r}"
 
-        yield write
+    return line_writer(target, format_lines, once=False)
 
 
 def looks_like_nemo(sample: Sample) -> str:
@@ -171,38 +162,21 @@ def find_id(record: Mapping[str, Any], number: int) -> str:
     return (f"{stem}-{offset}" if is_part else stem) or str(number)
 
 
-def read_manifest(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the list of each line or object, with the stream ``first_pass`` if it has beams with scores.
+def read_manifest(source: Source) -> Lists:
+    """Yield the list of each line or object, with the stream ``first_pass`` if it has beams with scores."""
+    file, seen = source_name(source), set[str]()
 
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
-    file = source_name(source)
-    seen: set[str] = set()
-    positions = count(1)
+    def parse_record(record: Any, position: int, line: int | None) -> NBestList | InvalidList:
+        number = line or position
+        if not isinstance(record, dict):
+            raise InvalidList(f"expected a JSON object, got {describe_type(record)}", list_id=str(number))
+        list_id = find_id(record, number)
+        if list_id in seen:
+            raise InvalidList(DUPLICATE_ID, list_id=list_id)
+        seen.add(list_id)
+        return _parse_list(record, list_id, file, line)
 
-    def read(document: Document) -> Iterator[NBestList | InputError]:
-        cursor = document.cursor
-        for _ in cursor.read_elements() if cursor.peek() == "[" else range(bool(cursor.peek())):
-            record, position = cursor.read_value(), next(positions)
-            try:
-                yield _read_record(record, document.line or position, seen, file, document.line)
-            except InvalidList as error:
-                yield add_location(error, file, document.line)
-
-    return read_documents(source, file, read, parse_value, prefers_lines=True)
-
-
-def _read_record(
-    record: Any, number: int, seen: set[str], file: str, line: int | None
-) -> NBestList | InvalidList:
-    if not isinstance(record, dict):
-        raise InvalidList(f"expected a JSON object, got {describe_type(record)}", list_id=str(number))
-    list_id = find_id(record, number)
-    if list_id in seen:
-        raise InvalidList(DUPLICATE_ID, list_id=list_id)
-    seen.add(list_id)
-    return _parse_list(record, list_id, file, line)
+    return read_records(source, parse_record, parse_value, prefers_lines=True)
 
 
 def _parse_list(record: dict[str, Any], list_id: str, file: str, line: int | None) -> NBestList | InvalidList:
@@ -219,8 +193,7 @@ def _parse_list(record: dict[str, Any], list_id: str, file: str, line: int | Non
             raise InvalidList(message, list_id=list_id, field=BEAMS_KEY)
         beams = [[texts[PREDICTION_KEY]]]
     if not isinstance(beams, list):
-        message = f"expected an array, got {describe_type(beams)}"
-        raise InvalidList(message, list_id=list_id, field=BEAMS_KEY)
+        raise InvalidList(f"expected an array, got {describe_type(beams)}", list_id=list_id, field=BEAMS_KEY)
     rows = [_parse_beam(beam, list_id, index, line) for index, beam in enumerate(beams)]
     return build_list(
         list_id,
@@ -242,37 +215,29 @@ def _parse_beam(beam: Any, list_id: str, index: int, line: int | None) -> Row:
     return Row(pair[0], {STREAM: pair[1]} if len(pair) == 2 else {}, {}, line)
 
 
-@contextmanager
-def manifest_writer(target: str | Path) -> Iterator[Write]:
+def manifest_writer(target: str | Path) -> ListWriter:
     """Write one line per list, with ``beams``, and the first of them as ``pred_text``.
 
     A list has an ``id`` only if the name of its audio file would be another.
     """
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            reserved = nbest.fields.keys() & {*RESERVED_KEYS}
-            if reserved:
-                names = ", ".join(sorted(reserved))
-                message = f"the names {names} are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            scores = nbest.streams.get(STREAM)
-            beams = [
-                [hypothesis.text] if scores is None else [hypothesis.text, scores[index]]
-                for index, hypothesis in enumerate(nbest.hypotheses)
-            ]
-            named = {} if find_id(nbest.fields, 0) == nbest.id else {ID_KEY: nbest.id}
-            texts = {REFERENCE_KEY: nbest.reference, GROUP_KEY: nbest.group or None}
-            record = {
-                **named,
-                **nbest.fields,
-                **{key: text for key, text in texts.items() if text is not None},
-                PREDICTION_KEY: nbest.hypotheses[0].text,
-                BEAMS_KEY: beams,
-            }
-            print(json.dumps(record, ensure_ascii=False), file=stream)
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        reserved = sorted(nbest.fields.keys() & {*RESERVED_KEYS})
+        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        named = {} if find_id(nbest.fields, 0) == nbest.id else {ID_KEY: nbest.id}
+        texts = {REFERENCE_KEY: nbest.reference, GROUP_KEY: nbest.group or None}
+        known = {key: text for key, text in texts.items() if text is not None}
+        best = {PREDICTION_KEY: nbest.hypotheses[0].text, BEAMS_KEY: _make_beams(nbest)}
+        yield json.dumps({**named, **nbest.fields, **known, **best}, ensure_ascii=False)
 
-        yield write
+    return line_writer(target, format_lines, once=False)
+
+
+def _make_beams(nbest: NBestList) -> list[list[str | float]]:
+    """Return the pair of text and score of each hypothesis; a text alone if there are no scores."""
+    texts = [hypothesis.text for hypothesis in nbest.hypotheses]
+    scores = [nbest.streams[STREAM]] if STREAM in nbest.streams else []
+    return list(map(list, zip(texts, *scores, strict=True)))
 
 
 def looks_like_manifest(sample: Sample) -> str:
@@ -288,9 +253,8 @@ BY_ORDER = "order"
 """Value of the option ``by`` for lists whose ids are numbers of lines."""
 
 
-@contextmanager
-def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = "") -> Iterator[Write]:
-    """Write the line of each list; without a manifest, write one as ``manifest.writer`` does.
+def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = "") -> ListWriter:
+    """Write the line of each list; without a manifest, write one as ``manifest_writer`` does.
 
     The line has ``pred_text``, and ``beams`` only if the list has several hypotheses. A list without a line
     is invalid.
@@ -301,26 +265,12 @@ def filled_manifest_writer(target: str | Path, *, manifest: str = "", by: str = 
             empty, the first list decides.
 
     Raises:
-        FormatError: If the target cannot be written, or the manifest cannot be read.
+        FormatError: the target cannot be written, or the manifest cannot be read.
     """
     if not manifest:
-        with manifest_writer(target) as write:
-            yield write
-        return
+        return manifest_writer(target)
     lines = _ManifestLines(manifest, by)
-    with open_output(target) as stream:
-        yield lambda nbest: print(json.dumps(lines.fill(nbest), ensure_ascii=False), file=stream)
-
-
-def parse_by(text: str) -> str:
-    """Check what the ids of lists are in a manifest.
-
-    Raises:
-        ValueError: If it is neither ``order`` nor ``name``.
-    """
-    if text not in (BY_ORDER, "name"):
-        raise ValueError("expected order or name")
-    return text
+    return line_writer(target, lambda nbest: [json.dumps(lines.fill(nbest), ensure_ascii=False)], once=False)
 
 
 def list_names(record: Mapping[str, Any]) -> dict[str, None]:
@@ -337,7 +287,7 @@ class _ManifestLines:
     """The lines of a manifest, by the ids that lists may have for them: names, or numbers of lines.
 
     Raises:
-        FormatError: If the file cannot be read, or has a line that is no object.
+        FormatError: the file cannot be read, or has a line that is no object.
     """
 
     def __init__(self, file: str, by: str) -> None:
@@ -360,10 +310,7 @@ class _ManifestLines:
             raise InvalidList("already written; expected each line once", list_id=nbest.id, field="id")
         self._written.add(index)
         kept = {key: value for key, value in self._records[index].items() if key != BEAMS_KEY}
-        scores = nbest.streams.get(STREAM)
-        texts = [hypothesis.text for hypothesis in nbest.hypotheses]
-        pairs = [[text] if scores is None else [text, scores[rank]] for rank, text in enumerate(texts)]
-        beams = {BEAMS_KEY: pairs} if len(pairs) > 1 else {}
+        beams = {BEAMS_KEY: _make_beams(nbest)} if len(nbest.hypotheses) > 1 else {}
         return {**kept, PREDICTION_KEY: nbest.hypotheses[0].text, **beams}
 
     def _find(self, list_id: str) -> int:
@@ -378,7 +325,6 @@ class _ManifestLines:
         if index is None:
             several = "several lines" if list_id in self._names else "no line"
             kind = "number" if by_number and self._by_number is not None else "name or number"
-            message = f"{several} of {self._file} with this {kind}"
-            raise InvalidList(message, list_id=list_id, field="id")
+            raise InvalidList(f"{several} of {self._file} with this {kind}", list_id=list_id, field="id")
         self._by_number = by_number
         return index

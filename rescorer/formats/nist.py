@@ -1,10 +1,4 @@
-"""Read and write the files of NIST's scoring tools: trn, ctm and stm.
-
-Read and write the files of NIST's scoring tools: trn, ctm, stm, and references by utterance id.
-
-Readers return words with times, segments, one-best lists, or dictionaries of references.
-
-Read and write NIST's text files: transcripts (trn), words with times (ctm); read segments (stm).
+"""Read and write the files of NIST's scoring tools (trn, ctm, stm), and references by utterance id.
 
 The syntax is that of sclite's manual, https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm:
 
@@ -17,20 +11,15 @@ file and channel of a ctm are a recording. Damage is kept to where it is: a line
 loses its recording alone, because a recording without one of its words would be counted wrongly; the
 recordings after it are read.
 
-Read and write stm files as lists: one list per segment, whose words are the only hypothesis.
-
-As in sclite, the id of a segment is its speaker and a number, starting at 000. Its file, channel, times and
-labels are fields of the list; its speaker is the group. The syntax is that of sclite's manual,
-https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm; ``trn_ctm`` parses the lines. Only the text of a
-segment excludes it from scoring: the speakers ``inter_segment_gap`` and ``excluded_region`` are like others.
-
-Read references and speaker groups by utterance id.
+Each segment of an stm is a list, whose words are the only hypothesis. As in sclite, its id is its speaker and
+a number, starting at 000. Its file, channel, times and labels are fields of the list; its speaker is the
+group. Only the text of a segment excludes it from scoring: the speakers ``inter_segment_gap`` and
+``excluded_region`` are like others.
 
 References are lines ``words (id)`` (NIST trn), ``id words`` (Kaldi's ``text``), ``id<TAB>text`` (further
 columns are ignored) or JSON, one object per line or one array of objects, which may be segments of meeteval,
-or one object of texts by id; lines that are blank or comments (``;;``) do not count. The trn format is that
-of sclite: https://github.com/usnistgov/SCTK/blob/master/doc/infmts.htm. Groups are JSON or Kaldi's
-``utt2spk``.
+or one object of texts by id; lines that are blank or comments (``;;``) do not count. Groups are JSON or
+Kaldi's ``utt2spk``.
 """
 
 from __future__ import annotations
@@ -40,33 +29,26 @@ import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rescorer.errors import FormatError, InputError, InvalidList, quote
+from rescorer.errors import FormatError, InvalidList, quote
 from rescorer.formats import json_documents
 from rescorer.formats.common import (
     LINE_BREAK,
     WORD_SEPARATOR,
-    Write,
+    ListWriter,
     format_texts,
+    line_writer,
     parse_finite,
     parse_number,
     split_words,
 )
 from rescorer.formats.fields import NUMBER_KEYS, WORDS_FIELD, get_word_times, is_finite_number
-from rescorer.formats.io.folders import Sample, ends_with_id
+from rescorer.formats.io.folders import Lists, Sample, ends_with_id
 from rescorer.formats.io.json_io import describe_type, parse_object
-from rescorer.formats.io.text_io import (
-    EncodingError,
-    Source,
-    open_output,
-    read_lines,
-    read_lines_strict,
-    source_name,
-)
+from rescorer.formats.io.text_io import EncodingError, Source, read_lines, source_name
 from rescorer.types import Hypothesis, NBestList
 
 Channel = tuple[str, str]
@@ -85,7 +67,7 @@ TRN_LINE = re.compile(r"(.*)\(([^()]+)\)\s*")
 TRN_EVIDENCE = "lines that end with an (id)"
 CTM_EVIDENCE = "lines of file, channel, start, duration and word"
 SCORED_ID = re.compile(r"(\S+)[ \t]+(-\d{3,})")
-"""What PocketSphinx writes for an id: its scores are large negative integers, which are no part of an id."""
+"""An id as PocketSphinx writes it: its scores are large negative integers, which are no part of an id."""
 STREAM = "first_pass"
 """Stream of PocketSphinx's scores."""
 SCORE_NATS = 1024 * math.log(1.0001)
@@ -178,30 +160,30 @@ def is_ignored(text: str) -> bool:
     return any(mark in text.lower() for mark in IGNORED_TEXTS)
 
 
+def _split_trn(text: str) -> tuple[str, str, int | None] | None:
+    """Return the id, the words and PocketSphinx's score of a trn line, or None if it is none."""
+    match = TRN_LINE.fullmatch(text)
+    if not match or not match[2].strip():
+        return None
+    scored = SCORED_ID.fullmatch(match[2].strip())
+    list_id, score = (scored[1], int(scored[2])) if scored else (match[2].strip(), None)
+    return list_id, match[1].strip(), score
+
+
 def parse_trn(text: str) -> tuple[str, str] | None:
     """Return the id and the words of a trn line, or None if it does not end with an id in parentheses.
 
     The score that PocketSphinx writes after an id is left out.
     """
-    match = TRN_LINE.fullmatch(text)
-    if not match or not match[2].strip():
-        return None
-    scored = SCORED_ID.fullmatch(match[2].strip())
-    return scored[1] if scored else match[2].strip(), match[1].strip()
-
-
-def _parse_score(text: str) -> dict[str, tuple[float, ...]]:
-    """Return the stream of a trn line with a score after the id; empty if it has none."""
-    match = TRN_LINE.fullmatch(text)
-    scored = SCORED_ID.fullmatch(match[2].strip()) if match else None
-    return {STREAM: (int(scored[2]) * SCORE_NATS,)} if scored else {}
+    parts = _split_trn(text)
+    return parts and parts[:2]
 
 
 def parse_ctm(text: str, file: str, line: int) -> TimedWord:
     """Parse a line of a ctm; the tags of alternatives, in upper case, are words without times.
 
     Raises:
-        FormatError: If the line cannot be read.
+        FormatError: the line cannot be read.
     """
     columns = split_words(text)
     is_typed = len(columns) == 8 and columns[6].lower() in TOKEN_TYPES
@@ -228,7 +210,7 @@ def parse_stm(text: str, file: str, line: int) -> Segment:
     """Parse a line of an stm.
 
     Raises:
-        FormatError: If the line cannot be read.
+        FormatError: the line cannot be read.
     """
     columns = WORD_SEPARATOR.split(text.strip(), 5)
     if len(columns) < 5:
@@ -237,8 +219,7 @@ def parse_stm(text: str, file: str, line: int) -> Segment:
     start = _parse_seconds(columns[3], file, line, "start")
     end = _parse_seconds(columns[4], file, line, "end")
     if end < start:
-        message = f"{end:g} is before the start, {start:g}"
-        raise FormatError(message, file=file, line=line, field="end")
+        raise FormatError(f"{end:g} is before the start, {start:g}", file=file, line=line, field="end")
     words = columns[5].strip() if len(columns) > 5 else ""
     labels = LABELS.match(words)
     cut = labels.end() if labels else 0
@@ -255,11 +236,7 @@ class DamagedSegment(FormatError):
 
 
 def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
-    """Yield the segments of an stm in file order, and the error of each line that is not one.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+    """Yield the segments of an stm in file order, and the error of each line that is not one."""
     name = source_name(source)
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -272,7 +249,7 @@ def read_segments(source: Source) -> Iterator[Segment | DamagedSegment]:
 
 
 def _readable(error: FormatError) -> str:
-    """What can be read of a line that is not text."""
+    """Return the readable part of a line that is not text."""
     return error.text if isinstance(error, EncodingError) else ""
 
 
@@ -281,18 +258,20 @@ def is_stm(name: str) -> bool:
     return name.lower().removesuffix(".gz").endswith(".stm")
 
 
-def read_trn_lists(source: Source) -> Iterator[NBestList | InputError]:
+def read_trn_lists(source: Source) -> Lists:
     """Yield each line of a trn file as a list with one hypothesis, or the line's error."""
     name = source_name(source)
     for line, text in read_lines(source):
         if isinstance(text, FormatError):
             yield text
         elif text.strip() and not text.startswith(COMMENT):
-            entry = parse_trn(text)
-            if entry is None:
+            parts = _split_trn(text)
+            if parts is None:
                 yield FormatError("expected words (id)", file=name, line=line)
-            else:
-                yield NBestList(entry[0], (Hypothesis(entry[1]),), _parse_score(text))
+                continue
+            list_id, words, score = parts
+            streams = {} if score is None else {STREAM: (score * SCORE_NATS,)}
+            yield NBestList(list_id, (Hypothesis(words),), streams)
 
 
 class LostRecording(FormatError):
@@ -308,10 +287,7 @@ def read_recordings(source: Source) -> Iterator[Recording | FormatError]:
     """Yield the recordings of a ctm in file order, and a ``LostRecording`` for each that is damaged.
 
     The lines of a recording must be adjacent, except that damaged lines may stand between them: what follows
-    another recording is a recording of its own.
-
-    Raises:
-        FormatError: If the source cannot be opened.
+    another recording is a new recording.
     """
     reader = _Reader(source_name(source))
     for line, text in read_lines(source):
@@ -352,7 +328,7 @@ class _Reader:
         self, channel: Channel, item: TimedWord | FormatError, line: int
     ) -> Iterator[Recording | FormatError]:
         if channel != self.channel and isinstance(item, FormatError):
-            self._lose(channel, item)  # perhaps only the name is damaged, so the open recording goes on
+            self._lose(channel, item)  # perhaps only the name is damaged, so the open recording continues
             return
         if channel != self.channel:
             yield from self._start(channel, line)
@@ -374,9 +350,8 @@ class _Reader:
             self.stray = None
         if self.channel is not None and self.words is not None:
             try:
-                yield Recording(
-                    *self.channel, _group(self.words, self.file, self.first_line), self.first_line
-                )
+                words = _group(self.words, self.file, self.first_line)
+                yield Recording(*self.channel, words, self.first_line)
             except FormatError as error:
                 self._lose(self.channel, error)
         yield from self.errors
@@ -405,7 +380,7 @@ def _group(words: list[TimedWord], file: str, line: int) -> tuple[TimedWord | Ch
     """Turn the words between tags into choices.
 
     Raises:
-        FormatError: If the tags do not match; they are not nested.
+        FormatError: the tags do not match; they are not nested.
     """
     grouped: list[TimedWord | Choice] = []
     ways: list[list[TimedWord]] = []  # of the choice that is being read
@@ -426,7 +401,7 @@ def _group(words: list[TimedWord], file: str, line: int) -> tuple[TimedWord | Ch
     return tuple(grouped)
 
 
-def read_ctm_lists(source: Source) -> Iterator[NBestList | InputError]:
+def read_ctm_lists(source: Source) -> Lists:
     """Yield one list with one hypothesis per recording, with word times in the field ``words``.
 
     A recording with alternatives is an error, because a hypothesis is one sequence of words.
@@ -442,9 +417,8 @@ def read_ctm_lists(source: Source) -> Iterator[NBestList | InputError]:
 
 def reject_choices(recording: Recording, file: str) -> LostRecording:
     """The error of a recording for a purpose that cannot keep its alternatives."""
-    message = (
-        f"has alternatives ({BEGIN}), which count only where evaluate or compare have an stm as reference"
-    )
+    reason = "which count only where evaluate or compare have an stm as reference"
+    message = f"has alternatives ({BEGIN}), {reason}"
     error = FormatError(message, file=file, line=recording.line, field="word")
     return LostRecording((recording.file, recording.channel), error)
 
@@ -460,38 +434,34 @@ def _build_list(recording: Recording) -> NBestList:
     return NBestList(recording.id, (Hypothesis(text, {WORDS_FIELD: times}),))
 
 
-@contextmanager
-def trn_writer(target: str | Path) -> Iterator[Write]:
+def trn_writer(target: str | Path) -> ListWriter:
     """Write the first hypothesis of each list; reject an id with a parenthesis or a line break.
 
     A text that begins as a comment does is written after a space, which makes it a text.
     """
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            if not nbest.id.strip() or re.search(r"[()\n\r\0]", nbest.id):
-                message = "expected a non-empty id without parentheses and line breaks"
-                raise InvalidList(message, list_id=nbest.id, field="id")
-            if SCORED_ID.fullmatch(nbest.id.strip()):
-                raise InvalidList("would be read as an id and a score", list_id=nbest.id, field="id")
-            line = f"{format_texts(nbest)[0]} ({nbest.id})".lstrip()
-            stream.write(f" {line}\n" if line.startswith(COMMENT) else f"{line}\n")
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        if not nbest.id.strip() or re.search(r"[()\n\r\0]", nbest.id):
+            message = "expected a non-empty id without parentheses and line breaks"
+            raise InvalidList(message, list_id=nbest.id, field="id")
+        if SCORED_ID.fullmatch(nbest.id.strip()):
+            raise InvalidList("would be read as an id and a score", list_id=nbest.id, field="id")
+        line = f"{format_texts(nbest)[0]} ({nbest.id})".lstrip()
+        yield f" {line}" if line.startswith(COMMENT) else line
 
-        yield write
+    return line_writer(target, format_lines, once=False)
 
 
-@contextmanager
-def ctm_writer(target: str | Path) -> Iterator[Write]:
+def ctm_writer(target: str | Path) -> ListWriter:
     """Write the first hypothesis of each list from its field ``words``; the id names file and channel."""
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            for word in _get_timed_words(nbest):
-                confidence = "" if word.confidence is None else f" {word.confidence!r}"
-                times = f"{word.start_s!r} {word.duration_s!r}"
-                stream.write(f"{word.file} {word.channel} {times} {word.word}{confidence}\n")
+    def format_lines(nbest: NBestList) -> Iterator[str]:
+        for word in _get_timed_words(nbest):
+            confidence = "" if word.confidence is None else f" {word.confidence!r}"
+            times = f"{word.start_s!r} {word.duration_s!r}"
+            yield f"{word.file} {word.channel} {times} {word.word}{confidence}"
 
-        yield write
+    return line_writer(target, format_lines, once=False)
 
 
 def parse_channel(nbest: NBestList) -> tuple[str, str]:
@@ -499,7 +469,7 @@ def parse_channel(nbest: NBestList) -> tuple[str, str]:
     file.
 
     Raises:
-        InvalidList: If the id is not one or two words.
+        InvalidList: the id is not one or two words.
     """
     parts = split_words(nbest.id)
     if not 1 <= len(parts) <= 2 or LINE_BREAK.search(nbest.id) or parts[0].startswith(";"):
@@ -513,8 +483,8 @@ def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
     words = []
     for position, entry in enumerate(get_word_times(nbest)):
         if entry["word"].upper().startswith(SEPARATOR[:-1]):
-            field_name = f"words[{position}].word"
-            raise InvalidList("would be read as a tag of alternatives", list_id=nbest.id, field=field_name)
+            place = f"words[{position}].word"
+            raise InvalidList("would be read as a tag of alternatives", list_id=nbest.id, field=place)
         numbers = {key: entry[key] for key in NUMBER_KEYS if entry.get(key) is not None}
         words.append(TimedWord(file, channel, word=entry["word"], **numbers))
     return words
@@ -522,17 +492,15 @@ def _get_timed_words(nbest: NBestList) -> list[TimedWord]:
 
 def looks_like_trn(sample: Sample) -> str:
     """Return the evidence that a file is a trn, or an empty string."""
-    lines = sample.lines
-    is_likely = not sample.record and fit(
-        lines, COMMENT, lambda text: parse_trn(text) is not None, is_certain_trn
-    )
-    return TRN_EVIDENCE if is_likely and not sample.is_folder else ""
+    is_likely = not (sample.record or sample.is_folder)
+    fits = is_likely and fit(sample.lines, COMMENT, lambda text: bool(parse_trn(text)), is_certain_trn)
+    return TRN_EVIDENCE if fits else ""
 
 
 def looks_like_ctm(sample: Sample) -> str:
     """Return the evidence that a file is a ctm, or an empty string."""
-    is_likely = not is_stm(sample.path.name) and fit(sample.lines, ";", fits_ctm, is_ctm)
-    return CTM_EVIDENCE if is_likely and not sample.is_folder else ""
+    is_likely = not (sample.is_folder or is_stm(sample.path.name))
+    return CTM_EVIDENCE if is_likely and fit(sample.lines, ";", fits_ctm, is_ctm) else ""
 
 
 LineTest = Callable[[str], bool]
@@ -615,15 +583,11 @@ FIELDS = frozenset({*SEGMENT_FIELDS, "labels"})
 """Fields of a list that an stm file can hold."""
 EVIDENCE = "lines of file, channel, speaker, start, end and words"
 DAMAGED_SHARE = 0.5
-"""How many lines of a file must fit a format for it to be taken for a damaged file of that format."""
+"""Share of the lines that must fit a format for a file to be taken for a damaged file of that format."""
 
 
-def read_lists(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield each segment that is scored as a list with one hypothesis, or the line's error.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+def read_lists(source: Source) -> Lists:
+    """Yield each segment that is scored as a list with one hypothesis, or the line's error."""
     numbers: Counter[str] = Counter()
     for segment in read_segments(source):
         if isinstance(segment, DamagedSegment):
@@ -642,16 +606,14 @@ def format_segment_id(speaker: str, number: int) -> str:
     return f"{speaker}-{number:03d}"
 
 
-@contextmanager
-def writer(target: str | Path) -> Iterator[Write]:
+def writer(target: str | Path) -> ListWriter:
     """Write the first hypothesis of each list as a segment of its group, the speaker.
 
     File and channel come from the list fields of these names, or else from the id, as for a ctm. The times
     come from the list fields ``start_s`` and ``end_s``, or else from the word times; a list without times is
     rejected.
     """
-    with open_output(target) as stream:
-        yield lambda nbest: print(_format_line(nbest), file=stream)
+    return line_writer(target, lambda nbest: [_format_line(nbest)], once=False)
 
 
 def _format_line(nbest: NBestList) -> str:
@@ -702,6 +664,8 @@ def find_damaged(sample: Sample) -> dict[str, str]:
 
     For files that match no format as a whole: their first lines are no worse than others.
     """
+    if sample.is_folder or sample.record:
+        return {}
     tests = (
         ("trn", COMMENT, is_trn, is_certain_trn, TRN_EVIDENCE),
         ("ctm", ";", fits_ctm, is_ctm, CTM_EVIDENCE),
@@ -710,7 +674,6 @@ def find_damaged(sample: Sample) -> dict[str, str]:
     return {
         name: f"{evidence}, though not all"
         for name, comment, fits, is_certain, evidence in tests
-        if not sample.is_folder and not sample.record
         if fit(sample.lines, comment, fits, is_certain, DAMAGED_SHARE)
     }
 
@@ -731,13 +694,12 @@ def read_references(source: Source, id_field: str = "id", text_field: str = REFE
         text_field: Name of the field with the text, in JSON.
 
     Raises:
-        FormatError: If a line cannot be read, or an id has two different texts; the error names file and
+        FormatError: a line cannot be read, or an id has two different texts; the error names file and
             line.
     """
     file = source_name(source)
-    lines = _read_reference_lines(source)
-    first = lines[0][1] if lines else ""
-    if _is_json(first):
+    lines = _read_content_lines(source)
+    if lines and _is_json(lines[0][1]):
         return _index_by_id(_parse_json(lines, file, id_field, text_field), file)
     return _index_by_id(_parse_lines(lines, *_choose_line_format(lines), file), file)
 
@@ -746,23 +708,20 @@ def read_groups(source: Source, id_field: str = "id", group_field: str = "speake
     """Read the group (speaker or conversation) of each utterance, by id, from JSON or lines ``id group``.
 
     Raises:
-        FormatError: If a record cannot be read, or an id has two different groups; the error names file and
+        FormatError: a record cannot be read, or an id has two different groups; the error names file and
             line.
     """
     file = source_name(source)
-    lines = _read_reference_lines(source)
+    lines = _read_content_lines(source)
     if lines and not _is_json(lines[0][1]):
         return _index_by_id(_parse_lines(lines, _parse_pair, "id speaker (utt2spk) or JSON", file), file)
     return _index_by_id(_parse_json(lines, file, id_field, group_field), file)
 
 
-def _read_reference_lines(source: Source) -> list[tuple[int, str]]:
-    """Read the lines that are neither blank nor comments, with their numbers."""
-    return [
-        (line, text)
-        for line, text in read_lines_strict(source)
-        if text.strip() and not text.startswith(COMMENT)
-    ]
+def _read_content_lines(source: Source) -> list[tuple[int, str]]:
+    """Return the lines that are neither blank nor comments, with their numbers."""
+    lines = read_lines_strict(source)
+    return [(line, text) for line, text in lines if text.strip() and not text.startswith(COMMENT)]
 
 
 def _is_json(first: str) -> bool:
@@ -848,8 +807,7 @@ def _parse_records(lines: list[tuple[int, str]], file: str) -> Iterator[tuple[in
         raise FormatError(f"cannot parse JSON: {error}", file=file) from None
     for number, record in enumerate(records, start=1):
         if not isinstance(record, dict):
-            message = f"element {number}: expected an object, got {describe_type(record)}"
-            raise FormatError(message, file=file)
+            raise FormatError(f"element {number}: expected an object, got {describe_type(record)}", file=file)
         yield number, record
 
 

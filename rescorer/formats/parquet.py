@@ -1,23 +1,13 @@
 """Read and write parquet, a format of tables in which columns are stored one after another.
 
-Say how much memory the pages of a row group take, before any is decompressed.
+Hypotheses are a column of arrays of objects, as in JSON lines; or a column of arrays of texts, and a column
+of arrays of numbers for each score stream.
 
-Sizes in the footer of a file may be wrong, since nothing that decompresses uses them. The header of each page
-says how many bytes the page becomes, and how many values; pyarrow makes room for exactly these.
-
-Read rows of a table a few at a time, in memory that is bounded whatever a file expands to.
-
-In a file of a few kilobytes, a page, a row, or a text that many rows repeat may become gigabytes. Pages are
-measured before they are decompressed, and texts stay references to distinct ones until their size is known.
-
-Turn rows of a table into records as JSON lines have them.
-
-Hypotheses are a column of arrays of objects, as in JSON lines; or a column of arrays of texts, and beside it
-a column of arrays of numbers for each score stream.
-
-Read and write parquet, a format of tables in which columns are stored one after another.
-
-Rows are read a few at a time, so that memory does not grow with the file.
+Rows are read a few at a time, in memory that is bounded whatever a file expands to: in a file of a few
+kilobytes, a page, a row, or a text that many rows repeat may become gigabytes. The header of each page says
+how many bytes the page becomes, and how many values; pyarrow makes room for exactly these, so pages are
+measured before they are decompressed. Sizes in the footer may be wrong, since nothing that decompresses uses
+them. Texts stay references to distinct ones until their size is known.
 """
 
 from __future__ import annotations
@@ -29,10 +19,10 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import Write, add_location
-from rescorer.formats.fields import LIST_FIELDS, FieldMap, phrase_records, utterance_records
-from rescorer.formats.io.folders import Sample
+from rescorer.formats.fields import LIST_FIELDS, FieldMap, as_objects, phrase_records, utterance_records
+from rescorer.formats.io.folders import Lists, Sample, list_objects
 from rescorer.formats.io.text_io import (
     MAX_LINE_VARIABLE,
     PARQUET_MAGIC,
@@ -43,8 +33,8 @@ from rescorer.formats.io.text_io import (
     open_named,
     source_name,
 )
-from rescorer.formats.jsonlines import parse_record
-from rescorer.storage import find_objects, is_object, is_url
+from rescorer.formats.jsonlines import RecordParser
+from rescorer.storage import is_object, is_url
 from rescorer.types import NBestList
 
 if TYPE_CHECKING:
@@ -55,6 +45,11 @@ HEADER_BYTES = 1 << 12
 MAX_HEADER_BYTES = 1 << 20
 """Longest header of a page; nearly all are shorter than ``HEADER_BYTES``."""
 MAX_VARINT_BYTES = 10
+LISTS = ("list", "large_list", "fixed_size_list", "list_view", "large_list_view")
+FRACTIONS = ("floating", "decimal")
+NUMBERS = ("integer", *FRACTIONS)
+STRINGS = ("string", "large_string", "string_view")
+TIMES = ("timestamp", "time", "date")
 DATA_PAGES = 5, 8
 """Fields of a page's header that describe data, of version 1 or 2; the first field of both counts values."""
 
@@ -65,7 +60,7 @@ class DamagedPage(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ColumnSize:
-    """What a column of a row group becomes in memory."""
+    """The size of a column of a row group in memory."""
 
     name: str
     is_repeated: bool
@@ -98,16 +93,19 @@ def measure_columns(
 
 
 def _measure(stream: BinaryIO, column: Any, is_repeated: bool) -> ColumnSize:
-    offset, end = _find_bytes(column)
+    start = column.data_page_offset
+    if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
+        start = column.dictionary_page_offset
+    offset, end = start, start + column.total_compressed_size
     n_bytes = largest_bytes = n_values = 0
     while n_values < column.num_values and offset < end:  # where pyarrow ends, too
         header, header_bytes = _read_header(stream, offset, end)
         data = next((header[field] for field in DATA_PAGES if field in header), {1: 0})
-        expanded_bytes, page_bytes = _count(header, 2), _count(header, 3)
+        expanded_bytes = _count(header, 2)
         n_bytes += expanded_bytes
         largest_bytes = max(largest_bytes, expanded_bytes)
         n_values += _count(data, 1)
-        offset += header_bytes + page_bytes
+        offset += header_bytes + _count(header, 3)
     compressed_bytes = column.total_compressed_size
     return ColumnSize(column.path_in_schema, is_repeated, compressed_bytes, n_bytes, largest_bytes, n_values)
 
@@ -118,14 +116,6 @@ def _count(fields: Any, number: int) -> int:
     if type(value) is not int or value < 0:
         raise DamagedPage("the header of a page lacks a size")
     return value
-
-
-def _find_bytes(column: Any) -> tuple[int, int]:
-    """Where the pages of a column begin and end in the file."""
-    start = column.data_page_offset
-    if column.has_dictionary_page and 0 < column.dictionary_page_offset < start:
-        start = column.dictionary_page_offset
-    return start, start + column.total_compressed_size
 
 
 def _read_header(stream: BinaryIO, offset: int, end: int) -> tuple[dict[int, Any], int]:
@@ -169,10 +159,8 @@ class _CompactReader:
             return self._read_byte()
         if kind in (4, 5, 6):
             return self._read_integer()
-        if kind == 7:
-            return self._skip(8)
-        if kind == 8:
-            return self._skip(self._read_varint())
+        if kind in (7, 8):
+            return self._skip(8 if kind == 7 else self._read_varint())
         if kind in (9, 10):
             return self._skip_list()
         if kind == 12:
@@ -213,11 +201,11 @@ BATCH_ROWS = 64
 """Rows that are in memory at a time, besides the compressed columns of their row group; fewer if they are
 large."""
 MIN_BYTES = 1 << 21
-"""What writers put into a page, whatever the largest length of a line."""
+"""Bytes that writers put into a page, whatever the largest length of a line."""
 PAGE_LINES = 4
 """Largest page, in lines of the largest length: a page has the texts of several rows."""
 MAX_EXPANSION = 256
-"""How many times its compressed size a repeated column may have, if that is larger than a page may be."""
+"""Largest ratio of a repeated column to its compressed size, if it is larger than a page may be."""
 
 
 class TooLarge(ValueError):
@@ -259,7 +247,7 @@ class Table:
             yield from self._expand(batch)
 
     def _count_batch_rows(self, group: int, columns: list[str]) -> int:
-        """How many rows are read at a time: about as many bytes as one row may have."""
+        """Return the number of rows to read at a time: about as many bytes as one row may have."""
         n_bytes = largest_bytes = 0
         for size in measure_columns(self._stream, self._file.metadata, group, columns):
             _check_size(size)
@@ -325,21 +313,27 @@ def _spell_out(array: pa.Array, kind: pa.DataType) -> pa.Array:
         return array
 
 
+def _is(kind: pa.DataType, *names: str) -> bool:
+    """Whether a type is of one of some kinds, by the names of pyarrow's tests: ``list`` for ``is_list``."""
+    from pyarrow import types
+
+    return any(getattr(types, f"is_{name}")(kind) for name in names)
+
+
 def count_bytes(array: pa.Array) -> int:
     """Size of an array with its texts in place of references."""
-    import pyarrow as pa
     from pyarrow import compute
 
-    if pa.types.is_dictionary(array.type):
+    if _is(array.type, "dictionary"):
         lengths = compute.binary_length(array.dictionary).take(array.indices)
         return 4 * len(array) + (compute.sum(lengths).as_py() or 0)
-    if pa.types.is_struct(array.type):
+    if _is(array.type, "struct"):
         return sum(map(count_bytes, array.flatten()))
-    if pa.types.is_map(array.type):
+    if _is(array.type, "map"):
         first, last = array.offsets[0].as_py(), array.offsets[-1].as_py()
         parts = (part.slice(first, last - first) for part in (array.keys, array.items))
         return 4 * len(array) + sum(map(count_bytes, parts))
-    if pa.types.is_nested(array.type):
+    if _is(array.type, "nested"):
         return 4 * len(array) + count_bytes(array.flatten())
     return int(array.nbytes)
 
@@ -435,7 +429,6 @@ def find_columns(schema: pa.Schema, names: FieldMap, file: str) -> Columns:
         FormatError: two columns have the same name, there are no ids or no hypotheses, or a column of a field
             has a type that it cannot have.
     """
-
     if len(set(schema.names)) < len(schema.names):
         raise FormatError("two columns have the same name", file=file)
     hypotheses = names.hypotheses
@@ -451,14 +444,14 @@ def find_columns(schema: pa.Schema, names: FieldMap, file: str) -> Columns:
             if column.name in needed:
                 message = f"the column has the type {column.type}, which no field of lists has"
                 raise FormatError(message, file=file, field=column.name) from None
-    if not _is_list_of(schema.field(hypotheses).type, _is_text):
+    if not _is_list_of(schema.field(hypotheses).type, STRINGS):
         if hypotheses == TEXTS:
             message = f"the column has the type {schema.field(TEXTS).type}; expected a list of texts"
             raise FormatError(message, file=file, field=TEXTS)
         return Columns(converters, names)
     mapped = {stream.field for stream in names.streams.values()}
-    is_score = partial(_is_list_of, is_value=_is_number if mapped else _is_fractional)
-    arrays = [column.name for column in schema if is_score(column.type)]
+    scores = NUMBERS if mapped else FRACTIONS
+    arrays = [column.name for column in schema if _is_list_of(column.type, scores)]
     streams = [name for name in arrays if name not in needed and (not mapped or name in mapped)]
     return Columns(converters, names, hypotheses, tuple(streams))
 
@@ -481,27 +474,25 @@ def find_converter(kind: pa.DataType) -> Convert | None:
     """The function that converts values of a type; None if JSON can hold them as they are.
 
     Raises:
-        ValueError: JSON cannot hold them: bytes, for instance.
+        ValueError: jSON cannot hold them: bytes, for instance.
     """
-    import pyarrow as pa
-
-    if pa.types.is_decimal(kind):
+    if _is(kind, "decimal"):
         return float
-    if pa.types.is_date(kind):
+    if _is(kind, "date"):
         return str
-    if pa.types.is_null(kind) or pa.types.is_boolean(kind) or _is_number(kind) or _is_text(kind):
+    if _is(kind, "null", "boolean", *NUMBERS, *STRINGS):
         return None
-    if pa.types.is_dictionary(kind):
+    if _is(kind, "dictionary"):
         return find_converter(kind.value_type)
-    if _is_list(kind):
+    if _is(kind, *LISTS):
         inner = find_converter(kind.value_type)
         return None if inner is None else partial(_convert_items, inner)
-    if pa.types.is_struct(kind):
+    if _is(kind, "struct"):
         fields = [kind.field(index) for index in range(kind.num_fields)]
         if len({field.name for field in fields}) < len(fields):
             raise ValueError(kind)
         return partial(_convert_object, {field.name: find_converter(field.type) for field in fields})
-    if pa.types.is_map(kind) and _is_text(kind.key_type):
+    if _is(kind, "map") and _is(kind.key_type, *STRINGS):
         return partial(_convert_pairs, find_converter(kind.item_type))
     raise ValueError(kind)
 
@@ -527,8 +518,7 @@ def _type_without_times(kind: pa.DataType) -> pa.DataType:
     """The type of a column as it is read; dates and times become text."""
     import pyarrow as pa
 
-    is_time = pa.types.is_timestamp(kind) or pa.types.is_time(kind) or pa.types.is_date(kind)
-    return pa.string() if is_time else kind
+    return pa.string() if _is(kind, *TIMES) else kind
 
 
 def _without_times(column: pa.Array) -> pa.Array:
@@ -539,44 +529,17 @@ def _without_times(column: pa.Array) -> pa.Array:
     kind = _type_without_times(column.type)
     if kind == column.type:
         return column
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
+    if _is(column.type, "timestamp") and column.type.tz is not None:
         utc = column.cast(pa.timestamp(column.type.unit)).cast(kind)
         return compute.binary_join_element_wise(utc, "Z", "")
     return column.cast(kind)
 
 
-def _is_list(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    tests = ("is_list", "is_large_list", "is_fixed_size_list", "is_list_view", "is_large_list_view")
-    return any(getattr(pa.types, test)(kind) for test in tests)
-
-
-def _is_list_of(kind: pa.DataType, is_value: Callable[[pa.DataType], bool]) -> bool:
-    import pyarrow as pa
-
-    if not _is_list(kind):
+def _is_list_of(kind: pa.DataType, names: Sequence[str]) -> bool:
+    if not _is(kind, *LISTS):
         return False
     value = kind.value_type
-    return is_value(value.value_type if pa.types.is_dictionary(value) else value)
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_integer(kind)) or _is_fractional(kind)
-
-
-def _is_fractional(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_floating(kind) or pa.types.is_decimal(kind))
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    import pyarrow as pa
-
-    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind))
+    return _is(value.value_type if _is(value, "dictionary") else value, *names)
 
 
 SUFFIX = ".parquet"
@@ -586,10 +549,8 @@ DEFAULT_FIELDS = FieldMap()
 
 
 def read_lists(
-    source: Source,
-    names: FieldMap = DEFAULT_FIELDS,
-    group_of: Callable[[str], str] | None = None,
-) -> Iterator[NBestList | InputError]:
+    source: Source, names: FieldMap = DEFAULT_FIELDS, group_of: Callable[[str], str] | None = None
+) -> Lists:
     """Yield the list of each row of a file, or of all files of a folder; errors in place of rows that have
     none, and of files of a folder that cannot be read.
 
@@ -601,7 +562,7 @@ def read_lists(
         group_of: Function that returns the group for the id of a list without one.
 
     Raises:
-        FormatError: The only file, or an object, cannot be opened, or lacks columns, or a column has a type
+        FormatError: the only file, or an object, cannot be opened, or lacks columns, or a column has a type
             that cannot be read.
         ConfigError: pyarrow is missing.
     """
@@ -621,13 +582,13 @@ def find_tables(source: Source) -> list[str]:
     Names with a part that begins with ``.`` or ``_`` are left out, such as Spark's ``_SUCCESS``.
 
     Raises:
-        FormatError: The source is a pipe, does not exist, or has no tables.
+        FormatError: the source is a pipe, does not exist, or has no tables.
     """
     name = source_name(source)
     if not isinstance(source, (str, Path)) or str(source) == "-":
         raise FormatError("parquet cannot be read from a pipe; write it to a file first", file=name)
     if is_url(source):
-        found = [name] if is_object(name) else _find_objects(name)
+        found = [name] if is_object(name) else [url for url in list_objects(name) if url.endswith(SUFFIX)]
     elif not Path(source).is_dir():
         return [name]
     else:
@@ -643,13 +604,6 @@ def _find_files(folder: Path) -> Iterator[Path]:
             yield path
 
 
-def _find_objects(url: str) -> list[str]:
-    try:
-        return [name for name in find_objects(url) if name.endswith(SUFFIX)]
-    except FileNotFoundError as error:
-        raise FormatError(f"cannot be read: {error.strerror}", file=url) from None
-
-
 def looks_like(sample: Sample) -> str:
     """Return the evidence that a file or folder has this format, or an empty string."""
     if is_parquet(sample.magic):
@@ -661,9 +615,7 @@ def looks_like(sample: Sample) -> str:
     return ""
 
 
-def _read_table(
-    name: str, names: FieldMap, group_of: Callable[[str], str] | None
-) -> Iterator[NBestList | InputError]:
+def _read_table(name: str, names: FieldMap, group_of: Callable[[str], str] | None) -> Lists:
     _import_parquet(name)
     import pyarrow as pa
 
@@ -677,64 +629,59 @@ def _read_table(
         except (OSError, pa.ArrowException) as error:
             raise FormatError(f"is not a parquet file: {_first_line(error)}", file=name) from None
         columns = find_columns(table.schema, names, name)
+        reader = _RowReader(name, columns, RecordParser(name, columns.names, group_of))
         first_row = 1
         for group in range(table.n_groups):
-            yield from _read_group(table, group, columns, group_of, name, first_row)
+            yield from reader.read_group(table, group, first_row)
             first_row += table.count_rows(group)
 
 
-def _read_group(
-    table: Table,
-    group: int,
-    columns: Columns,
-    group_of: Callable[[str], str] | None,
-    file: str,
-    first_row: int,
-) -> Iterator[NBestList | InputError]:
-    """Yield the lists of a row group; if it is damaged, those before the damage and an error."""
-    import pyarrow as pa
+@dataclass(frozen=True, slots=True)
+class _RowReader:
+    """Turns the rows of a table into lists."""
 
-    row = first_row
-    try:
-        for batch in table.read_batches(group, columns.converters):
-            if isinstance(batch, OversizedRow):
-                message = f"longer than {max_line_bytes()} bytes; set {MAX_LINE_VARIABLE} to allow more"
-                yield FormatError(message, file=file, line=row)
-                row += 1
-            else:
-                yield from _parse_batch(batch, columns, group_of, file, row)
-                row += batch.num_rows
-    except TooLarge as error:
-        yield FormatError(f"row group {group} is not read: {error}", file=file, line=row)
-    except (OSError, DamagedPage, pa.ArrowException) as error:
-        message = f"damaged data in row group {group}: {_first_line(error)}"
-        yield FormatError(message, file=file, line=row)
+    file: str
+    columns: Columns
+    parser: RecordParser
 
+    def read_group(self, table: Table, group: int, row: int) -> Lists:
+        """Yield the lists of a row group; if it is damaged, those before the damage and an error."""
+        import pyarrow as pa
 
-def _parse_batch(
-    batch: pa.RecordBatch,
-    columns: Columns,
-    group_of: Callable[[str], str] | None,
-    file: str,
-    first_row: int,
-) -> Iterator[NBestList | InputError]:
-    problem, records = "", list[dict[str, Any]]()
-    try:
-        records = list(columns.read_rows(batch))
-    except UnicodeDecodeError as error:
-        problem = f"not UTF-8: {error.reason}"
-    except (OverflowError, ValueError) as error:  # such as a date after the year 9999
-        problem = f"has a value that cannot be read: {error}"
-    if problem and batch.num_rows == 1:
-        yield FormatError(problem, file=file, line=first_row)
-    elif problem:  # in one of the rows
-        for index in range(batch.num_rows):
-            yield from _parse_batch(batch.slice(index, 1), columns, group_of, file, first_row + index)
-    for row, record in enumerate(records, first_row):
         try:
-            yield parse_record(columns.join(record), columns.names, {}, group_of, file, row)
-        except InvalidList as error:
-            yield add_location(error, file, row)
+            for batch in table.read_batches(group, self.columns.converters):
+                if isinstance(batch, OversizedRow):
+                    message = f"longer than {max_line_bytes()} bytes; set {MAX_LINE_VARIABLE} to allow more"
+                    yield FormatError(message, file=self.file, line=row)
+                    row += 1
+                else:
+                    yield from self.parse_batch(batch, row)
+                    row += batch.num_rows
+        except TooLarge as error:
+            yield FormatError(f"row group {group} is not read: {error}", file=self.file, line=row)
+        except (OSError, DamagedPage, pa.ArrowException) as error:
+            message = f"damaged data in row group {group}: {_first_line(error)}"
+            yield FormatError(message, file=self.file, line=row)
+
+    def parse_batch(self, batch: pa.RecordBatch, first_row: int) -> Lists:
+        """Yield the lists of rows; if a value cannot be read, an error in place of its row only."""
+        problem, records = "", list[dict[str, Any]]()
+        try:
+            records = list(self.columns.read_rows(batch))
+        except UnicodeDecodeError as error:
+            problem = f"not UTF-8: {error.reason}"
+        except (OverflowError, ValueError) as error:  # such as a date after the year 9999
+            problem = f"has a value that cannot be read: {error}"
+        if problem and batch.num_rows == 1:
+            yield FormatError(problem, file=self.file, line=first_row)
+        elif problem:  # in one of the rows
+            for index in range(batch.num_rows):
+                yield from self.parse_batch(batch.slice(index, 1), first_row + index)
+        for row, record in enumerate(records, first_row):
+            try:
+                yield self.parser.parse(self.columns.join(record), row)
+            except InvalidList as error:
+                yield add_location(error, self.file, row)
 
 
 @contextmanager
@@ -742,7 +689,7 @@ def writer(target: str | Path) -> Iterator[Write]:
     """Write one list per row, with a fixed set of columns; fields of clients are left out.
 
     Raises:
-        FormatError: The file cannot be written.
+        FormatError: the file cannot be written.
         ConfigError: pyarrow is missing.
     """
     parquet = _import_parquet(str(target))
@@ -787,13 +734,9 @@ def _make_row(nbest: NBestList) -> dict[str, Any]:
         "reference": nbest.reference,
         "context": nbest.context or None,
         "group": nbest.group or None,
-        "previous": _as_objects(utterance_records(nbest.previous)),
-        "phrases": _as_objects(phrase_records(nbest.phrases)),
+        "previous": as_objects(utterance_records(nbest.previous)) or None,
+        "phrases": as_objects(phrase_records(nbest.phrases)) or None,
     }
-
-
-def _as_objects(items: list[str | dict[str, Any]]) -> list[dict[str, Any]] | None:
-    return [{"text": item} if isinstance(item, str) else item for item in items] or None
 
 
 def _import_parquet(file: str) -> Any:

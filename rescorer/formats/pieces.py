@@ -28,7 +28,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, pairwise
@@ -36,6 +36,7 @@ from typing import Any
 
 from rescorer.errors import InputError, RescorerError
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, is_finite_number
+from rescorer.formats.io.folders import Lists
 from rescorer.types import Hypothesis, NBestList
 
 UNKNOWN_PIECE = "⁇"
@@ -50,7 +51,7 @@ MAX_CONTRARY_SHARE = 0.1
 
 UNKNOWN = re.compile(r"⁇|<unk>|\[UNK\]", re.IGNORECASE)
 EVENT = re.compile(r"</?\w[\w/-]*>|\[\w[\w-]*\]|⁇")
-"""Tokens that are words of their own in any vocabulary, such as ``[noise]`` and unknown pieces."""
+"""Tokens that are separate words in any vocabulary, such as ``[noise]`` and unknown pieces."""
 WHISPER_MARK = re.compile(r"<\|[^<>|\s]{0,40}\|>")
 START_OF_TRANSCRIPT, START_OF_PROMPT = "<|startoftranscript|>", "<|startofprev|>"
 SENTENCE_MARK = re.compile(
@@ -198,7 +199,7 @@ def _tidy(text: str) -> str:
 
 
 def _concatenate(text: str) -> str:
-    """Remove white space, apart from that around unknown pieces and events, which stay words of their own."""
+    """Remove white space, apart from that around unknown pieces and events, which stay separate words."""
     joined = "".join(f" {token} " if EVENT.fullmatch(token) else token for token in text.split())
     return _tidy(UNKNOWN.sub(r" \g<0> ", joined))
 
@@ -227,18 +228,10 @@ def _are_letters(tokens: Sequence[str], separator: str) -> bool:
     return all(token == separator or _is_letter(token) for token in tokens)
 
 
-def _make_byte_table() -> dict[int, int]:
-    """The byte of each character of byte-level pieces: printable ones stand for themselves."""
-    printable = [
-        *range(ord("!"), ord("~") + 1),
-        *range(ord("¡"), ord("¬") + 1),
-        *range(ord("®"), ord("ÿ") + 1),
-    ]
-    others = [byte for byte in range(256) if byte not in printable]
-    return dict(zip(printable, printable, strict=True)) | {256 + i: byte for i, byte in enumerate(others)}
-
-
-BYTES = _make_byte_table()
+PRINTABLE_BYTES = [byte for first, last in ("!~", "¡¬", "®ÿ") for byte in range(ord(first), ord(last) + 1)]
+OTHER_BYTES = [byte for byte in range(256) if byte not in PRINTABLE_BYTES]
+BYTES = dict(zip([*PRINTABLE_BYTES, *range(256, 512)], [*PRINTABLE_BYTES, *OTHER_BYTES], strict=False))
+"""The byte of each character of byte-level pieces: printable ones stand for themselves."""
 
 
 def _decode_bytes(text: str) -> str | None:
@@ -259,10 +252,6 @@ CONTRARY = -1
 """Says that a text cannot have a kind of markup."""
 
 
-def _count_sentencepiece(tokens: Sequence[str]) -> int:
-    return sum(len(AT_PIECE.findall(token)) + (token == WORD_START and len(tokens) > 1) for token in tokens)
-
-
 def _count_underscores(tokens: Sequence[str]) -> int:
     marked = sum(bool(UNDERSCORED.fullmatch(token)) for token in tokens)
     if marked < sum(token.startswith("_") for token in tokens):
@@ -275,14 +264,6 @@ def _count_wordpiece(tokens: Sequence[str]) -> int:
     return CONTRARY if first else sum(map(bool, others))
 
 
-def _count_subword_nmt(tokens: Sequence[str]) -> int:
-    return sum(bool(CONTINUED.fullmatch(token)) for token in tokens[:-1])
-
-
-def _count_word_ends(tokens: Sequence[str]) -> int:
-    return sum(token.count(WORD_END) - token.startswith(WORD_END) for token in tokens)
-
-
 def _count_letters(tokens: Sequence[str], separator: str = SEPARATOR) -> int:
     if len(tokens) == 1:
         (token,) = tokens
@@ -292,10 +273,6 @@ def _count_letters(tokens: Sequence[str], separator: str = SEPARATOR) -> int:
         return CONTRARY
     is_spelt = any(a[0].isalnum() and b[0].isalnum() for a, b in pairwise(tokens))
     return tokens.count(separator) if is_spelt else 0
-
-
-def _count_spaces(tokens: Sequence[str]) -> int:
-    return sum(token.count(SPACE) for token in tokens)
 
 
 def _count_bytes(tokens: Sequence[str]) -> int:
@@ -334,32 +311,27 @@ class Markup:
 WHISPER = Markup("whisper", "Whisper's tokens (<|…|>)", "<|", strip_whisper_marks)
 SENTENCE = Markup("sentence-marks", "sentence marks (<eos>)", "", strip_sentence_marks)
 SENTENCEPIECE = Markup(
-    "sentencepiece", "SentencePiece pieces (▁)", WORD_START, join_sentencepiece, _count_sentencepiece, 1, 0.2
-)
+    "sentencepiece", "SentencePiece pieces (▁)", WORD_START, join_sentencepiece,
+    lambda tokens: sum(len(AT_PIECE.findall(t)) + (t == WORD_START and len(tokens) > 1) for t in tokens),
+    1, 0.2,
+)  # fmt: skip
 UNDERSCORES = Markup(
-    "underscores",
-    "pieces with _ at starts of words",
-    UNDERSCORE,
-    join_underscores,
-    _count_underscores,
-    2,
-    0.5,
-    0.2,
-)
+    "underscores", "pieces with _ at starts of words", UNDERSCORE, join_underscores,
+    _count_underscores, 2, 0.5, 0.2,
+)  # fmt: skip
 WORD_ENDS = Markup(
-    "word-ends", "pieces with </w> at ends of words", WORD_END, join_word_ends, _count_word_ends, 1, 0.2
-)
-SPACES = Markup("spaces", "letters with <space>", SPACE, join_spaces, _count_spaces, 1, 0.2)
+    "word-ends", "pieces with </w> at ends of words", WORD_END, join_word_ends,
+    lambda tokens: sum(token.count(WORD_END) - token.startswith(WORD_END) for token in tokens), 1, 0.2,
+)  # fmt: skip
+SPACES = Markup(
+    "spaces", "letters with <space>", SPACE, join_spaces,
+    lambda tokens: sum(token.count(SPACE) for token in tokens), 1, 0.2,
+)  # fmt: skip
 LETTERS = Markup("letters", "letters with | between words", SEPARATOR, join_letters, _count_letters, 1, 0.5)
 LETTERS_UNDERSCORED = Markup(
-    "letters-underscored",
-    "letters with _ between words",
-    UNDERSCORE,
-    partial(join_letters, separator=UNDERSCORE),
-    partial(_count_letters, separator=UNDERSCORE),
-    1,
-    0.5,
-)
+    "letters-underscored", "letters with _ between words", UNDERSCORE,
+    partial(join_letters, separator=UNDERSCORE), partial(_count_letters, separator=UNDERSCORE), 1, 0.5,
+)  # fmt: skip
 SPELT = (SPACES, LETTERS, LETTERS_UNDERSCORED)
 BYTE_LEVEL = Markup(
     "byte-level", "byte-level pieces (Ġ)", BYTE_SPACE, join_byte_level, _count_bytes, 2, 0.3, 0.2
@@ -368,8 +340,9 @@ WORDPIECE = Markup(
     "wordpiece", "WordPiece pieces (##)", "##", join_wordpiece, _count_wordpiece, 1, 0.0, 0.005
 )
 SUBWORD_NMT = Markup(
-    "subword-nmt", "subword-nmt pieces (@@)", "@@", join_subword_nmt, _count_subword_nmt, 1, 0.0, 0.005
-)
+    "subword-nmt", "subword-nmt pieces (@@)", "@@", join_subword_nmt,
+    lambda tokens: sum(bool(CONTINUED.fullmatch(token)) for token in tokens[:-1]), 1, 0.0, 0.005,
+)  # fmt: skip
 KINDS = (
     WHISPER, SENTENCE, SENTENCEPIECE, UNDERSCORES, WORD_ENDS, SPACES, LETTERS, LETTERS_UNDERSCORED,
     BYTE_LEVEL, WORDPIECE, SUBWORD_NMT,
@@ -628,7 +601,7 @@ def sample_markup(lists: Iterable[NBestList | InputError]) -> ListMarkup:
     return markup
 
 
-def watch_markup(lists: Iterator[NBestList | InputError], report: Report) -> Iterator[NBestList | InputError]:
+def watch_markup(lists: Lists, report: Report) -> Lists:
     """Yield lists as they are; report the markup of the first ones, or of all that were read."""
     markup, is_reported = ListMarkup(), False
     try:
@@ -657,11 +630,7 @@ class JoinReport:
         """After the last list: markup that the first lists did not have, and that is left in others."""
 
 
-def join_lists(
-    lists: Iterator[NBestList | InputError],
-    report: JoinReport | None = None,
-    markup: ListMarkup | None = None,
-) -> Iterator[NBestList | InputError]:
+def join_lists(lists: Lists, report: JoinReport | None = None, markup: ListMarkup | None = None) -> Lists:
     """Yield lists without the markup of their file, and without marks that are not words.
 
     Args:
@@ -696,7 +665,7 @@ def join_lists(
         report.left(found)
 
 
-def _raise(error: RescorerError) -> Iterator[NBestList | InputError]:
+def _raise(error: RescorerError) -> Lists:
     raise error
     yield  # makes this a generator, so that the error is raised when it is iterated
 

@@ -13,16 +13,23 @@ decides only where one reading fits a file and its references, and names the way
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Sequence
 from enum import Enum
 from itertools import count, groupby
 from pathlib import Path
 
-from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.common import DUPLICATE_ID, Write, format_key, format_texts, parse_number, split_words
-from rescorer.formats.io.folders import Sample
-from rescorer.formats.io.text_io import Source, open_output, read_lines, read_lines_strict, source_name
+from rescorer.errors import FormatError, InvalidList
+from rescorer.formats.common import (
+    DUPLICATE_ID,
+    ListWriter,
+    format_key,
+    format_texts,
+    line_writer,
+    parse_number,
+    split_words,
+)
+from rescorer.formats.io.folders import Lists, Sample
+from rescorer.formats.io.text_io import Source, read_lines, read_lines_strict, source_name
 from rescorer.types import Hypothesis, NBestList
 
 LINES, KALDI_TEXT, PARAGRAPHS = "lines", "kaldi-text", "paragraphs"
@@ -38,12 +45,12 @@ WAYS = (
     f"give --format {LINES} if every line is a sentence, or --format {KALDI_TEXT} if it begins with an id "
     f"(--format {PARAGRAPHS} if blank lines separate n-best lists)"
 )
-"""How to say what plain text is."""
+"""The options that say what plain text is."""
 SCORE_WAYS = (
     "separate its columns with tabs for --format table:id=1,score=2,text=3, or give --format "
     f"{KALDI_TEXT} if the numbers are words"
 )
-"""How to say what numbers in plain text are."""
+"""The options that say what numbers in plain text are."""
 COLUMN_MARKS = ",;|"
 """Marks that may separate the columns of a table without a header."""
 MIN_ID_LINES = 2
@@ -51,29 +58,21 @@ MIN_ID_LINES = 2
 
 
 class Reading(Enum):
-    """What the lines of a text begin with."""
+    """The beginnings of the lines of a text."""
 
     IDS = "ids"
     WORDS = "words"
     UNCLEAR = "ids or words"
 
 
-def read_sentences(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield every line, blank ones too, as a list with one hypothesis; its id is the number of the line.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+def read_sentences(source: Source) -> Lists:
+    """Yield every line, blank ones too, as a list with one hypothesis; its id is the number of the line."""
     for number, text in read_lines(source):
         yield text if isinstance(text, FormatError) else NBestList(str(number), (Hypothesis(text.strip()),))
 
 
-def read_kaldi_text(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield every line ``id words`` as a list with one hypothesis; the words may be missing.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+def read_kaldi_text(source: Source) -> Lists:
+    """Yield every line ``id words`` as a list with one hypothesis; the words may be missing."""
     file, seen = source_name(source), set[str]()
     for number, text in read_lines(source):
         if isinstance(text, FormatError):
@@ -86,12 +85,8 @@ def read_kaldi_text(source: Source) -> Iterator[NBestList | InputError]:
             seen.add(words[0])
 
 
-def read_paragraphs(source: Source) -> Iterator[NBestList | InputError]:
-    """Yield the lines between blank lines as a list, best hypothesis first; its id is its position, from 1.
-
-    Raises:
-        FormatError: If the source cannot be opened.
-    """
+def read_paragraphs(source: Source) -> Lists:
+    """Yield the lines between blank lines as a list, best hypothesis first; its id is its number."""
     position = count(1)
     blocks = groupby(read_lines(source), lambda line: isinstance(line[1], str) and not line[1].strip())
     for is_blank, block in blocks:
@@ -113,11 +108,6 @@ def looks_like_kaldi_text(sample: Sample) -> str:
     if _have_scores(sample.lines):
         return ""
     return "lines that each begin with an id"
-
-
-def looks_like_other_text(sample: Sample) -> str:
-    """Return an empty string: any text could be sentences, so only ``choose_reading`` takes it for these."""
-    return ""
 
 
 def classify(lines: Iterable[str]) -> Reading:
@@ -187,7 +177,7 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
         reference: a file of references that is plain text as well.
 
     Raises:
-        FormatError: If both readings fit, or neither does; the error names the ways to say it.
+        FormatError: both readings fit, or neither does; the error names the ways to say it.
     """
     references = [text for _, text in read_lines_strict(reference)]
     ids = {words[0] for line in references if (words := split_words(line))}
@@ -195,15 +185,13 @@ def choose_reading(file: str | Path, reference: str | Path) -> str:
     own, others = classify(lines), classify(references)
     if own is Reading.IDS or (others is Reading.IDS and begins_with_ids(lines, ids)):
         if _have_scores(lines) and not _have_scores(references):
-            raise FormatError(
-                f"plain text with ids, words and numbers like scores: {SCORE_WAYS}", file=str(file)
-            )
+            message = f"plain text with ids, words and numbers like scores: {SCORE_WAYS}"
+            raise FormatError(message, file=str(file))
         return KALDI_TEXT
     if others is Reading.IDS:
-        message = (
-            f"plain text whose lines do not each begin with an id of their own, as those of {reference} do; "
-        )
-        raise FormatError(message + "give --format mikolov if several lines have one id", file=str(file))
+        message = f"plain text whose lines do not each begin with an id of their own, as those of {reference}"
+        advice = "do; give --format mikolov if several lines have one id"
+        raise FormatError(f"{message} {advice}", file=str(file))
     if own is Reading.WORDS or others is Reading.WORDS or not begins_with_ids(lines, ids):
         return PARAGRAPHS if _has_a_paragraph_each(lines, references) else LINES
     message = f"plain text, and the first words of its lines begin lines of {reference} too: ids or words?"
@@ -221,43 +209,24 @@ def _count_lines(lines: Sequence[str]) -> int:
     return max((number for number, line in enumerate(lines, start=1) if line.strip()), default=0)
 
 
-@contextmanager
-def sentences_writer(target: str | Path) -> Iterator[Write]:
+def sentences_writer(target: str | Path) -> ListWriter:
     """Write the first hypothesis of each list as a line."""
-    with open_output(target) as stream:
-
-        def write(nbest: NBestList) -> None:
-            stream.write(format_texts(nbest)[0] + "\n")
-
-        yield write
+    return line_writer(target, lambda nbest: format_texts(nbest)[:1], once=False)
 
 
-@contextmanager
-def kaldi_text_writer(target: str | Path) -> Iterator[Write]:
+def kaldi_text_writer(target: str | Path) -> ListWriter:
     """Write the id and the first hypothesis of each list; reject an id with white space or a second time."""
-    written: set[str] = set()
-    with open_output(target) as stream:
-
-        def write(nbest: NBestList) -> None:
-            key, text = format_key(nbest), format_texts(nbest)[0]
-            if key in written:
-                raise InvalidList("already written; expected each id once", list_id=key, field="id")
-            stream.write(f"{key} {text}".rstrip(" ") + "\n")
-            written.add(key)
-
-        yield write
+    return line_writer(target, lambda nbest: [f"{format_key(nbest)} {format_texts(nbest)[0]}".rstrip(" ")])
 
 
-@contextmanager
-def paragraphs_writer(target: str | Path) -> Iterator[Write]:
+def paragraphs_writer(target: str | Path) -> ListWriter:
     """Write the texts of each list and a blank line; reject a list with an empty text."""
-    with open_output(target) as stream:
 
-        def write(nbest: NBestList) -> None:
-            texts = format_texts(nbest)
-            if "" in texts:
-                message = "is empty; a blank line would end the list"
-                raise InvalidList(message, list_id=nbest.id, hypothesis=texts.index(""), field="text")
-            stream.write("\n".join(texts) + "\n\n")
+    def format_lines(nbest: NBestList) -> list[str]:
+        texts = format_texts(nbest)
+        if "" in texts:
+            message = "is empty; a blank line would end the list"
+            raise InvalidList(message, list_id=nbest.id, hypothesis=texts.index(""), field="text")
+        return [*texts, ""]
 
-        yield write
+    return line_writer(target, format_lines, once=False)

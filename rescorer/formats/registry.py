@@ -1,22 +1,20 @@
 """All list formats: the reader and writer of each, chosen by name or detected from a file.
 
-Choose a list format by name, or detect it from a file.
-
 A choice is written ``NAME`` or ``NAME:OPTION=VALUE,…``. Without a choice, the beginning of the file is read;
 ambiguous and unknown files are rejected.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from rescorer.errors import ConfigError, FormatError, InputError, did_you_mean
+from rescorer.errors import ConfigError, FormatError, did_you_mean
 from rescorer.formats import (
     decoder_text,
     delimited,
@@ -32,13 +30,14 @@ from rescorer.formats import (
     speech_services,
     srilm,
 )
-from rescorer.formats.common import Write, parse_finite
+from rescorer.formats.common import ListWriter, parse_finite
 from rescorer.formats.fields import NUMBER_KEYS, TIME_KEYS, WORDS_FIELD, suggest_map, suggest_table
-from rescorer.formats.io.folders import Sample, name_entries, read_sample
+from rescorer.formats.io.folders import Lists, Sample, name_entries, read_sample
 from rescorer.formats.io.text_io import read_lines_strict
 from rescorer.formats.nist import find_damaged, read_references
 from rescorer.formats.plain_text import KALDI_TEXT, begins_with_ids, choose_reading, suggest_ways
 from rescorer.formats.srilm import parse_score_folders
+from rescorer.formats.table_layout import DELIMITERS
 from rescorer.storage import is_url
 from rescorer.types import NBestList
 
@@ -56,10 +55,10 @@ class Format:
     description: str
     units: str
     """Log base and sign of the scores, and whether the format fixes them."""
-    read: Callable[..., Iterator[NBestList | InputError]]
+    read: Callable[..., Lists]
     looks_like: Callable[[Sample], str]
     """Function that returns the evidence that a file has this format, or an empty string."""
-    writer: Callable[..., AbstractContextManager[Write]]
+    writer: Callable[..., ListWriter]
     suffix: str | tuple[str, ...] = ()
     """Ends of file names by which the format is detected if no content matches."""
     is_loose: bool = False
@@ -114,16 +113,15 @@ class Format:
             losses.add("hypotheses after the first")
         losses |= {"id"} if self.is_numbered else set()
         if "streams" not in self.parts:
-            losses |= {f"stream {name}" for name in nbest.streams if not self._holds_stream(name)}
+            prefix = self.stream_prefix
+            other = (name for name in nbest.streams if not (prefix and name.startswith(prefix)))
+            losses |= {f"stream {name}" for name in other if name not in self.streams}
         if "fields" not in self.parts:
             names = {name for hypothesis in nbest.hypotheses for name in hypothesis.fields}
             losses |= {f"hypothesis field {name}" for name in names - self.hypothesis_fields}
             if WORDS_FIELD in self.hypothesis_fields:
                 losses |= {f"word field {name}" for name in _collect_word_fields(nbest) - self.word_fields}
         return losses
-
-    def _holds_stream(self, name: str) -> bool:
-        return name in self.streams or bool(self.stream_prefix and name.startswith(self.stream_prefix))
 
     def describe_contents(self) -> str:
         """Describe which parts of a list the format can hold, for the table of formats."""
@@ -153,26 +151,26 @@ class FormatChoice:
     format: Format
     options: Mapping[str, str]
 
-    def read(self, source: str | Path, **further: Any) -> Iterator[NBestList | InputError]:
+    def read(self, source: str | Path, **further: Any) -> Lists:
         """Read lists.
 
         Args:
             further: arguments of the reader that are no text.
 
         Raises:
-            ConfigError: If an option is unknown or its value is invalid.
-            FormatError: If an object of a storage cannot be read in this format.
+            ConfigError: an option is unknown or its value is invalid.
+            FormatError: an object of a storage cannot be read in this format.
         """
         if self.format.is_folder and is_url(source):
             message = f"{self.format.name} is read from folders of this machine; copy it to one first"
             raise FormatError(message, file=str(source))
         return self.format.read(source, **self._parse_options(self.format.read_options, "reading"), **further)
 
-    def writer(self, target: str | Path) -> AbstractContextManager[Write]:
+    def writer(self, target: str | Path) -> ListWriter:
         """Open an output for lists.
 
         Raises:
-            ConfigError: As for ``read``; or if the format is a folder and the target is a pipe.
+            ConfigError: as for ``read``; or if the format is a folder and the target is a pipe.
         """
         if self.format.is_folder and str(target) == "-":
             raise ConfigError(f"format {self.format.name} is written as a folder and cannot go to a pipe")
@@ -182,7 +180,7 @@ class FormatChoice:
         """Return descriptions of what a list loses in a file written with these options.
 
         Raises:
-            ConfigError: As for ``writer``.
+            ConfigError: as for ``writer``.
         """
         options = self._parse_options(self.format.write_options, "writing")
         further_streams = options.get(self.format.stream_option, ())
@@ -193,10 +191,8 @@ class FormatChoice:
         values = {}
         for name, text in self.options.items():
             if name not in parsers:
-                known = ", ".join(parsers) or "none"
-                raise ConfigError(
-                    f"{self.format.name}: unknown option {name!r} for {purpose}; known: {known}"
-                )
+                message = f"unknown option {name!r} for {purpose}; known: {', '.join(parsers) or 'none'}"
+                raise ConfigError(f"{self.format.name}: {message}")
             try:
                 values[name] = parsers[name](text)
             except ValueError as error:
@@ -210,372 +206,352 @@ def _parse_positive_int(text: str) -> int:
     return int(text)
 
 
+def _one_of(values: Mapping[str, Any], expected: str) -> Callable[[str], Any]:
+    """Return a parser of options that have one of some values."""
+
+    def parse(text: str) -> Any:
+        if text not in values:
+            raise ValueError(f"expected {expected}")
+        return values[text]
+
+    return parse
+
+
+_PARSERS: Options = {
+    **dict.fromkeys(("id", "text", "reference", "group", "rank", "score", "base", "sign"), str),
+    **dict.fromkeys(("words", "manifest"), str),
+    **dict.fromkeys(("depth", "max_paths", "beam"), _parse_positive_int),
+    **dict.fromkeys(("missing", *lattices.OPTIONS), parse_finite),
+    "scores": parse_score_folders,
+    "by": _one_of({"order": nemo.BY_ORDER, "name": "name"}, "order or name"),
+    "delimiter": _one_of(DELIMITERS, ", ".join(DELIMITERS)),
+    "header": _one_of({"yes": True, "no": False}, "yes or no"),
+}
+"""Parsers of all options, which have the same meaning in every format that takes them."""
+_Functions = tuple[Callable[..., Lists], Callable[[Sample], str], Callable[..., ListWriter]]
+
+
+def _never(sample: Sample) -> str:
+    """The test of formats that are never detected, because any text could be in them."""
+    return ""
+
+
+_HELD = ("parts", "streams", "list_fields", "hypothesis_fields", "word_fields")
+
+
+def _make_format(
+    name: str,
+    description: str,
+    units: str,
+    functions: _Functions,
+    options: tuple[str, str] = ("", ""),
+    **further: Any,
+) -> Format:
+    """Make a format from its reader, test and writer, and the names of options for reading and writing."""
+    read_options, write_options = ({key: _PARSERS[key] for key in names.split()} for names in options)
+    held = {key: frozenset(further[key]) for key in _HELD if key in further}
+    return Format(
+        name,
+        description,
+        units,
+        *functions,
+        read_options=read_options,
+        write_options=write_options,
+        **further | held,
+    )
+
+
 _FORMATS = (
-    Format(
+    _make_format(
         "jsonl",
         "JSON lines of this project: one list per line",
         "natural log-probabilities, unless the header line declares other units",
-        jsonlines.read_lists,
-        jsonlines.looks_like,
-        jsonlines.writer,
+        (jsonlines.read_lists, jsonlines.looks_like, jsonlines.writer),
         suffix=".jsonl",
         parts=ALL_PARTS,
     ),
-    Format(
+    _make_format(
         "json",
         "JSON with the fields of JSON lines: arrays of lists, or lists on several lines each",
         "as in JSON lines",
-        jsonlines.read_lists,
-        jsonlines.looks_like_documents,
-        jsonlines.array_writer,
+        (jsonlines.read_lists, jsonlines.looks_like_documents, jsonlines.array_writer),
         parts=ALL_PARTS,
     ),
-    Format(
+    _make_format(
         "parquet",
         "Parquet: one list per row, with the columns of JSON lines, or arrays of texts and of scores",
         "natural log-probabilities, unless --stream declares other units",
-        parquet.read_lists,
-        parquet.looks_like,
-        parquet.writer,
+        (parquet.read_lists, parquet.looks_like, parquet.writer),
         is_binary=True,
         reads_folders=True,
         parts=ALL_PARTS - {"fields"},
     ),
-    Format(
+    _make_format(
         "table",
         "Tables, csv and tsv: one hypothesis per row, with columns by name or number",
         "natural log-probabilities, unless base, sign or the name of a column such as confidence says so",
-        delimited.read_lists,
-        delimited.looks_like,
-        delimited.writer,
+        (delimited.read_lists, delimited.looks_like, delimited.writer),
+        options=("id text reference group rank score base sign delimiter header", "delimiter"),
         suffix=(".csv", ".tsv"),
         is_loose=True,
-        read_options=delimited.READ_OPTIONS,
-        write_options=delimited.WRITE_OPTIONS,
-        parts=frozenset({"reference", "group", "streams"}),
+        parts=["reference", "group", "streams"],
         find_changes=delimited.find_losses,
     ),
-    Format(
+    _make_format(
         "srilm",
         "SRILM: one file per utterance; columns: acoustic score, LM score, number of words, words",
         "fixed: log10",
-        srilm.read_srilm,
-        srilm.looks_like_columns,
-        srilm.srilm_writer,
-        read_options={"scores": parse_score_folders},
-        write_options={"missing": parse_finite, "scores": parse_score_folders},
+        (srilm.read_srilm, srilm.looks_like_columns, srilm.srilm_writer),
+        options=("scores", "missing scores"),
         stream_option="scores",
         is_folder=True,
-        streams=frozenset(srilm.COLUMN_STREAMS),
-        hypothesis_fields=frozenset({"nwords"}),
+        streams=srilm.COLUMN_STREAMS,
+        hypothesis_fields=["nwords"],
     ),
-    Format(
+    _make_format(
         "nbestlist1",
         "SRILM NBestList1.0: one file per utterance, one score per hypothesis",
         "fixed: bytelogs",
-        srilm.read_srilm,
-        srilm.looks_like_nbestlist1,
-        srilm.nbestlist1_writer,
-        read_options={"scores": parse_score_folders},
-        write_options={"scores": parse_score_folders},
+        (srilm.read_srilm, srilm.looks_like_nbestlist1, srilm.nbestlist1_writer),
+        options=("scores", "scores"),
         stream_option="scores",
         is_folder=True,
-        streams=frozenset({"first_pass"}),
+        streams=["first_pass"],
     ),
-    Format(
+    _make_format(
         "nbestlist2",
         "SRILM NBestList2.0: one file per utterance, words with times and scores",
         "fixed: bytelogs",
-        srilm.read_srilm,
-        srilm.looks_like_nbestlist2,
-        srilm.nbestlist2_writer,
-        read_options={"scores": parse_score_folders},
-        write_options={"missing": parse_finite, "scores": parse_score_folders},
+        (srilm.read_srilm, srilm.looks_like_nbestlist2, srilm.nbestlist2_writer),
+        options=("scores", "missing scores"),
         stream_option="scores",
         is_folder=True,
-        streams=frozenset(srilm.BYTELOG_STREAMS),
-        hypothesis_fields=frozenset({WORDS_FIELD}),
-        word_fields=frozenset({"word", *TIME_KEYS, "acoustic", "lm"}),
+        streams=srilm.BYTELOG_STREAMS,
+        hypothesis_fields=[WORDS_FIELD],
+        word_fields=["word", *TIME_KEYS, "acoustic", "lm"],
     ),
-    Format(
+    _make_format(
         "srinterp",
         "SRILM SRInterp: one file per utterance, features NAME=VALUE before the words",
         "base required, sign optional: base=10, sign=log_prob",
-        srilm.read_srinterp,
-        srilm.looks_like_srinterp,
-        srilm.srinterp_writer,
-        read_options=dict.fromkeys(("base", "sign"), str),
-        write_options=dict.fromkeys(("base", "sign"), str),
+        (srilm.read_srinterp, srilm.looks_like_srinterp, srilm.srinterp_writer),
+        options=("base sign", "base sign"),
         is_folder=True,
-        parts=frozenset({"streams"}),
+        parts=["streams"],
     ),
-    Format(
+    _make_format(
         "kaldi",
         "Kaldi: folder with the text archives words_text, acwt, lmwt, lmwt.*",
         "fixed: natural-log costs",
-        kaldi.read_kaldi,
-        kaldi.looks_like_kaldi,
-        kaldi.kaldi_writer,
+        (kaldi.read_kaldi, kaldi.looks_like_kaldi, kaldi.kaldi_writer),
         is_folder=True,
-        streams=frozenset(kaldi.NBEST_STREAMS.values()),
+        streams=kaldi.NBEST_STREAMS.values(),
         stream_prefix=kaldi.EXTRA_ARCHIVE_PREFIX,
     ),
-    Format(
+    _make_format(
         "mlm",
         "mlm-scoring: one JSON object of utterances with hyp_1, hyp_2, …, ref",
         "fixed: natural log-probabilities",
-        json_documents.read_mlm,
-        json_documents.looks_like_mlm,
-        json_documents.mlm_writer,
-        parts=frozenset({"reference", "fields"}),
-        streams=frozenset({json_documents.STREAM}),
+        (json_documents.read_mlm, json_documents.looks_like_mlm, json_documents.mlm_writer),
+        parts=["reference", "fields"],
+        streams=[json_documents.STREAM],
     ),
-    Format(
+    _make_format(
         "espnet1",
         "ESPnet 1: data.json with recognition results",
         "fixed: natural log-probabilities",
-        espnet.read_espnet1,
-        espnet.looks_like_espnet1,
-        espnet.espnet1_writer,
-        parts=frozenset({"reference", "group", "fields"}),
-        streams=frozenset({espnet.STREAM}),
+        (espnet.read_espnet1, espnet.looks_like_espnet1, espnet.espnet1_writer),
+        parts=["reference", "group", "fields"],
+        streams=[espnet.STREAM],
     ),
-    Format(
+    _make_format(
         "espnet2",
         "ESPnet 2: folder with 1best_recog, 2best_recog, …",
         "fixed: natural log-probabilities",
-        espnet.read_espnet2,
-        espnet.looks_like_espnet2,
-        espnet.espnet2_writer,
+        (espnet.read_espnet2, espnet.looks_like_espnet2, espnet.espnet2_writer),
         is_folder=True,
-        streams=frozenset({espnet.STREAM}),
+        streams=[espnet.STREAM],
     ),
-    Format(
+    _make_format(
         speech_services.FORMAT,
         "JSON responses of speech services, in a file or folder: arrays named alternatives, NBest, …",
         "no scores unless declared: score=FIELD, base=e, sign=log_prob",
-        speech_services.read_speech_services,
-        speech_services.looks_like_speech_services,
-        speech_services.speech_services_writer,
-        read_options=dict.fromkeys(("text", "score", "base", "sign"), str),
+        (
+            speech_services.read_speech_services,
+            speech_services.looks_like_speech_services,
+            speech_services.speech_services_writer,
+        ),
+        options=("text score base sign", ""),
         reads_folders=True,
-        parts=frozenset({"reference", "fields"}),
-        streams=frozenset({speech_services.STREAM}),
+        parts=["reference", "fields"],
+        streams=[speech_services.STREAM],
     ),
-    Format(
+    _make_format(
         "whisper",
         "JSON of Whisper, faster-whisper and whisper.cpp, in a file or folder: one list per segment",
         "natural log-probabilities: avg_logprob times the number of tokens and 1, or as it is without tokens;"
         " or of score=FIELD, base=e, sign=log_prob",
-        speech_services.read_whisper,
-        speech_services.looks_like_whisper,
-        speech_services.whisper_writer,
+        (speech_services.read_whisper, speech_services.looks_like_whisper, speech_services.whisper_writer),
+        options=("score base sign", ""),
         reads_folders=True,
-        read_options=dict.fromkeys(("score", "base", "sign"), str),
-        parts=frozenset({"fields"}),
-        streams=frozenset({speech_services.STREAM}),
+        parts=["fields"],
+        streams=[speech_services.STREAM],
     ),
-    Format(
+    _make_format(
         "request",
         "JSON requests of this service: an object with lists",
         "declared by each stream: base and sign, as in the protocol",
-        json_documents.read_service_request,
-        json_documents.looks_like_service_request,
-        json_documents.service_request_writer,
-        parts=frozenset({"context", "previous", "phrases", "fields", "streams"}),
+        (
+            json_documents.read_service_request,
+            json_documents.looks_like_service_request,
+            json_documents.service_request_writer,
+        ),
+        parts=["context", "previous", "phrases", "fields", "streams"],
     ),
-    Format(
+    _make_format(
         "nemo",
         "NeMo: text, tab, score; no ids; the same number of lines per utterance",
         "fixed: natural log-probabilities",
-        nemo.read_nemo,
-        nemo.looks_like_nemo,
-        nemo.nemo_writer,
-        read_options={"beam": _parse_positive_int},
-        write_options={"beam": _parse_positive_int},
+        (nemo.read_nemo, nemo.looks_like_nemo, nemo.nemo_writer),
+        options=("beam", "beam"),
         is_numbered=True,
-        streams=frozenset({nemo.STREAM}),
+        streams=[nemo.STREAM],
     ),
-    Format(
+    _make_format(
         nemo.FORMAT,
         "NeMo manifests that a model has transcribed: beams, or pred_text; ids from the names of audio files",
         "fixed: natural log-probabilities",
-        nemo.read_manifest,
-        nemo.looks_like_manifest,
-        nemo.filled_manifest_writer,
-        write_options={"manifest": str, "by": nemo.parse_by},
-        parts=frozenset({"reference", "group", "fields"}),
-        streams=frozenset({nemo.STREAM}),
+        (nemo.read_manifest, nemo.looks_like_manifest, nemo.filled_manifest_writer),
+        options=("", "manifest by"),
+        parts=["reference", "group", "fields"],
+        streams=[nemo.STREAM],
     ),
-    Format(
+    _make_format(
         "cued",
         "CUED-RNNLM -nbest: id, acoustic score, LM score, number of words, words",
         "log-probabilities; base required: base=e or base=10",
-        decoder_text.read_cued,
-        decoder_text.looks_like_cued,
-        decoder_text.cued_writer,
-        read_options={"base": str},
-        write_options={"base": str, "missing": parse_finite},
-        streams=frozenset(decoder_text.STREAMS),
-        hypothesis_fields=frozenset({"nwords"}),
+        (decoder_text.read_cued, decoder_text.looks_like_cued, decoder_text.cued_writer),
+        options=("base", "base missing"),
+        streams=decoder_text.STREAMS,
+        hypothesis_fields=["nwords"],
     ),
-    Format(
+    _make_format(
         "mikolov",
         "Mikolov's rnnlm -nbest: id and words; never detected automatically",
         "no scores",
-        decoder_text.read_mikolov,
-        decoder_text.looks_like_mikolov,
-        decoder_text.mikolov_writer,
+        (decoder_text.read_mikolov, _never, decoder_text.mikolov_writer),
     ),
-    Format(
+    _make_format(
         "icefall",
         "icefall: recogs-*.txt with lines ID:<TAB>ref=[…] and ID:<TAB>hyp=[…]",
         "no scores",
-        decoder_text.read_icefall,
-        decoder_text.looks_like_icefall,
-        decoder_text.icefall_writer,
-        parts=frozenset({"reference"}),
+        (decoder_text.read_icefall, decoder_text.looks_like_icefall, decoder_text.icefall_writer),
+        parts=["reference"],
         one_best=True,
     ),
-    Format(
+    _make_format(
         "fairseq",
         "fairseq: output of fairseq-generate with lines T-N, H-N, D-N, P-N",
         "log-probabilities; base 2, or base=e for versions of 2019 and before",
-        decoder_text.read_fairseq,
-        decoder_text.looks_like_fairseq,
-        decoder_text.fairseq_writer,
-        read_options={"base": str},
-        write_options={"base": str},
-        parts=frozenset({"reference"}),
-        streams=frozenset({decoder_text.STREAM}),
+        (decoder_text.read_fairseq, decoder_text.looks_like_fairseq, decoder_text.fairseq_writer),
+        options=("base", "base"),
+        parts=["reference"],
+        streams=[decoder_text.STREAM],
     ),
-    Format(
+    _make_format(
         "wenet",
         "wenet: n-best lists of decoder_main with lines `wav ID` and `candidate SCORE TEXT`",
         "fixed: natural log-probabilities",
-        decoder_text.read_wenet,
-        decoder_text.looks_like_wenet,
-        decoder_text.wenet_writer,
-        streams=frozenset({decoder_text.STREAM}),
+        (decoder_text.read_wenet, decoder_text.looks_like_wenet, decoder_text.wenet_writer),
+        streams=[decoder_text.STREAM],
     ),
-    Format(
+    _make_format(
         "aps",
         "aps: n-best lists of decode.py, an id and lines of score, number of tokens, text",
         "fixed: natural log-probabilities",
-        decoder_text.read_aps,
-        decoder_text.looks_like_aps,
-        decoder_text.aps_writer,
-        streams=frozenset({decoder_text.STREAM}),
-        hypothesis_fields=frozenset({decoder_text.TOKENS_FIELD}),
+        (decoder_text.read_aps, decoder_text.looks_like_aps, decoder_text.aps_writer),
+        streams=[decoder_text.STREAM],
+        hypothesis_fields=[decoder_text.TOKENS_FIELD],
     ),
-    Format(
+    _make_format(
         plain_text.KALDI_TEXT,
         "Kaldi's text: id and words; one hypothesis per list",
         "no scores",
-        plain_text.read_kaldi_text,
-        plain_text.looks_like_kaldi_text,
-        plain_text.kaldi_text_writer,
+        (plain_text.read_kaldi_text, plain_text.looks_like_kaldi_text, plain_text.kaldi_text_writer),
         is_loose=True,
         one_best=True,
     ),
-    Format(
+    _make_format(
         plain_text.LINES,
         "Plain text: one sentence per line; detected only next to references that are plain text, too",
         "no scores",
-        plain_text.read_sentences,
-        plain_text.looks_like_other_text,
-        plain_text.sentences_writer,
+        (plain_text.read_sentences, _never, plain_text.sentences_writer),
         is_numbered=True,
         one_best=True,
     ),
-    Format(
+    _make_format(
         plain_text.PARAGRAPHS,
         "Plain text: one hypothesis per line, blank lines between lists; never detected automatically",
         "no scores",
-        plain_text.read_paragraphs,
-        plain_text.looks_like_other_text,
-        plain_text.paragraphs_writer,
+        (plain_text.read_paragraphs, _never, plain_text.paragraphs_writer),
         is_numbered=True,
     ),
-    Format(
+    _make_format(
         "htk",
         "HTK lattices (SLF): one file per utterance, expanded to its best word sequences",
         "log-probabilities; base e, unless the file declares another with base=",
-        lattices.read_with_options,
-        lattices.looks_like,
-        lattices.writer,
-        read_options={
-            "depth": _parse_positive_int,
-            "max_paths": _parse_positive_int,
-            **dict.fromkeys(lattices.OPTIONS, parse_finite),
-        },
-        write_options=dict.fromkeys(lattices.OPTIONS, parse_finite),
+        (lattices.read_lists, lattices.looks_like, lattices.writer),
+        options=("depth max_paths acscale lmscale prscale wdpenalty", "acscale lmscale prscale wdpenalty"),
         is_folder=True,
-        streams=frozenset(lattices.STREAMS.values()),
-        list_fields=frozenset({lattices.NAME_FIELD}),
-        hypothesis_fields=frozenset({WORDS_FIELD}),
-        word_fields=frozenset({"word", *TIME_KEYS}),
+        streams=lattices.STREAMS.values(),
+        list_fields=[lattices.NAME_FIELD],
+        hypothesis_fields=[WORDS_FIELD],
+        word_fields=["word", *TIME_KEYS],
         find_changes=lattices.find_losses,
     ),
-    Format(
+    _make_format(
         "kaldi-lattice",
         "Kaldi compact lattices in text form, expanded to their best word sequences",
         "fixed: natural-log costs",
-        kaldi.read_kaldi_lattice,
-        kaldi.looks_like_kaldi_lattice,
-        kaldi.kaldi_lattice_writer,
-        read_options={
-            "words": str,
-            "depth": _parse_positive_int,
-            "max_paths": _parse_positive_int,
-            **dict.fromkeys(("acscale", "lmscale", "wdpenalty"), parse_finite),
-        },
-        write_options={"words": str, "missing": parse_finite},
-        streams=frozenset(kaldi.LATTICE_STREAMS),
+        (kaldi.read_kaldi_lattice, kaldi.looks_like_kaldi_lattice, kaldi.kaldi_lattice_writer),
+        options=("words depth max_paths acscale lmscale wdpenalty", "words missing"),
+        streams=kaldi.LATTICE_STREAMS,
         find_changes=kaldi.find_losses,
     ),
-    Format(
+    _make_format(
         "trn",
         "NIST transcripts: words (id), or PocketSphinx's words (id score); one hypothesis per list",
         "no scores, or PocketSphinx's integers, converted to natural log-probabilities",
-        nist.read_trn_lists,
-        nist.looks_like_trn,
-        nist.trn_writer,
+        (nist.read_trn_lists, nist.looks_like_trn, nist.trn_writer),
         suffix=".trn",
         one_best=True,
     ),
-    Format(
+    _make_format(
         "ctm",
         "NIST words with times: one list per file and channel, one hypothesis per list",
         "no scores",
-        nist.read_ctm_lists,
-        nist.looks_like_ctm,
-        nist.ctm_writer,
+        (nist.read_ctm_lists, nist.looks_like_ctm, nist.ctm_writer),
         suffix=".ctm",
-        hypothesis_fields=frozenset({WORDS_FIELD}),
-        word_fields=frozenset({"word", *NUMBER_KEYS}),
+        hypothesis_fields=[WORDS_FIELD],
+        word_fields=["word", *NUMBER_KEYS],
         one_best=True,
     ),
-    Format(
+    _make_format(
         "stm",
         "NIST segments with times and speakers: one list per segment, one hypothesis per list",
         "no scores",
-        nist.read_lists,
-        nist.looks_like,
-        nist.writer,
+        (nist.read_lists, nist.looks_like, nist.writer),
         is_numbered=True,
-        parts=frozenset({"group"}),
+        parts=["group"],
         list_fields=nist.FIELDS,
         one_best=True,
     ),
-    Format(
+    _make_format(
         "seglst",
         "SegLST of meeteval: a JSON array of segments with session, speaker, times and words; one text each",
         "no scores",
-        json_documents.read_seglst,
-        json_documents.looks_like_seglst,
-        json_documents.seglst_writer,
-        parts=frozenset({"group", "fields"}),
+        (json_documents.read_seglst, json_documents.looks_like_seglst, json_documents.seglst_writer),
+        parts=["group", "fields"],
         one_best=True,
     ),
 )
@@ -591,7 +567,7 @@ def choose(choice: str) -> FormatChoice:
     """Parse the choice of a format, ``NAME[:OPTION=VALUE,…]``.
 
     Raises:
-        ConfigError: If the format is unknown, or the options are malformed.
+        ConfigError: the format is unknown, or the options are malformed.
     """
     name, colon, rest = choice.partition(":")
     if name not in FORMATS:
@@ -613,7 +589,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     ``parts.find_parts`` finds the files and folders of lists in a folder.
 
     Raises:
-        FormatError: If no format matches, or several formats match; in that case the error names each with
+        FormatError: no format matches, or several formats match; in that case the error names each with
             its evidence.
     """
     if is_pipe(path):
@@ -644,13 +620,14 @@ def detect_measured(path: str | Path, reference: str | Path | None) -> str:
         reference: a file of references, if there is one.
 
     Raises:
-        FormatError: If no format matches, or the lines could begin with an id or a word.
+        FormatError: no format matches, or the lines could begin with an id or a word.
     """
     if reference is not None and not is_pipe(path) and is_plain_text(path):
         if is_plain_text(reference):
             return choose_reading(path, reference)
         with suppress(FormatError):  # a document, whose lists or utterances it takes more to match
-            if not is_pipe(reference) and begins_with_ids(_read_texts(path), read_references(reference)):
+            texts = (text for _, text in read_lines_strict(path))
+            if not is_pipe(reference) and begins_with_ids(texts, read_references(reference)):
                 return KALDI_TEXT
     return detect(path)[0]
 
@@ -664,10 +641,6 @@ def is_plain_text(path: str | Path) -> bool:
     return _may_be_plain(sample) and not matches.keys() - {KALDI_TEXT}
 
 
-def _read_texts(path: str | Path) -> Iterator[str]:
-    return (text for _, text in read_lines_strict(path))
-
-
 def _may_be_plain(sample: Sample) -> bool:
     is_text = bool(sample.lines) and not sample.is_folder
     return is_text and sample.first[:1] not in "{[<" and "\t" not in sample.text
@@ -679,7 +652,7 @@ def match_path(path: str | Path, formats: Mapping[str, Format] = FORMATS) -> tup
     If the first file of a folder matches nothing, such as a list of silence, a few others are tried.
 
     Raises:
-        FormatError: If a file cannot be opened.
+        FormatError: a file cannot be opened.
     """
     sample = read_sample(path)
     if (matches := find_matches(sample, formats)) or not Path(path).is_dir():
@@ -725,9 +698,7 @@ def is_pipe(path: str | Path) -> bool:
     return str(path) == "-" or (location.exists() and not location.is_file() and not location.is_dir())
 
 
-def assign_groups(
-    lists: Iterator[NBestList | InputError], group_of: Callable[[str], str]
-) -> Iterator[NBestList | InputError]:
+def assign_groups(lists: Lists, group_of: Callable[[str], str]) -> Lists:
     """Yield the lists; a list without a group gets the group that ``group_of`` returns for its id."""
     for item in lists:
         if isinstance(item, NBestList) and not item.group:

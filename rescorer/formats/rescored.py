@@ -31,7 +31,7 @@ RESCORED_LISTS_MESSAGE = (
 
 
 class OneBestList(NamedTuple):
-    """The best hypothesis of a rescored list, as a list of its own."""
+    """The best hypothesis of a rescored list, as a list."""
 
     nbest: NBestList
     original_rank: int
@@ -46,7 +46,7 @@ def get_renderer(name: str) -> Renderer:
     """Return the function that converts a ranked list to the input of ``rescored_writer(name, …)``.
 
     Raises:
-        ConfigError: If the format cannot hold rescored lists.
+        ConfigError: the format cannot hold rescored lists.
     """
     if name == JSON_LINES:
         return encode_ranking
@@ -125,7 +125,7 @@ def check_writable(name: str, lists: Sequence[NBestList]) -> None:
     """Check that at least one hypothesis of the lists can be written in a format, before anything is scored.
 
     Raises:
-        ConfigError: If none of the lists could be written, whichever hypothesis became the best.
+        ConfigError: none of the lists could be written, whichever hypothesis became the best.
     """
     if name == JSON_LINES:
         return

@@ -1,6 +1,6 @@
-"""Read and write segments of Whisper and the JSON responses of speech services and dialogue logs.
+"""Read and write segments of Whisper, and the JSON responses of speech services and dialogue logs.
 
-Read and write segments of Whisper: one list per segment.
+Whisper gives one list per segment:
 
     {"text": " a b", "segments": [{"id": 0, "seek": 0, "start": 0.0, "end": 2.5, "text": " a b",
         "tokens": [50364, 257], "avg_logprob": -0.3, "no_speech_prob": 0.1, ...}], ...}     openai-whisper
@@ -15,7 +15,7 @@ of texts, or of objects with a ``text``, under a name in ``HYPOTHESIS_KEYS`` has
 ``avg_logprob`` is a mean in nats: the log-probability of all tokens, divided by their number plus one. The
 stream ``first_pass`` is their sum if every hypothesis of the list has ``tokens``, otherwise the mean.
 
-Read and write the alternatives in JSON responses of speech services, and in dialogue logs.
+Speech services and dialogue logs give arrays of alternatives:
 
     {"results": [{"alternatives": [{"transcript": "a b", "confidence": 0.9}, ...]}]}         Google and others
     {"NBest": [{"Confidence": 0.9, "Lexical": "a b", "Display": "A B."}, ...]}               Azure
@@ -26,9 +26,9 @@ Read and write the alternatives in JSON responses of speech services, and in dia
     [[{"text": "a b", "nbest": [{"hyp": "a b", "score": -45.7}, ...]}]]                      dialogue logs
 
 A file contains one document, several one after another, or one per line; a folder contains one file per
-utterance, ``u1.json``. Three kinds of values are no lists: alternatives of words beside those of whole texts,
-results that the service marks as interim, and partial results. A document without any list gives its text,
-if it has one, as a list with one hypothesis.
+utterance, ``u1.json``. Three kinds of values are no lists: alternatives of words next to those of whole
+texts, results that the service marks as interim, and partial results. A document without any list gives its
+text, if it has one, as a list with one hypothesis.
 
 A confidence is not a log-probability, so it remains a field of its hypothesis like all other keys. Scores are
 only read if their field and base are given.
@@ -36,21 +36,31 @@ only read if their field and base are given.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.errors import FormatError, InputError, InvalidList
-from rescorer.formats.common import DUPLICATE_ID, Row, Units, Write, add_location, build_list, parse_number
-from rescorer.formats.io.folders import Sample, read_list_files
+from rescorer.errors import FormatError, InvalidList
+from rescorer.formats.common import (
+    DUPLICATE_ID,
+    ListWriter,
+    Row,
+    Units,
+    add_location,
+    build_list,
+    check_reserved,
+    json_writer,
+    parse_at,
+    parse_number,
+)
+from rescorer.formats.io.folders import Lists, Sample, read_list_files
 from rescorer.formats.io.json_io import JsonCursor, describe_type, yield_late_errors
-from rescorer.formats.io.text_io import Source, open_output, source_name
-from rescorer.formats.json_documents import Document, parse_units, read_documents
+from rescorer.formats.io.text_io import Source, source_name
+from rescorer.formats.json_documents import Document, parse_score_units, read_documents
 from rescorer.types import NBestList
 
 STREAM = "first_pass"
@@ -60,7 +70,7 @@ SEGMENT_KEYS = ("segments", "transcription")
 HYPOTHESIS_KEYS = ("candidates", "alternatives", "beams", "hypotheses", "n_best", "nBest", "nbest")
 """Keys of the hypotheses of a segment, in order of preference."""
 OTHER_LISTS = ("alternatives", "NBest", "nBest", "nbest", "choices")
-"""Names of arrays in segments that other services have, too; they are Whisper's beside its own keys."""
+"""Names of arrays in segments that other services have, too; they are Whisper's next to its own keys."""
 LIST_FIELDS = ("seek", "start", "end", "offsets", "timestamps", "speaker")
 """Keys that describe a segment, not its text."""
 SUFFIX = ".json"
@@ -78,17 +88,7 @@ class Segment(NamedTuple):
     """Line, or None if the file is one document over several lines."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Score:
-    """The field of the score that the user names; without one, it is ``avg_logprob``."""
-
-    key: str
-    units: Units
-
-
-def read_whisper(
-    source: Source, *, score: str = "", base: str = "", sign: str = "log_prob"
-) -> Iterator[NBestList | InputError]:
+def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str = "log_prob") -> Lists:
     """Yield one list per segment of a file or folder.
 
     The id of a list is the name of the file and the number of the segment, such as ``talk-12``; a segment's
@@ -101,19 +101,22 @@ def read_whisper(
         sign: Sign of this score, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: If only one of score and base is given, or the base or sign is unknown.
-        FormatError: If the source cannot be opened, or is not JSON with segments.
+        ConfigError: only one of score and base is given, or the base or sign is unknown.
+        FormatError: the source cannot be opened, or is not JSON with segments.
     """
-    chosen = _Score(score, parse_units(score, base, sign))
-    if isinstance(source, (str, Path)) and Path(source).is_dir():
-        return read_list_files(
-            source, lambda name, path: yield_late_errors(_read_file(path, name, chosen)), (SUFFIX,)
-        )
+    units = parse_score_units(score, base, sign)
     name = Path(source_name(source).strip("<>")).name.removesuffix(".gz")
-    return yield_late_errors(_read_file(source, Path(name).stem, chosen))
+    return _read_all(source, Path(name).stem, lambda path, name: _read_file(path, name, score, units))
 
 
-def _read_file(source: Source, name: str, score: _Score) -> Iterator[NBestList | InputError]:
+def _read_all(source: Source, name: str, read_file: Callable[[Source, str], Lists]) -> Lists:
+    """Read the files of a folder, given their names without suffix, or a file, given ``name``."""
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        return read_list_files(source, lambda name, path: yield_late_errors(read_file(path, name)), (SUFFIX,))
+    return yield_late_errors(read_file(source, name))
+
+
+def _read_file(source: Source, name: str, score: str, units: Units) -> Lists:
     file = source_name(source)
     seen: set[str] = set()
     for segment in read_documents(source, file, lambda document: _locate_segments(document, file)):
@@ -122,12 +125,10 @@ def _read_file(source: Source, name: str, score: _Score) -> Iterator[NBestList |
             continue
         own_id = segment.value.get("id") if isinstance(segment.value, dict) else None
         list_id = own_id if isinstance(own_id, str) and own_id else f"{name}-{segment.position}"
-        try:
-            if list_id in seen:
-                raise InvalidList(DUPLICATE_ID, list_id=list_id)
-            yield _parse_segment(segment, list_id, file, score)
-        except InvalidList as error:
-            yield add_location(error, file, segment.line)
+        if list_id in seen:
+            yield InvalidList(DUPLICATE_ID, list_id=list_id, file=file, line=segment.line)
+        else:
+            yield parse_at(file, segment.line, partial(_parse_segment, segment, list_id, file, score, units))
         seen.add(list_id)
 
 
@@ -162,7 +163,7 @@ def _stream_segments(document: JsonCursor, file: str) -> Iterator[tuple[str, Any
             yield from _read_segments(document)
         else:
             others[key] = document.read_value()
-    if not found and not _is_segment(others):
+    if not found and not any(key in others for key in OWN_KEYS):
         raise FormatError(f"no segments; expected an array named {' or '.join(SEGMENT_KEYS)}", file=file)
     if not found:
         yield _number(others, 0), others
@@ -193,7 +194,9 @@ def _number(segment: Any, default: int | str) -> str:
     return str(number if isinstance(number, int) and not isinstance(number, bool) else default)
 
 
-def _parse_segment(segment: Segment, list_id: str, file: str, score: _Score) -> NBestList | InvalidList:
+def _parse_segment(
+    segment: Segment, list_id: str, file: str, score: str, units: Units
+) -> NBestList | InvalidList:
     record = segment.value
     if not isinstance(record, dict):
         raise InvalidList(f"expected a segment as an object, got {describe_type(record)}", list_id=list_id)
@@ -206,9 +209,9 @@ def _parse_segment(segment: Segment, list_id: str, file: str, score: _Score) -> 
         fields = {name: value for name, value in fields.items() if name in LIST_FIELDS}
     has_tokens = all(isinstance(item, dict) and isinstance(item.get("tokens"), list) for item in items)
     rows = [_parse_row(item, list_id, i, has_tokens, segment.line) for i, item in enumerate(items)]
-    if score.key:
-        rows = [replace(row, scores={STREAM: row.fields.get(score.key)}) for row in rows]
-    return build_list(list_id, rows, {STREAM: score.units}, file, fields=fields)
+    if score:
+        rows = [replace(row, scores={STREAM: row.fields.get(score)}) for row in rows]
+    return build_list(list_id, rows, {STREAM: units}, file, fields=fields)
 
 
 def _parse_row(item: Any, list_id: str, index: int, has_tokens: bool, line: int | None) -> Row:
@@ -236,43 +239,29 @@ def _divisor(item: Any, has_tokens: bool) -> int:
     return len(item["tokens"]) + 1 if has_tokens else 1
 
 
-@contextmanager
-def whisper_writer(target: str | Path) -> Iterator[Write]:
+def whisper_writer(target: str | Path) -> ListWriter:
     """Write one document whose ``segments`` have an ``id`` and ``candidates``.
 
     The stream ``first_pass`` is written as ``avg_logprob``: per token if every hypothesis of the list has the
     field ``tokens``.
     """
-    written: set[str] = set()
-    with open_output(target) as stream:
-        stream.write('{"segments": [')
+    reserved = ("id", *SEGMENT_KEYS, *HYPOTHESIS_KEYS)
 
-        def write(nbest: NBestList) -> None:
-            if nbest.id in written:
-                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            reserved = ("id", *SEGMENT_KEYS, *HYPOTHESIS_KEYS)
-            if nbest.fields.keys() & {*reserved}:
-                message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            has_tokens = all(isinstance(h.fields.get("tokens"), list) for h in nbest.hypotheses)
-            candidates = [_build_candidate(nbest, i, has_tokens) for i in range(len(nbest.hypotheses))]
-            record = {"id": nbest.id, **nbest.fields, "candidates": candidates}
-            stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
-            written.add(nbest.id)
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        has_tokens = all(isinstance(h.fields.get("tokens"), list) for h in nbest.hypotheses)
+        candidates = []
+        for index, hypothesis in enumerate(nbest.hypotheses):
+            if "text" in hypothesis.fields:
+                message = "the name text is reserved by the format; rename this field"
+                raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
+            candidate = {"text": hypothesis.text, **hypothesis.fields}
+            if STREAM in nbest.streams:
+                candidate[SCORE_KEY] = nbest.streams[STREAM][index] / _divisor(hypothesis.fields, has_tokens)
+            candidates.append(candidate)
+        return {"id": nbest.id, **nbest.fields, "candidates": candidates}
 
-        yield write
-        stream.write("\n]}\n")
-
-
-def _build_candidate(nbest: NBestList, index: int, has_tokens: bool) -> dict[str, Any]:
-    hypothesis = nbest.hypotheses[index]
-    if "text" in hypothesis.fields:
-        message = "the name text is reserved by the format; rename this field"
-        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
-    candidate = {"text": hypothesis.text, **hypothesis.fields}
-    if STREAM in nbest.streams:
-        candidate[SCORE_KEY] = nbest.streams[STREAM][index] / _divisor(hypothesis.fields, has_tokens)
-    return candidate
+    return json_writer(target, format_value, '{"segments": [', "]}", once=True)
 
 
 def looks_like_whisper(sample: Sample) -> str:
@@ -284,9 +273,8 @@ def looks_like_whisper(sample: Sample) -> str:
             return f"JSON with segments of Whisper, which have {key!r}"
         if isinstance(document, dict):
             key = next((key for key in SEGMENT_KEYS if isinstance(document.get(key), list)), "")
-            if key and not any(
-                isinstance(s, dict) and any(k in s for k in OTHER_LISTS) for s in document[key]
-            ):
+            segments = [segment for segment in document.get(key, ()) if isinstance(segment, dict)]
+            if key and not any(name in segment for segment in segments for name in OTHER_LISTS):
                 return f"JSON with an array {key!r}"
     return ""
 
@@ -302,10 +290,6 @@ def _find_own_key(document: Any, depth: int = 0) -> str:
             if own := _find_own_key(item, 2):
                 return own
     return next((key for key in OWN_KEYS if key in document), "")
-
-
-def _is_segment(record: dict[str, Any]) -> bool:
-    return any(key in record for key in OWN_KEYS)
 
 
 FORMAT = "alternatives"
@@ -324,7 +308,7 @@ FINAL_KEYS = ("isFinal", "is_final", "final")
 PARTIAL_KEYS = ("IsPartial", "is_partial", "isPartial")
 """Keys that are true in interim results."""
 TRANSCRIPTS_KEY = "transcripts"
-"""Key of the array of whole texts beside which AWS writes words, and segments if they are asked for."""
+"""Key of the array of whole texts next to which AWS writes words, and segments if they are asked for."""
 ID_KEYS = ("utterance_id", "id", "RequestId", "requestId")
 """Keys of the id in the object that contains a list, in order of preference."""
 OTHER_KEYS = frozenset({"hypotheses", "beams", "candidates", "n_best", "lists", "utts", "audio_filepath"})
@@ -349,7 +333,7 @@ class LocatedList(NamedTuple):
 
 def read_speech_services(
     source: Source, *, text: str = "", score: str = "", base: str = "", sign: str = "log_prob"
-) -> Iterator[NBestList | InputError]:
+) -> Lists:
     """Yield every list in the documents of a file or folder.
 
     A list takes the id of the object that contains it; if there is none, its id is its path, such as
@@ -369,15 +353,11 @@ def read_speech_services(
         sign: Sign of the score, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: If only one of score and base is given, or the base or sign is unknown.
-        FormatError: If the source cannot be opened, or a document is not JSON.
+        ConfigError: only one of score and base is given, or the base or sign is unknown.
+        FormatError: the source cannot be opened, or a document is not JSON.
     """
-    reader = _Reader((text,) if text else TEXT_KEYS, score, {STREAM: parse_units(score, base, sign)})
-    if isinstance(source, (str, Path)) and Path(source).is_dir():
-        return read_list_files(
-            source, lambda name, path: yield_late_errors(reader.read_file(path, name)), (SUFFIX,)
-        )
-    return yield_late_errors(reader.read_file(source))
+    reader = _Reader((text,) if text else TEXT_KEYS, score, {STREAM: parse_score_units(score, base, sign)})
+    return _read_all(source, "", reader.read_file)
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +368,7 @@ class _Reader:
     score_key: str
     units: dict[str, Units]
 
-    def read_file(self, source: Source, name: str = "") -> Iterator[NBestList | InputError]:
+    def read_file(self, source: Source, name: str = "") -> Lists:
         """Yield the lists of a file.
 
         Args:
@@ -417,11 +397,8 @@ class _Reader:
             else:
                 excluded = {*LIST_KEYS, id_key}
                 fields = {key: value for key, value in found.container.items() if key not in excluded}
-                reference = fields.get(REFERENCE_KEY)
-                if isinstance(reference, str):
-                    del fields[REFERENCE_KEY]
-                else:
-                    reference = None
+                has_reference = isinstance(fields.get(REFERENCE_KEY), str)
+                reference = fields.pop(REFERENCE_KEY) if has_reference else None
                 yield build_list(list_id, rows, self.units, file, reference=reference, fields=fields)
             seen.add(list_id)
 
@@ -568,41 +545,26 @@ def _extend_path(path: str, key: str) -> str:
     return f"{path}{dot}{key}"[:MAX_PATH_CHARACTERS]
 
 
-@contextmanager
-def speech_services_writer(target: str | Path) -> Iterator[Write]:
+def speech_services_writer(target: str | Path) -> ListWriter:
     """Write one document whose ``results`` have an ``id`` and ``alternatives``.
 
     The stream ``first_pass`` is written as ``score`` in nats; read it back with ``score=score,base=e``.
     """
-    written: set[str] = set()
-    with open_output(target) as stream:
-        stream.write('{"results": [')
+    reserved = (REFERENCE_KEY, *LIST_KEYS, ID_KEYS[0])
 
-        def write(nbest: NBestList) -> None:
-            id_key = ID_KEYS[0] if ID_KEYS[1] in nbest.fields else ID_KEYS[1]
-            if nbest.id in written:
-                raise InvalidList("already written; expected each id once", list_id=nbest.id, field="id")
-            reserved = (REFERENCE_KEY, *LIST_KEYS, ID_KEYS[0])
-            if nbest.fields.keys() & {*reserved}:
-                message = f"the names {', '.join(reserved)} are reserved by the format; rename these fields"
-                raise InvalidList(message, list_id=nbest.id, field="fields")
-            alternatives = [_build_alternative(nbest, index) for index in range(len(nbest.hypotheses))]
-            reference = {} if nbest.reference is None else {REFERENCE_KEY: nbest.reference}
-            record = {id_key: nbest.id, "alternatives": alternatives, **reference, **nbest.fields}
-            stream.write(f"{',' if written else ''}\n{json.dumps(record, ensure_ascii=False)}")
-            written.add(nbest.id)
+    def format_value(nbest: NBestList) -> dict[str, Any]:
+        check_reserved(nbest, nbest.fields, reserved, ", ".join(reserved))
+        alternatives = []
+        for index, hypothesis in enumerate(nbest.hypotheses):
+            own_keys = ("transcript", "score")
+            check_reserved(nbest, hypothesis.fields, own_keys, "transcript and score", index)
+            score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
+            alternatives.append({"transcript": hypothesis.text, **score, **hypothesis.fields})
+        id_key = ID_KEYS[0] if ID_KEYS[1] in nbest.fields else ID_KEYS[1]
+        reference = {} if nbest.reference is None else {REFERENCE_KEY: nbest.reference}
+        return {id_key: nbest.id, "alternatives": alternatives, **reference, **nbest.fields}
 
-        yield write
-        stream.write("\n]}\n")
-
-
-def _build_alternative(nbest: NBestList, index: int) -> dict[str, Any]:
-    hypothesis = nbest.hypotheses[index]
-    if hypothesis.fields.keys() & {"transcript", "score"}:
-        message = "the names transcript and score are reserved by the format; rename these fields"
-        raise InvalidList(message, list_id=nbest.id, hypothesis=index, field="fields")
-    score = {"score": nbest.streams[STREAM][index]} if STREAM in nbest.streams else {}
-    return {"transcript": hypothesis.text, **score, **hypothesis.fields}
+    return json_writer(target, format_value, '{"results": [', "]}", once=True)
 
 
 def looks_like_speech_services(sample: Sample) -> str:

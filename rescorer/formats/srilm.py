@@ -1,27 +1,24 @@
-"""Read and write the n-best lists of SRILM and SRInterp, and SRILM's folders of more scores.
+"""Read and write the n-best lists of SRILM and SRInterp: one file per utterance, named after its id.
 
-Read and write SRILM score folders: additional scores, with one file per utterance in each folder.
-
-    lists/u1: -2301.5 -18.42 4 yeah well my sue        rnn/u1: -17.25        durations/u1: 12.5
-
-The n-th line of ``rnn/u1`` is the score of the n-th hypothesis in ``lists/u1`` (see *score-dir* in
-nbest-scripts(1)).
-
-Read and write SRILM n-best files (nbest-format(5)), one file per utterance, named after the utterance id.
+SRILM's files (nbest-format(5)) are of three kinds, which the first line tells:
 
     -2301.5 -18.42 4 yeah well my sue              columns: log10 acoustic, log10 LM, number of words, words
     NBestList1.0, then (-103298) yeah well my sue                  one combined score in bytelogs
     NBestList2.0, then (-103298) yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 ) …     also word scores and times
 
-The first line of a file identifies the format. A bytelog is 1024/10000.5 nats (SRILM's Prob.h). Additional
-scores may be stored in other folders (see ``score_folders.py``).
+A bytelog is 1024/10000.5 nats (SRILM's Prob.h). Additional scores may be in other folders, with one file per
+utterance (see *score-dir* in nbest-scripts(1)):
 
-Read and write n-best lists in SRInterp format: one file per utterance, features before the words.
+    lists/u1: -2301.5 -18.42 4 yeah well my sue        rnn/u1: -17.25        durations/u1: 12.5
+
+The n-th line of ``rnn/u1`` is the score of the n-th hypothesis in ``lists/u1``.
+
+SRInterp has features before the words (nbest-optimize(1), ``-srinterp-format``):
 
     am=-2301.5 lm=-18.42 duration=-12 yeah well my sue
 
-The file name is the utterance id. Features may have any names, but all lines of a file must have the same
-ones (nbest-optimize(1), ``-srinterp-format``). Files do not state the base and sign of their features.
+Features may have any names, but all lines of a file must have the same ones. Files do not state the base and
+sign of their features.
 """
 
 from __future__ import annotations
@@ -29,35 +26,34 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.formats.common import (
+    COUNT,
     LINE_BREAK,
     WORD_SEPARATOR,
+    ListWriter,
     Row,
     Units,
     Write,
     build_list,
     count_words,
+    folder_writer,
     format_texts,
+    has_scores,
     parse_finite,
     parse_number,
+    parse_units,
     split_words,
     stream_from_nats,
 )
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, get_word_times, is_finite_number
-from rescorer.formats.io.folders import (
-    Sample,
-    create_file,
-    create_files,
-    ends_with_id,
-    read_single_list_files,
-)
-from rescorer.formats.io.text_io import Source, make_folder, read_lines, read_lines_strict
+from rescorer.formats.io.folders import Lists, Sample, create_files, ends_with_id, read_single_list_files
+from rescorer.formats.io.text_io import Source, make_folder, read_lines_strict
 from rescorer.types import NBestList
 
 LOG10 = Units("10")
@@ -76,7 +72,7 @@ def parse_score_folders(text: str) -> Mapping[str, ScoreFolder]:
     """Parse ``NAME[/BASE[/SIGN]]=DIR;…``, such as ``rnn=rnn;duration/e/cost=dur``, into folders by stream.
 
     Raises:
-        ValueError: If the text is malformed, repeats a stream, or names an unknown base or sign.
+        ValueError: the text is malformed, repeats a stream, or names an unknown base or sign.
     """
     folders: dict[str, ScoreFolder] = {}
     for part in text.split(";"):
@@ -88,20 +84,16 @@ def parse_score_folders(text: str) -> Mapping[str, ScoreFolder]:
     return folders
 
 
-def read_scores(scores: Mapping[str, ScoreFolder], list_id: str, size: int) -> dict[str, list[float]]:
-    """Return the scores of one list by stream, in the units of each folder.
+def _read_scores(folder: Path, list_id: str, size: int) -> list[float]:
+    """Return the scores of one list, in the units of the folder.
 
     Args:
         size: Number of hypotheses in the list.
 
     Raises:
-        FormatError: If a file is missing, is not a column of finite numbers, or has the wrong number of
+        FormatError: the file is missing, is not a column of finite numbers, or has the wrong number of
             lines.
     """
-    return {name: _read_numbers(score.folder, list_id, size) for name, score in scores.items()}
-
-
-def _read_numbers(folder: Path, list_id: str, size: int) -> list[float]:
     path = next((p for p in (folder / list_id, folder / f"{list_id}.gz") if p.is_file()), None)
     if path is None:
         raise FormatError(f"no scores for list {list_id!r}; expected a file of that name", file=str(folder))
@@ -120,18 +112,6 @@ def _read_numbers(folder: Path, list_id: str, size: int) -> list[float]:
     return values
 
 
-def format_scores(scores: Mapping[str, ScoreFolder], nbest: NBestList) -> dict[Path, list[str]]:
-    """Return the lines of a list's score file in each folder.
-
-    Raises:
-        InvalidList: If the list lacks one of the streams.
-    """
-    return {
-        score.folder: [repr(value) for value in stream_from_nats(nbest, name, score.units)]
-        for name, score in scores.items()
-    }
-
-
 BYTELOG = Units("bytelog")
 COLUMN_STREAMS = {"acoustic": LOG10, "lm": LOG10}
 """Units of the streams of files with columns."""
@@ -140,7 +120,6 @@ BYTELOG_STREAMS = {"first_pass": BYTELOG, "acoustic": BYTELOG, "lm": BYTELOG}
 NO_SCORES: Mapping[str, ScoreFolder] = MappingProxyType({})
 NBESTLIST1_HEADER, NBESTLIST2_HEADER = "NBestList1.0", "NBestList2.0"
 
-COUNT = re.compile("[0-9]{1,9}")
 SCORE_AND_WORDS = re.compile(r"\s*\(\s*((?:[^\s()]|\([^\s()]*\))+)\s*\)\s*(.*)")
 TOKEN_COLUMNS = 11
 """Number of columns of a word in NBestList2.0: ``yeah ( st: 0.49 et: 0.94 g: -320 a: -8634 )``."""
@@ -151,9 +130,7 @@ HMM_STATE = re.compile(r"-[0-9]$")
 """Suffix of the HMM states that NBestList2.0 contains between the words."""
 
 
-def read_srilm(
-    source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES
-) -> Iterator[NBestList | InputError]:
+def read_srilm(source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES) -> Lists:
     """Yield the list of each file, or the error if it is invalid.
 
     The streams are ``acoustic`` and ``lm``, or ``first_pass`` in NBestList1.0, or all three in NBestList2.0.
@@ -165,8 +142,8 @@ def read_srilm(
         scores: Folders of additional streams, by stream name.
 
     Raises:
-        ConfigError: If a name in ``scores`` clashes with an existing stream.
-        FormatError: If the source cannot be opened or has no name, or a folder of ``scores`` does not exist.
+        ConfigError: a name in ``scores`` clashes with an existing stream.
+        FormatError: the source cannot be opened or has no name, or a folder of ``scores`` does not exist.
     """
     for score in scores.values():
         if not score.folder.is_dir():
@@ -175,28 +152,39 @@ def read_srilm(
 
 
 def _read_srilm_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> NBestList | InputError:
-    rows: list[Row] = []
-    header = ""
-    for line, text in read_lines(path):
-        if isinstance(text, FormatError):
-            return text
-        if line == 1 and text.strip() in _row_parsers:
-            header = text.strip()
-        elif text.strip():
-            try:
-                rows.append(_row_parsers[header](text, line))
-            except ValueError as error:
-                raise FormatError(str(error), file=str(path), line=line) from None
+    header, rows = _read_rows(path, _row_parsers)
     units = BYTELOG_STREAMS if header else COLUMN_STREAMS
     if duplicates := units.keys() & scores.keys():
         raise ConfigError(f"{path}: already has a stream {min(duplicates)}; use another name in scores=")
-    additional_scores = read_scores(scores, list_id, len(rows)) if rows else {}
-    for name, values in additional_scores.items():
+    for name, score in scores.items() if rows else ():
+        values = _read_scores(score.folder, list_id, len(rows))
         rows = [
             replace(row, scores={**row.scores, name: value}) for row, value in zip(rows, values, strict=True)
         ]
     units = units | {name: score.units for name, score in scores.items()}
     return build_list(list_id, rows, units, str(path))
+
+
+RowParser = Callable[[str, int], Row]
+"""Parses a line, given its number; raises ValueError if it is invalid."""
+
+
+def _read_rows(path: Path, parsers: Mapping[str, RowParser]) -> tuple[str, list[Row]]:
+    """Return the header of a file, which says how it is parsed, and its hypotheses.
+
+    Raises:
+        FormatError: a line cannot be read.
+    """
+    header, rows = "", list[Row]()
+    for line, text in read_lines_strict(path):
+        if line == 1 and text.strip() in parsers:
+            header = text.strip()
+        elif text.strip():
+            try:
+                rows.append(parsers[header](text, line))
+            except ValueError as error:
+                raise FormatError(str(error), file=str(path), line=line) from None
+    return header, rows
 
 
 def looks_like_nbestlist1(sample: Sample) -> str:
@@ -211,20 +199,11 @@ def looks_like_nbestlist2(sample: Sample) -> str:
 
 def looks_like_columns(sample: Sample) -> str:
     """Return the evidence that a file or folder has columns of scores, or an empty string."""
-    if not sample.lines or not all(_has_score_columns(split_words(line)) for line in sample.lines):
+    if not sample.lines or not all(has_scores(split_words(line)) for line in sample.lines):
         return ""
     if all(map(ends_with_id, sample.lines)):  # numbers that were spoken, in a trn
         return ""
     return "lines of two scores, a count and words"
-
-
-def _has_score_columns(columns: list[str]) -> bool:
-    return (
-        len(columns) >= 3
-        and isinstance(parse_number(columns[0]), float)
-        and isinstance(parse_number(columns[1]), float)
-        and COUNT.fullmatch(columns[2]) is not None
-    )
 
 
 def _parse_columns(text: str, line: int) -> Row:
@@ -276,7 +255,7 @@ _row_parsers = {
 
 def srilm_writer(
     target: str | Path, *, missing: float | None = None, scores: Mapping[str, ScoreFolder] = NO_SCORES
-) -> AbstractContextManager[Write]:
+) -> ListWriter:
     """Write one file with columns per list into a folder, with the streams ``acoustic`` and ``lm``.
 
     Args:
@@ -286,16 +265,14 @@ def srilm_writer(
     return _writer(target, scores, lambda nbest: _format_columns(nbest, missing))
 
 
-def nbestlist1_writer(
-    target: str | Path, *, scores: Mapping[str, ScoreFolder] = NO_SCORES
-) -> AbstractContextManager[Write]:
+def nbestlist1_writer(target: str | Path, *, scores: Mapping[str, ScoreFolder] = NO_SCORES) -> ListWriter:
     """Write one NBestList1.0 file per list into a folder, with ``first_pass`` rounded to whole bytelogs."""
     return _writer(target, scores, _format_nbestlist1)
 
 
 def nbestlist2_writer(
     target: str | Path, *, missing: float | None = None, scores: Mapping[str, ScoreFolder] = NO_SCORES
-) -> AbstractContextManager[Write]:
+) -> ListWriter:
     """Write one NBestList2.0 file per list into a folder.
 
     The scores are the streams ``first_pass``, ``acoustic`` and ``lm`` in whole bytelogs; the times come from
@@ -314,16 +291,16 @@ def nbestlist2_writer(
 
 @contextmanager
 def _writer(
-    target: str | Path,
-    scores: Mapping[str, ScoreFolder],
-    format_lines: Callable[[NBestList], Iterator[str]],
+    target: str | Path, scores: Mapping[str, ScoreFolder], format_lines: Callable[[NBestList], Iterator[str]]
 ) -> Iterator[Write]:
     folder = make_folder(target)
     for score in scores.values():
         make_folder(score.folder)
 
     def write(nbest: NBestList) -> None:
-        lines_by_folder = {folder: list(format_lines(nbest))} | format_scores(scores, nbest)
+        lines_by_folder = {folder: list(format_lines(nbest))}
+        for name, score in scores.items():
+            lines_by_folder[score.folder] = list(map(repr, stream_from_nats(nbest, name, score.units)))
         with create_files(list(lines_by_folder), nbest.id) as streams:
             for stream, lines in zip(streams, lines_by_folder.values(), strict=True):
                 stream.writelines(f"{line}\n" for line in lines)
@@ -386,9 +363,7 @@ def _get_word_scores(nbest: NBestList, index: int, name: str, total: float) -> l
 FEATURE = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 
 
-def read_srinterp(
-    source: Source, *, base: str = "", sign: str = "log_prob"
-) -> Iterator[NBestList | InputError]:
+def read_srinterp(source: Source, *, base: str = "", sign: str = "log_prob") -> Lists:
     """Yield the list of each file, or the error if it is invalid; every feature becomes a stream.
 
     The words begin after the leading columns of the form ``NAME=VALUE``. A first word that contains ``=`` is
@@ -400,23 +375,15 @@ def read_srinterp(
         sign: Sign of all features, ``log_prob`` or ``cost``.
 
     Raises:
-        ConfigError: If the base is missing, or the base or sign is unknown.
-        FormatError: If the source cannot be opened, or has no name.
+        ConfigError: the base is missing, or the base or sign is unknown.
+        FormatError: the source cannot be opened, or has no name.
     """
     units = _parse_units(base, sign)  # outside the generator, to raise before the first list is requested
     return read_single_list_files(source, lambda list_id, path: _read_srinterp_file(list_id, path, units))
 
 
 def _read_srinterp_file(list_id: str, path: Path, units: Units) -> NBestList | InputError:
-    rows: list[Row] = []
-    for line, text in read_lines(path):
-        if isinstance(text, FormatError):
-            return text
-        if text.strip():
-            try:
-                rows.append(_parse_row(text, line))
-            except ValueError as error:
-                return FormatError(str(error), file=str(path), line=line)
+    _, rows = _read_rows(path, {"": _parse_row})
     features = {name for row in rows for name in row.scores}
     return build_list(list_id, rows, dict.fromkeys(features, units), str(path))
 
@@ -438,48 +405,33 @@ def _parse_row(text: str, line: int) -> Row:
 
 def looks_like_srinterp(sample: Sample) -> str:
     """Return the evidence that a file or folder has this format, or an empty string."""
-    feature_names = set()
-    has_words = False
-    for line in sample.lines:
-        try:
-            row = _parse_row(line, 0)
-        except ValueError:
-            return ""
-        if any(isinstance(value, str) for value in row.scores.values()):
-            return ""
-        feature_names.add(tuple(row.scores))
-        has_words = has_words or bool(row.text)
-    return "lines of NAME=NUMBER and words" if len(feature_names) == 1 and has_words else ""
+    try:
+        rows = [_parse_row(line, 0) for line in sample.lines]
+    except ValueError:
+        return ""
+    if any(isinstance(value, str) for row in rows for value in row.scores.values()):
+        return ""
+    is_uniform = len({tuple(row.scores) for row in rows}) == 1
+    return "lines of NAME=NUMBER and words" if is_uniform and any(row.text for row in rows) else ""
 
 
 def _parse_units(base: str, sign: str) -> Units:
     if not base:
         raise ConfigError("SRInterp files do not state the base of their features; give base=e (2, 10, …)")
-    try:
-        return Units(base, sign)  # type: ignore[arg-type]  # checked by Units
-    except ValueError as error:
-        raise ConfigError(str(error)) from None
+    return parse_units(base, sign)
 
 
-@contextmanager
-def srinterp_writer(target: str | Path, *, base: str = "", sign: str = "log_prob") -> Iterator[Write]:
+def srinterp_writer(target: str | Path, *, base: str = "", sign: str = "log_prob") -> ListWriter:
     """Write one file per list into a folder, with all streams.
 
     The writer raises InvalidList for a list that has no streams, a stream whose name contains ``=`` or white
     space, or a text whose first word would be read as a feature.
 
     Raises:
-        ConfigError: As for ``read_lists``.
+        ConfigError: as for ``read_lists``.
     """
     units = _parse_units(base, sign)
-    folder = make_folder(target)
-
-    def write(nbest: NBestList) -> None:
-        lines = _format_lines(nbest, units)
-        with create_file(folder, nbest.id) as stream:
-            stream.writelines(f"{line}\n" for line in lines)
-
-    yield write
+    return folder_writer(target, lambda nbest: _format_lines(nbest, units))
 
 
 def _format_lines(nbest: NBestList, units: Units) -> list[str]:

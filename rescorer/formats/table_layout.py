@@ -1,36 +1,30 @@
-"""Find out how a table of hypotheses is laid out, and read its rows.
-
-Read and write tables with one list per row, in the columnar format parquet.
-
-Files, folders and objects come in; rows become records with the fields of JSON lines, and these become lists.
-
-Read the rows of csv, tsv and other delimited text: quoted cells, rows of several lines, and bounds.
+"""Find out how a table of hypotheses is laid out, and read its rows: csv, tsv and other delimited text.
 
 Quoting is that of RFC 4180 and Python's csv module. Many programs write tab-separated text without quoting,
 so that a quotation mark is part of the text. A line whose marks are not those of quoted cells is therefore
 split at its delimiters if that gives the expected number of cells, and an unclosed mark takes no other rows
 with it.
 
-Find out how a table of hypotheses is laid out: its delimiter, its header, and what each column holds.
-
-Columns are named by options or guessed from a header with usual names. A guess that could be wrong is refused
-with the options that would say which column is meant, since a text taken for a reference, or a file name for
-the id of several segments, would give a number that looks right.
+The layout is the delimiter, the header, and what each column holds. Columns are named by options or guessed
+from a header with usual names. A guess that could be wrong is refused with the options that would say which
+column is meant, since a text taken for a reference, or a file name for the id of several segments, would give
+a number that looks right.
 """
 
 from __future__ import annotations
 
 import csv
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
 
 from rescorer.errors import ConfigError, FormatError, did_you_mean
 from rescorer.formats.common import NATURAL, Units, parse_number
 from rescorer.formats.fields import FieldMap, StreamField
+from rescorer.formats.io.text_io import NumberedLine, NumberedLines
 
 DELIMITERS: Mapping[str, str] = MappingProxyType({"tab": "\t", "comma": ",", "semicolon": ";", "pipe": "|"})
 """Delimiters by the names that options give them, because a comma would end the option."""
@@ -39,8 +33,6 @@ MAX_ROW_CHARACTERS = 1 << 20
 """Largest size of a row of several lines; that of one line is bounded by ``text_io.max_line_bytes``."""
 MAX_CELL_CHARACTERS = csv.field_size_limit()
 QUOTE = '"'
-NumberedLine = tuple[int, str | FormatError]
-"""A line with its 1-based number, or the error in its place."""
 
 
 class RowError(FormatError):
@@ -62,7 +54,7 @@ def parse_rows(
         file: name of the file for messages.
         n_columns: number of cells that each row should have; 0: that of the first row.
     """
-    upcoming = _Lines(lines)
+    upcoming = NumberedLines(lines)
     for number, text in upcoming:
         if isinstance(text, FormatError):
             yield number, text
@@ -107,27 +99,11 @@ def join_cells(cells: Sequence[str], delimiter: str) -> str:
     return delimiter.join(quoted)
 
 
-class _Lines:
-    """Numbered lines, of which some can be taken ahead and put back."""
-
-    def __init__(self, lines: Iterable[NumberedLine]) -> None:
-        self._source, self._returned = iter(lines), deque[NumberedLine]()
-
-    def __iter__(self) -> Iterator[NumberedLine]:
-        return self
-
-    def __next__(self) -> NumberedLine:
-        return self._returned.popleft() if self._returned else next(self._source)
-
-    def put_back(self, lines: Sequence[NumberedLine]) -> None:
-        self._returned.extendleft(reversed(lines))
-
-
-def _parse_row(text: str, upcoming: _Lines, delimiter: str, n_columns: int) -> list[str]:
+def _parse_row(text: str, upcoming: NumberedLines, delimiter: str, n_columns: int) -> list[str]:
     """Parse the row that begins with a line; take the further lines that belong to it.
 
     Raises:
-        ValueError: If it is no row.
+        ValueError: it is no row.
     """
     if text.count(delimiter) >= MAX_COLUMNS:
         raise ValueError(f"more than {MAX_COLUMNS:,} columns")
@@ -144,7 +120,7 @@ def _parse_row(text: str, upcoming: _Lines, delimiter: str, n_columns: int) -> l
     return cells
 
 
-def _join_lines(text: str, upcoming: _Lines, delimiter: str, n_columns: int) -> list[str] | None:
+def _join_lines(text: str, upcoming: NumberedLines, delimiter: str, n_columns: int) -> list[str] | None:
     """Parse a row of several lines, whose last line makes the number of quotation marks even.
 
     Returns None, and puts the lines back, if there is no such row; also if each of the lines has the expected
@@ -228,7 +204,7 @@ ROLES = ("id", "text", "reference", "group", "rank")
 
 @dataclass(frozen=True, slots=True)
 class TableOptions:
-    """What the user said about a table; None and empty: to be found out.
+    """The options that the user gave for a table; what is None or empty is to be found out.
 
     Columns are named as in the header, or by their numbers, from 1.
     """
@@ -252,7 +228,7 @@ class TableOptions:
         """Return these options with the columns that ``--map`` and ``--stream`` name.
 
         Raises:
-            ConfigError: If a column is named twice.
+            ConfigError: a column is named twice.
         """
         defaults = FieldMap()
         mapped = {
@@ -263,13 +239,12 @@ class TableOptions:
         for role in mapped:
             if getattr(self, role):
                 raise ConfigError(f"--map {role}=… and --format table:{role}=… both name a column; give one")
-        values = {item.name: getattr(self, item.name) for item in fields(self)}
-        return TableOptions(**{**values, **mapped, "streams": names.streams})
+        return replace(self, **mapped, streams=names.streams)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How a table is laid out. Columns are numbers from 0."""
+    """The layout of a table. Columns are numbers from 0."""
 
     delimiter: str
     """Empty: rows are JSON objects."""
@@ -322,15 +297,12 @@ class _Sheet:
             return self.names.index(name)
         if name.isdecimal() and len(name) < 5 and 1 <= int(name) <= len(self.names):
             return int(name) - 1
-        columns = (
-            ", ".join(map(repr, islice(self.names, MAX_NAMES)))
-            if self.has_header
-            else f"1 to {len(self.names)}"
-        )
-        hint = did_you_mean(name, self.names) if self.has_header else ""
-        raise ConfigError(
-            f"{self.file}: {role}={name!r}: the table has no such column; its columns: {columns}{hint}"
-        )
+        columns, hint = f"1 to {len(self.names)}", ""
+        if self.has_header:
+            columns = ", ".join(map(repr, islice(self.names, MAX_NAMES)))
+            hint = did_you_mean(name, self.names)
+        message = f"the table has no such column; its columns: {columns}{hint}"
+        raise ConfigError(f"{self.file}: {role}={name!r}: {message}")
 
     def match(self, names: Iterable[str], taken: Iterable[int]) -> list[int]:
         """Return the columns with one of some usual names that have no role yet."""
@@ -346,12 +318,11 @@ class _Sheet:
 
     def refuse(self, problem: str, advice: str) -> FormatError:
         """Return the error about a table whose columns cannot be guessed."""
-        shown = (
-            ", ".join(islice(self.names, MAX_NAMES))
-            if self.has_header
-            else " | ".join(self.rows[0][:MAX_NAMES])
-        )
-        what = "its columns are" if self.has_header else "it has no header with usual names; its first row is"
+        if self.has_header:
+            what, shown = "its columns are", ", ".join(islice(self.names, MAX_NAMES))
+        else:
+            what = "it has no header with usual names; its first row is"
+            shown = " | ".join(self.rows[0][:MAX_NAMES])
         message = f"a table: {problem}; {what} {shown[:200]!r}; say which with --format table:{advice}"
         return FormatError(message, file=self.file)
 
@@ -360,8 +331,8 @@ def find_layout(lines: Sequence[NumberedLine], options: TableOptions, file: str)
     """Find the layout of a table by its first lines; None if it has no rows.
 
     Raises:
-        ConfigError: If the table has no column that the options name.
-        FormatError: If the options do not say enough, and the columns cannot be guessed.
+        ConfigError: the table has no column that the options name.
+        FormatError: the options do not say enough, and the columns cannot be guessed.
     """
     sheet = _read_sheet(lines, options, file)
     if sheet is None:
@@ -421,9 +392,8 @@ def looks_like_table(lines: Sequence[str]) -> str:
     is_even = counts.most_common(1)[0][1] >= EVEN_SHARE * len(lines)
     if not layout.has_header and not (layout.delimiter == "\t" and is_even):
         return ""
-    return (
-        "a header with usual names" if layout.has_header else "columns of an id, a text and perhaps a score"
-    )
+    columns = "columns of an id, a text and perhaps a score"
+    return "a header with usual names" if layout.has_header else columns
 
 
 def _read_sheet(lines: Sequence[NumberedLine], options: TableOptions, file: str) -> _Sheet | None:
@@ -444,9 +414,7 @@ def _split(
     texts: Sequence[tuple[int, str]], delimiter: str, options: TableOptions, file: str
 ) -> _Sheet | None:
     n_columns = 0
-    if (
-        split_cells(texts[0][1], delimiter) is None
-    ):  # as it may be without quoting: as many cells as most lines
+    if split_cells(texts[0][1], delimiter) is None:  # perhaps not quoted: as many cells as most lines
         counts = Counter(text.count(delimiter) + 1 for _, text in texts)
         n_columns = counts.most_common(1)[0][0]
     rows = [row for _, row in parse_rows(texts, delimiter, file, n_columns) if isinstance(row, list)]
@@ -479,7 +447,7 @@ def _guess_by_name(sheet: _Sheet, options: TableOptions, columns: dict[str, int]
     """Add columns with usual names to those that options name.
 
     Raises:
-        FormatError: If more than one column could be meant, or there is no text or id.
+        FormatError: more than one column could be meant, or there is no text or id.
     """
     if "text" not in columns:
         columns["text"] = _choose(sheet, "text", ROLE_NAMES["text"], taken, required=True)
@@ -541,17 +509,14 @@ def _guess_streams(sheet: _Sheet, taken: set[int], units: Units | None) -> dict[
 
 
 def _guess_by_content(
-    sheet: _Sheet,
-    options: TableOptions,
-    columns: dict[str, int],
-    streams: Mapping[str, tuple[int, Units]],
+    sheet: _Sheet, options: TableOptions, columns: dict[str, int], streams: Mapping[str, tuple[int, Units]]
 ) -> dict[str, tuple[int, Units]]:
     """Complete the columns of a table without a header: an id first, one column of text, one of numbers.
 
     Returns the streams.
 
     Raises:
-        FormatError: If other columns are left, or the first one has no ids.
+        FormatError: other columns are left, or the first one has no ids.
     """
     taken = {*columns.values(), *(column for column, _ in streams.values())}
     if options.id is None and "id" not in columns and 0 not in taken:

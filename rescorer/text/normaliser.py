@@ -1,20 +1,18 @@
 """Normalise text into canonical words, in the same way for n-best lists, references and training text.
 
-Settings of a normaliser, which a bundle stores as ``text.json``, and the named sets that they can use.
+A bundle stores the settings of a normaliser as ``text.json``. Among them, ``rules`` says which code reads the
+others. A file without it was written before there were second rules: it means the first rules and their
+defaults, so that a model continues to read the same words. Every token is normalised independently of its
+neighbours, so results can be cached per token. Tokens are untrusted input, and matching blocks the whole
+process: all patterns take linear time.
 
-``rules`` says which code reads the other settings. A file without it was written before there were second
-rules: it means the first rules and their defaults, so that a model goes on reading the same words.
+The first rules are kept as they were, to the byte, because a model is right only for the words that it was
+trained on. For counting errors they are not right in every script: they remove all symbols, join words
+between which other scripts' punctuation stands, and take every comma between digits for a separator of
+thousands.
 
-The first rules: what models of bundles read whose ``text.json`` does not name its rules.
-
-They are kept as they were, to the byte, because a model is right only for the words that it was trained on.
-For counting errors they are not right in every script: they remove all symbols, join words between which
-other scripts' punctuation stands, and take every comma between digits for a separator of thousands.
-
-The second rules: which tokens are equal, in every script.
-
-Two texts have equal words only by rules that have a name here; no other two words become equal, and no words
-are joined or lost.
+By the second rules, two texts have equal words only by rules that have a name here, in every script; no other
+two words become equal, and no words are joined or lost.
 
 - **case**: ``Sea`` and ``sea``; ``I`` and ``i`` unless the language tells them apart.
 - **sentence marks**: Unicode's Terminal_Punctuation and a few others separate words, in every script, and are
@@ -33,12 +31,6 @@ are joined or lost.
 - **pronunciation variants**: ``to(2)`` is ``to``; **events** such as ``[NOISE]`` are no words.
 
 All other symbols are part of the word: ``c++``, ``5%``, ``€5``, tone letters, vowel signs, harakat.
-
-Tokens are untrusted input, and matching blocks the whole process: all patterns take linear time.
-
-Normalise text into canonical words, in the same way for n-best lists, references and training text.
-
-Every token is normalised independently of its neighbours, so results can be cached per token.
 """
 
 from __future__ import annotations
@@ -85,10 +77,7 @@ FILLERS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "english": (r"\[(UH|UM|ER|AH|HM|MM)\]", r"uhm?|uhh|umm?|erm?|ah|ahh|eh|hmm?|mmm?|mhm"),
         # the words that NIST's English GLM files of the Hub-5 and RT evaluations map to %hesitation
-        "switchboard": (
-            r"%hesitation|\[hesitation\]",
-            r"uh|um|eh|mm|hm|ah|huh|ha|er|oof|hee|ach|eee|ew",
-        ),
+        "switchboard": (r"%hesitation|\[hesitation\]", r"uh|um|eh|mm|hm|ah|huh|ha|er|oof|hee|ach|eee|ew"),
     }
 )
 """Fillers of a language or corpus by name, as patterns of tokens; ``fillers`` of the settings names them."""
@@ -162,7 +151,7 @@ class NormaliserSettings:
     """
 
     rules: Rules = 2
-    """2: ``second_rules``; 1: ``first_rules``, those of a file without this setting."""
+    """2: the second rules; 1: the first ones, those of a file without this setting."""
     language: str = ""
     """Language of the text, such as ``tr`` or ``az-Latn``, a tag of BCP 47. It decides the case of I and ı,
     which are two letters in Turkish. Empty: not known."""
@@ -172,8 +161,8 @@ class NormaliserSettings:
     """Whether full-width and half-width characters, Arabic presentation forms and ligatures become ordinary
     letters; unlike with NFKC, ``m²`` and ``½`` stay as they are."""
     drop: tuple[str, ...] = EVENT_PATTERNS
-    """Regular expressions of tokens that are removed; they must match the whole token. Module
-    ``patterns`` says which expressions are accepted."""
+    """Regular expressions of tokens that are removed; they must match the whole token. ``check_pattern`` of
+    ``safe_input`` says which expressions are accepted."""
     fillers: tuple[str, ...] = ()
     """Names of sets of fillers that are removed too: ``english``, ``switchboard``."""
     variants: bool = True
@@ -224,11 +213,7 @@ class NormaliserSettings:
                     f"replace: the replacement of {quote(word)} has {len(replacement):,} characters; "
                     f"expected at most {MAX_REPLACEMENT_CHARACTERS}"
                 )
-        if self.rules == 1:
-            self._check_first_rules()
-
-    def _check_first_rules(self) -> None:
-        for setting in fields(self):
+        for setting in fields(self) if self.rules == 1 else ():
             if setting.name in SECOND_RULES_SETTINGS and getattr(self, setting.name) != setting.default:
                 raise ConfigError(f'{setting.name}: needs the second rules; set "rules" to 2')
 
@@ -290,8 +275,7 @@ class NormaliserSettings:
             ConfigError: a setting is unknown or invalid.
         """
         known = {setting.name for setting in fields(cls)}
-        unknown = sorted(set(values) - known)
-        if unknown:
+        if unknown := sorted(set(values) - known):
             raise ConfigError(f"unknown normaliser settings {unknown}; known settings: {sorted(known)}")
         arguments: dict[str, Any] = {
             name: tuple(value) if isinstance(value, list) else value for name, value in values.items()
@@ -339,8 +323,6 @@ class FirstRules:
         return [word for part in replaced for word in part.split()]
 
 
-# Tokens are untrusted input, and matching blocks the whole process. The patterns below therefore take time
-# that is linear in the length of the token.
 VARIANT = re.compile(r"(?<=.)\(\d+\)(?=\W*$)")
 INVISIBLE_TO_FIRST_RULES = re.compile(
     "[\x00-\x1f\x7f-\x9f\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]"
@@ -354,10 +336,9 @@ A run of dots is only matched as a whole, because trying all ways to divide it t
 """
 THOUSANDS_SEPARATOR = re.compile(r"(?<=\d),(?=\d)")
 MAX_COMPOSED_CHARACTERS = 1000
-"""Length of the longest token to which Unicode normalisation is applied.
-
-No word is longer, and the normalisation takes quadratic time in the number of combining marks.
-"""
+"""Length of the longest text to which Unicode normalisation is applied as a whole: it takes quadratic time in
+the number of combining marks. Of longer tokens, which scripts without spaces have, the first rules compose
+nothing, the second ones each cluster by itself."""
 
 DECIMAL_POINT = re.compile(r"(?<=\d)\.(?=\d)")
 TYPOGRAPHIC_APOSTROPHES = str.maketrans({"’": "'", "ʼ": "'", "＇": "'"})
@@ -377,10 +358,8 @@ def strip_punctuation(word: str) -> str:
     return kept if kept.strip("'-") else ""
 
 
-"""Length of the longest text to which Unicode normalisation is applied as a whole: it takes quadratic time in
-the number of combining marks. Longer tokens, which scripts without spaces have, are composed by cluster."""
 UNKNOWN_PIECE = "\u2047"
-"""``⁇``, SentencePiece's unknown word: a word of its own, although Unicode calls it a sentence mark."""
+"""``⁇``, SentencePiece's unknown word: a separate word, although Unicode calls it a sentence mark."""
 
 # characters that no text has once its controls are removed, in place of marks that are part of a number
 _POINT, _COMMA, _MINUS = "\x00", "\x01", "\x02"
@@ -489,9 +468,8 @@ class SecondRules:
         """Return the words of a token without white space; there may be none, or several."""
         token = self._clean(token)
         if _ZERO_WIDTH_SPACE in token or any(map(str.isspace, token)):
-            return [
-                word for part in token.replace(_ZERO_WIDTH_SPACE, " ").split() for word in self._split(part)
-            ]
+            parts = token.replace(_ZERO_WIDTH_SPACE, " ").split()
+            return [word for part in parts for word in self._split(part)]
         return self._split(token)
 
     def _clean(self, token: str) -> str:
@@ -501,7 +479,9 @@ class SecondRules:
         token = self._compose(_GREEK_SEMICOLON.sub(";", token))  # a Catalan dot, once composed
         if self.settings.compatibility == "fold":
             token = "".join(map(fold_compatibility, token))
-        return self._compose(self._fold_joiners(INVISIBLE.sub("", self._compose(token))))
+        token = INVISIBLE.sub("", self._compose(token))
+        has_joiner = "\u200c" in token or "\u200d" in token
+        return self._compose(_JOINER_RUN.sub(_keep_joiner, token) if has_joiner else token)
 
     def _compose(self, text: str) -> str:
         if text.isascii():
@@ -514,9 +494,6 @@ class SecondRules:
             cluster if len(cluster) > MAX_COMPOSED_CHARACTERS else unicodedata.normalize(form, cluster)
             for cluster in find_clusters(text)
         )
-
-    def _fold_joiners(self, token: str) -> str:
-        return _JOINER_RUN.sub(_keep_joiner, token) if "\u200c" in token or "\u200d" in token else token
 
     def _split(self, token: str) -> list[str]:
         settings = self.settings
@@ -573,11 +550,8 @@ class SecondRules:
         if len(word) < MIN_THOUSANDS_CHARACTERS:
             return word
         word = _THOUSANDS.sub(_remove_thousands, _ARABIC_THOUSANDS.sub("", word))
-        return (
-            _KNOWN_THOUSANDS[mark].sub(_remove_thousands, word)
-            if (mark := self.settings.decimal_mark)
-            else word
-        )
+        known = _KNOWN_THOUSANDS.get(self.settings.decimal_mark)
+        return known.sub(_remove_thousands, word) if known else word
 
     def _unquote(self, token: str) -> str:
         """Remove single quotes around a token, next to other marks or not: ``‘yes,’``."""
@@ -592,9 +566,8 @@ class SecondRules:
         A leading apostrophe is kept (``'tis``, ``'em``) unless the word also ends with one; a leading single
         quotation mark (U+2018) is not.
         """
-        word = word.lstrip(self._edge_marks + ("\u2018" if self._apostrophes else "")).rstrip(
-            self._edge_marks
-        )
+        opening = self._edge_marks + ("\u2018" if self._apostrophes else "")
+        word = word.lstrip(opening).rstrip(self._edge_marks)
         sign = "-" if self._has_signs and _SIGN.match(word) else ""
         word = word[len(sign) :]
         if self.settings.hyphens == "keep":
@@ -761,7 +734,7 @@ CACHE_ENTRY_BYTES = 160
 MAX_CACHED_CHARACTERS = 64
 """Length of the longest token that is cached; longer ones rarely occur twice."""
 MAX_CHARACTER_GROWTH = {"NFC": 3, "NFKC": 11}
-"""How many times as many bytes a character may have, in UTF-8, after its normalisation and change of case."""
+"""Largest factor by which normalisation and change of case can multiply the bytes of a character in UTF-8."""
 
 
 def max_replacement_growth(replace: Mapping[str, str]) -> int:

@@ -5,7 +5,7 @@ a syllable of Hangul however it is encoded, a conjunct such as क्ष, an emo
 a flag. Spaces make no difference to the characters of a text.
 
 Mixed units are characters of scripts that are written without spaces, such as Han, Kana, Thai, Lao, Khmer,
-Myanmar and Tibetan (``SCRIPTS_WITHOUT_SPACES``), and words of all others, Hangul among them: 手机 beside a
+Myanmar and Tibetan (``SCRIPTS_WITHOUT_SPACES``), and words of all others, Hangul among them: 手机 next to a
 Latin word is two units, ``iPhone`` is one, and so ``iPhone手机`` is three.
 
 The classes of characters stand in ``unicode_classes``, generated from one version of Unicode: an error rate
@@ -104,7 +104,7 @@ def find_clusters(text: str) -> list[str]:
 
 
 def _split_mixed(text: str) -> tuple[str, ...]:
-    """Split words with single spaces between them; spaces beside letters that need none do not count."""
+    """Split words with single spaces between them; spaces next to letters that need none do not count."""
     patterns = _patterns()
     if text.isascii() or not patterns.without_spaces.search(text):
         return tuple(text.split(" ")) if text else ()
@@ -115,7 +115,7 @@ def _split_mixed(text: str) -> tuple[str, ...]:
 
 
 def _is_plain(text: str) -> bool:
-    """Whether each character is a cluster of its own, in NFC."""
+    """Whether each character is one cluster, in NFC."""
     if text.isascii():
         return "\n" not in text
     return not _patterns().joining.search(text) and unicodedata.is_normalized("NFC", text)
@@ -211,7 +211,7 @@ class SpacingTally:
     def is_undivided(self) -> bool:
         """Whether much of the text has no spaces, so that its words are whole sentences.
 
-        Half is enough: it may be that of the hypotheses beside divided references.
+        Half is enough: it may be that of the hypotheses, whose references are divided.
         """
         return (
             self.in_scripts > 0
@@ -220,7 +220,7 @@ class SpacingTally:
         )
 
     def describe(self) -> str:
-        """What was noticed, without a full stop; empty if there is nothing to remark on."""
+        """Describe what was noticed, without a full stop; empty if there is nothing to remark on."""
         if not self.is_undivided:
             return ""
         texts = pluralise(self.texts, "text has", "texts have")
@@ -231,7 +231,7 @@ class SpacingTally:
 
 
 def remark_on_spacing(texts: Iterable[Sequence[str]]) -> str:
-    """What to know about an error rate in words of texts, given in canonical words; mostly empty."""
+    """Return a remark on an error rate in words of these texts, given as canonical words; mostly empty."""
     tally = SpacingTally()
     for words in texts:
         tally.add(words)

@@ -14,8 +14,7 @@ from rescorer.errors import FormatError, InvalidList, LimitExceeded
 from rescorer.formats.lattices import (
     Arc,
     Lattice,
-    Scales,
-    find_best_htk_paths,
+    find_best_paths,
     read_lattice,
     read_lists,
     resolve_scales,
@@ -129,7 +128,7 @@ def test_ignores_times_that_decrease(tmp_path):
 
 def test_given_scales_override_the_header(tmp_path):
     (tmp_path / "u1.slf").write_text(ON_LINKS)
-    nbest = read_only_list(tmp_path / "u1.slf", scales=Scales(lm=0.0, word_penalty=10.0), depth=2)
+    nbest = read_only_list(tmp_path / "u1.slf", lmscale=0.0, wdpenalty=10.0, depth=2)
     assert [hypothesis.text for hypothesis in nbest.hypotheses] == ["a 'em", "a über"]
 
 
@@ -138,7 +137,7 @@ def test_base_zero_stands_for_probabilities(tmp_path):
     (error,) = read_lists(tmp_path / "u1.slf")
     assert "u1.slf:7: a: expected a probability above 0 (base=0), got '-1'" in str(error)
     lattice = parse_lattice("VERSION=1.0 base=0\nN=2 L=1\nI=0\nI=1\nJ=0 S=0 E=1 W=a a=0.5\n")
-    assert find_best_htk_paths(lattice, resolve_scales({}, Scales(), ""), 1)[0].scores == (math.log(0.5),)
+    assert find_best_paths(lattice, *resolve_scales({}, {}, ""), 1)[0].scores == (math.log(0.5),)
 
 
 @st.composite
@@ -155,7 +154,9 @@ def lattices(draw: st.DrawFn) -> Lattice:
     return Lattice(tuple(map(tuple, arcs)), 0, n - 1, ("acoustic", "lm"))
 
 
-def enumerate_paths(lattice: Lattice, scales: Scales) -> dict[tuple[str, ...], float]:
+def enumerate_paths(
+    lattice: Lattice, scales: dict[str, float], penalty: float
+) -> dict[tuple[str, ...], float]:
     """Return the best total of each word sequence by enumerating all paths: reference for the search."""
     best: dict[tuple[str, ...], float] = {}
     paths = [(lattice.start, (), 0.0)]
@@ -164,20 +165,20 @@ def enumerate_paths(lattice: Lattice, scales: Scales) -> dict[tuple[str, ...], f
         if node == lattice.end:
             best[words] = max(total, best.get(words, -math.inf))
         for target, word, (acoustic, lm), _ in lattice.arcs[node]:
-            weighted = scales.acoustic * acoustic + scales.lm * lm + scales.word_penalty * bool(word)
+            weighted = scales["acoustic"] * acoustic + scales["lm"] * lm + penalty * bool(word)
             paths.append((target, (*words, word) if word else words, total + weighted))
     return best
 
 
 @given(lattices(), st.integers(1, 12), st.floats(-3, 3), st.floats(-3, 3))
 def test_search_agrees_with_enumeration_of_all_paths(lattice, depth, lm, word_penalty):
-    scales = Scales(acoustic=0.5, lm=lm, pronunciation=1.0, word_penalty=word_penalty)
-    expected = enumerate_paths(lattice, scales)
+    scales = {"acoustic": 0.5, "lm": lm, "pronunciation": 1.0}
+    expected = enumerate_paths(lattice, scales, word_penalty)
     if not expected:
         with pytest.raises(ValueError, match="no path leads from the start to the end"):
-            find_best_htk_paths(lattice, scales, depth)
+            find_best_paths(lattice, scales, word_penalty, depth)
         return
-    found = find_best_htk_paths(lattice, scales, depth)
+    found = find_best_paths(lattice, scales, word_penalty, depth)
     assert [path.total for path in found] == pytest.approx(sorted(expected.values(), reverse=True)[:depth])
     for path in found:
         assert path.total == pytest.approx(expected[path.words])
@@ -196,10 +197,10 @@ def test_slf_is_read_as_the_same_lattice(lattice):
     for number, (source, arc) in enumerate(links):
         scores = f"a={arc.scores[0]!r} l={arc.scores[1]!r}"
         lines.append(f"J={number} S={source} E={arc.target} W={arc.word or '!NULL'} {scores}")
-    scales = Scales(1.0, 1.0, 1.0, 0.0)
+    scales = {"acoustic": 1.0, "lm": 1.0}
     found = parse_lattice("\n".join(lines))
     if links:  # without links, the file does not show which streams there are
-        assert enumerate_paths(found, scales) == enumerate_paths(lattice, scales)
+        assert enumerate_paths(found, scales, 0.0) == enumerate_paths(lattice, scales, 0.0)
 
 
 TINY = "VERSION=1.0\nN=2 L=1\nI=0\nI=1 W=a\nJ=0 S=0 E=1 a=-3\n"
@@ -266,7 +267,7 @@ def test_rejects_lattices_that_need_too_many_paths(tmp_path):
     (error,) = read_lists(tmp_path / "u1.slf", depth=200, max_paths=100)
     assert "list 'u1': more than 100 partial paths for" in str(error)
     with pytest.raises(LimitExceeded):
-        find_best_htk_paths(read_lattice(tmp_path / "u1.slf")[0], Scales(1.0, 1.0, 1.0, 0.0), 200, 100)
+        find_best_paths(read_lattice(tmp_path / "u1.slf")[0], {"acoustic": 1.0}, 0.0, 200, 100)
 
 
 def test_rejects_long_line_without_fields_quickly():

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError, InvalidList
-from rescorer.formats import espnet, json_documents
+from rescorer.formats.registry import FORMATS
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import ID, nbest_lists, several, write_truncated_gzip
 
@@ -39,13 +39,13 @@ ESPNET = {
 }
 
 
-def read(module, document: object) -> list:
+def read(name, document: object) -> list:
     text = document if isinstance(document, str) else json.dumps(document, indent=1)
-    return list(module.read_lists(io.BytesIO(text.encode())))
+    return list(FORMATS[name].read(io.BytesIO(text.encode())))
 
 
 def test_orders_mlm_hypotheses_by_number():
-    first, second = read(json_documents, MLM)
+    first, second = read("mlm", MLM)
     assert first == NBestList(
         "u 1",
         (Hypothesis("the best"), Hypothesis("", {"note": 1}), Hypothesis("c")),
@@ -57,12 +57,12 @@ def test_orders_mlm_hypotheses_by_number():
 
 
 def test_rejects_empty_id():
-    (error,) = read(json_documents, {"": MLM["u2"]})
+    (error,) = read("mlm", {"": MLM["u2"]})
     assert "list '', id: is empty; expected an id" in str(error)
 
 
 def test_joins_espnet_word_pieces():
-    first, second = read(espnet, ESPNET)
+    first, second = read("espnet1", ESPNET)
     assert [hypothesis.text for hypothesis in first.hypotheses] == ["HELLO YOU", "HELLO"]
     assert first.hypotheses[0].fields == {"rec_text": "▁HE LLO▁YOU<eos>", "shape": [1]}
     assert first.streams == {"first_pass": (-12.5, -12.9)}
@@ -73,45 +73,45 @@ def test_joins_espnet_word_pieces():
 FIELDS = st.dictionaries(st.sampled_from(["note", "times"]), st.none() | st.integers() | st.text("ab"))
 
 
-@pytest.mark.parametrize("module", [json_documents, espnet])
+@pytest.mark.parametrize("name", ["mlm", "espnet1"])
 @given(data=st.data())
-def test_round_trip(module, data):
+def test_round_trip(name, data):
     ids = ID | st.just("an id with spaces ü")
     drawn = nbest_lists(["first_pass"], ids=ids, references=True, fields=lambda text: {"note": text})
     lists = data.draw(several(drawn))
     lists = [replace(nbest, fields=data.draw(FIELDS)) for nbest in lists]
     with tempfile.TemporaryDirectory() as folder:
-        for name in ("out.json", "out.json.gz"):
-            with module.writer(Path(folder) / name) as write:
+        for file in ("out.json", "out.json.gz"):
+            with FORMATS[name].writer(Path(folder) / file) as write:
                 for nbest in lists:
                     write(nbest)
-            assert list(module.read_lists(Path(folder) / name)) == lists
+            assert list(FORMATS[name].read(Path(folder) / file)) == lists
 
 
 def test_espnet_writer_restores_the_original_outputs(tmp_path):
-    with espnet.espnet1_writer(tmp_path / "out.json") as write:
-        for nbest in read(espnet, ESPNET):
+    with FORMATS["espnet1"].writer(tmp_path / "out.json") as write:
+        for nbest in read("espnet1", ESPNET):
             write(nbest)
-    assert read(espnet, (tmp_path / "out.json").read_text()) == read(espnet, ESPNET)
+    assert read("espnet1", (tmp_path / "out.json").read_text()) == read("espnet1", ESPNET)
     written = json.loads((tmp_path / "out.json").read_text())
     assert written["utts"]["u1"]["output"][0] == FIRST
 
 
-@pytest.mark.parametrize("module", [json_documents, espnet])
-def test_reads_and_writes_document_without_lists(module, tmp_path):
-    with module.writer(tmp_path / "out.json"):
+@pytest.mark.parametrize("name", ["mlm", "espnet1"])
+def test_reads_and_writes_document_without_lists(name, tmp_path):
+    with FORMATS[name].writer(tmp_path / "out.json"):
         pass
-    assert list(module.read_lists(tmp_path / "out.json")) == []
+    assert list(FORMATS[name].read(tmp_path / "out.json")) == []
 
 
-@pytest.mark.parametrize("module", [json_documents, espnet])
-def test_reads_byte_order_marks_and_carriage_returns(module):
-    document = {json_documents: MLM, espnet: ESPNET}[module]
+@pytest.mark.parametrize("name", ["mlm", "espnet1"])
+def test_reads_byte_order_marks_and_carriage_returns(name):
+    document = {"mlm": MLM, "espnet1": ESPNET}[name]
     text = "\ufeff" + json.dumps(document, indent=1).replace("\n", "\r\n")
-    assert list(module.read_lists(io.BytesIO(gzip.compress(text.encode())))) == read(module, document)
+    assert list(FORMATS[name].read(io.BytesIO(gzip.compress(text.encode())))) == read(name, document)
 
 
-@pytest.mark.parametrize("module", [json_documents, espnet])
+@pytest.mark.parametrize("name", ["mlm", "espnet1"])
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -123,13 +123,13 @@ def test_reads_byte_order_marks_and_carriage_returns(module):
         ('{"u1": ' + "9" * 5000 + "}", "cannot parse JSON"),
     ],
 )
-def test_rejects_invalid_document(module, text, message):
+def test_rejects_invalid_document(name, text, message):
     with pytest.raises(FormatError) as caught:
-        read(module, text)
+        read(name, text)
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("module", [json_documents, espnet])
+@pytest.mark.parametrize("name", ["mlm", "espnet1"])
 @pytest.mark.parametrize(
     ("end", "message"),
     [
@@ -143,41 +143,39 @@ def test_rejects_invalid_document(module, text, message):
         (', "u3": "', "3: not JSON: Unterminated string starting at at column 9"),
     ],
 )
-def test_reads_lists_before_a_syntax_error(module, end, message):
-    record = {json_documents: MLM["u2"], espnet: ESPNET["utts"]["u2"]}[module]
+def test_reads_lists_before_a_syntax_error(name, end, message):
+    record = {"mlm": MLM["u2"], "espnet1": ESPNET["utts"]["u2"]}[name]
     members = f'"u1": {json.dumps(record)},\n"u2": {json.dumps(record)}\n{end}'
-    first, second, error = read(
-        module, f"{{{members}" if module is json_documents else f'{{"utts": {{{members}}}'
-    )
+    first, second, error = read(name, f"{{{members}" if name == "mlm" else f'{{"utts": {{{members}}}')
     assert (first.id, second.id) == ("u1", "u2")
     assert isinstance(error, FormatError)
     assert message in str(error)
 
 
-@pytest.mark.parametrize("module", [json_documents, espnet])
-def test_yields_error_for_duplicate_id_and_reads_on(module):
-    record = json.dumps({json_documents: MLM["u2"], espnet: ESPNET["utts"]["u2"]}[module])
+@pytest.mark.parametrize("name", ["mlm", "espnet1"])
+def test_yields_error_for_duplicate_id_and_reads_on(name):
+    record = json.dumps({"mlm": MLM["u2"], "espnet1": ESPNET["utts"]["u2"]}[name])
     text = f'{{"u1": {record}, "u1": {record}, "u2": {record}}}'
-    first, duplicate, second = read(module, text if module is json_documents else f'{{"utts": {text}}}')
+    first, duplicate, second = read(name, text if name == "mlm" else f'{{"utts": {text}}}')
     assert (first.id, second.id) == ("u1", "u2")
     assert "<stream>, list 'u1': duplicate id" in str(duplicate)
 
 
 def test_ignores_espnet_keys_other_than_utts():
     document = {"version": [1], **ESPNET, "end": {"utts": {}}}
-    assert read(espnet, document) == read(espnet, ESPNET)
+    assert read("espnet1", document) == read("espnet1", ESPNET)
     for text in ("{}", '{"utts": 3}', '{"utts": []}'):
         with pytest.raises(FormatError, match="<stream>: utts: expected a JSON object, got "):
-            read(espnet, text)
+            read("espnet1", text)
 
 
-@pytest.mark.parametrize("module", [json_documents, espnet])
-def test_rejects_damaged_file(module, tmp_path):
+@pytest.mark.parametrize("name", ["mlm", "espnet1"])
+def test_rejects_damaged_file(name, tmp_path):
     write_truncated_gzip(tmp_path / "a.json.gz", "{")
     with pytest.raises(FormatError, match=r"a\.json\.gz:\d+: damaged gzip data"):
-        list(module.read_lists(tmp_path / "a.json.gz"))
+        list(FORMATS[name].read(tmp_path / "a.json.gz"))
     with pytest.raises(FormatError, match="<stream>:1: not UTF-8"):
-        list(module.read_lists(io.BytesIO(b'{"u1": "\xff"}')))
+        list(FORMATS[name].read(io.BytesIO(b'{"u1": "\xff"}')))
 
 
 @pytest.mark.parametrize(
@@ -193,7 +191,7 @@ def test_rejects_damaged_file(module, tmp_path):
     ],
 )
 def test_yields_error_for_invalid_mlm_list_and_reads_on(record, message):
-    error, valid = read(json_documents, {"u1": record, "u2": MLM["u2"]})
+    error, valid = read("mlm", {"u1": record, "u2": MLM["u2"]})
     assert isinstance(error, InvalidList)
     assert message in str(error)
     assert valid.id == "u2"
@@ -216,40 +214,40 @@ def test_yields_error_for_invalid_mlm_list_and_reads_on(record, message):
     ],
 )
 def test_yields_error_for_invalid_espnet_list_and_reads_on(record, message):
-    error, valid = read(espnet, {"utts": {"u1": record, "u2": ESPNET["utts"]["u2"]}})
+    error, valid = read("espnet1", {"utts": {"u1": record, "u2": ESPNET["utts"]["u2"]}})
     assert isinstance(error, InvalidList)
     assert message in str(error)
     assert valid.id == "u2"
 
 
 @pytest.mark.parametrize(
-    ("module", "change", "message"),
+    ("name", "change", "message"),
     [
-        (json_documents, {"fields": {"ref": 1}}, "the names ref and hyp_N are reserved"),
-        (json_documents, {"fields": {"hyp_7": 1}}, "the names ref and hyp_N are reserved"),
+        ("mlm", {"fields": {"ref": 1}}, "the names ref and hyp_N are reserved"),
+        ("mlm", {"fields": {"hyp_7": 1}}, "the names ref and hyp_N are reserved"),
         (
-            json_documents,
+            "mlm",
             {"hypotheses": (Hypothesis("a", {"score": 1}),)},
             "the names score and text are reserved",
         ),
-        (espnet, {"fields": {"output": 1}}, "the names output and utt2spk are reserved"),
+        ("espnet1", {"fields": {"output": 1}}, "the names output and utt2spk are reserved"),
         (
-            espnet,
+            "espnet1",
             {"hypotheses": (Hypothesis("a", {"name": 1}),)},
             "the names score, text and name are reserved",
         ),
-        (espnet, {"hypotheses": (Hypothesis("a", {"rec_text": 1}),)}, "rec_text: expected a string"),
-        (espnet, {"hypotheses": (Hypothesis("a▁b"),)}, "'a▁b' would be read as 'a b'"),
-        (espnet, {"hypotheses": (Hypothesis("<eos>"),)}, "'<eos>' would be read as ''"),
+        ("espnet1", {"hypotheses": (Hypothesis("a", {"rec_text": 1}),)}, "rec_text: expected a string"),
+        ("espnet1", {"hypotheses": (Hypothesis("a▁b"),)}, "'a▁b' would be read as 'a b'"),
+        ("espnet1", {"hypotheses": (Hypothesis("<eos>"),)}, "'<eos>' would be read as ''"),
     ],
 )
-def test_writer_rejects_lists_that_a_document_cannot_hold(module, change, message, tmp_path):
+def test_writer_rejects_lists_that_a_document_cannot_hold(name, change, message, tmp_path):
     valid = NBestList("u1", (Hypothesis("a"),))
-    with module.writer(tmp_path / "out.json") as write:
+    with FORMATS[name].writer(tmp_path / "out.json") as write:
         write(valid)
         with pytest.raises(InvalidList, match="already written; expected each id once"):
             write(valid)
         with pytest.raises(InvalidList) as caught:
             write(replace(valid, id="u2", **change))
     assert message in str(caught.value)
-    assert list(module.read_lists(tmp_path / "out.json")) == [valid]
+    assert list(FORMATS[name].read(tmp_path / "out.json")) == [valid]

@@ -12,10 +12,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rescorer.errors import FormatError
-from rescorer.formats import json_documents, jsonlines, speech_services
 from rescorer.formats.io import json_io
 from rescorer.formats.io.json_io import JsonStream
 from rescorer.formats.io.text_io import read_text_chunks
+from rescorer.formats.registry import FORMATS
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just("😀"),
@@ -120,16 +120,14 @@ def test_rejects_text_that_is_not_utf8_with_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("module", "indent"), [(json_documents, None), (json_documents, 1), (speech_services, 1), (jsonlines, 1)]
-)
-def test_needs_memory_of_one_list_only(module, indent, tmp_path, monkeypatch):
+@pytest.mark.parametrize(("name", "indent"), [("mlm", None), ("mlm", 1), ("alternatives", 1), ("jsonl", 1)])
+def test_needs_memory_of_one_list_only(name, indent, tmp_path, monkeypatch):
     monkeypatch.undo()
     hypotheses = {f"hyp_{n}": {"text": "a b c d e f g h " * 20, "score": -n} for n in range(1, 20)}
     lists = {f"u{n}": hypotheses for n in range(1_000)}
-    if module is speech_services:
+    if name == "alternatives":
         lists = {"results": [{"id": key, "alternatives": [*hypotheses.values()]} for key in lists]}
-    elif module is jsonlines:
+    elif name == "jsonl":
         lists = [{"id": key, "hypotheses": [*hypotheses.values()]} for key in lists]
     path = tmp_path / "lists.json"
     with path.open("w") as file:
@@ -137,7 +135,7 @@ def test_needs_memory_of_one_list_only(module, indent, tmp_path, monkeypatch):
     del lists
     tracemalloc.start()
     try:
-        assert sum(1 for _ in module.read_lists(path)) == 1_000
+        assert sum(1 for _ in FORMATS[name].read(path)) == 1_000
         assert tracemalloc.get_traced_memory()[1] < path.stat().st_size / 4
     finally:
         tracemalloc.stop()

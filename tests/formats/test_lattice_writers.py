@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rescorer.errors import InvalidList
 from rescorer.formats import kaldi, lattices
 from rescorer.formats.lattices import escape_value
-from rescorer.formats.registry import choose
+from rescorer.formats.registry import FORMATS, choose
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import NUMBERS, nbest_lists, several
 
@@ -162,37 +162,37 @@ WORDS = [{"word": "b", "start_s": 0, "duration_s": 1}]
 
 
 @pytest.mark.parametrize(
-    ("module", "change", "message"),
+    ("name", "change", "message"),
     [
-        (lattices, {"id": "a/b"}, "id: cannot be a file name"),
+        ("htk", {"id": "a/b"}, "id: cannot be a file name"),
         (
-            lattices,
+            "htk",
             {"hypotheses": (Hypothesis("!NULL"),)},
             "hypothesis 0, text: '!NULL' is not a word in this format",
         ),
         (
-            lattices,
+            "htk",
             {"hypotheses": (Hypothesis("a", {"words": WORDS}),)},
             "words: differ from the words of the text",
         ),
-        (lattices, {"hypotheses": (Hypothesis("a", {"words": ["a"]}),)}, "words[0].word: expected a word"),
-        (lattices, {"fields": {"utterance": 3}}, "utterance: expected a string"),
-        (kaldi, {"id": "a b"}, "id: expected a non-empty id without white space"),
-        (kaldi, {"hypotheses": (Hypothesis("<eps>"),)}, "'<eps>' is not a word in this format"),
-        (kaldi, {"hypotheses": (Hypothesis("a\nb"),)}, "contains a line break"),
-        (kaldi, {"streams": {"acoustic": (1.0,)}}, "graph: the format needs this stream"),
-        (kaldi, {}, "already written"),
-        (lattices, {}, "exists already: either the id is a duplicate"),
+        ("htk", {"hypotheses": (Hypothesis("a", {"words": ["a"]}),)}, "words[0].word: expected a word"),
+        ("htk", {"fields": {"utterance": 3}}, "utterance: expected a string"),
+        ("kaldi-lattice", {"id": "a b"}, "id: expected a non-empty id without white space"),
+        ("kaldi-lattice", {"hypotheses": (Hypothesis("<eps>"),)}, "'<eps>' is not a word in this format"),
+        ("kaldi-lattice", {"hypotheses": (Hypothesis("a\nb"),)}, "contains a line break"),
+        ("kaldi-lattice", {"streams": {"acoustic": (1.0,)}}, "graph: the format needs this stream"),
+        ("kaldi-lattice", {}, "already written"),
+        ("htk", {}, "exists already: either the id is a duplicate"),
     ],
 )
-def test_rejects_lists_that_a_lattice_cannot_hold(tmp_path, module, change, message):
+def test_rejects_lists_that_a_lattice_cannot_hold(tmp_path, name, change, message):
     valid = NBestList("u1", (Hypothesis("a"),), {"graph": (1.0,), "acoustic": (2.0,)})
-    with module.writer(tmp_path / "out") as write:
+    with FORMATS[name].writer(tmp_path / "out") as write:
         write(valid)
         with pytest.raises(InvalidList) as caught:
             write(replace(valid, **({"id": "u2"} if change else {}) | change))
     assert message in str(caught.value)
-    assert len(list(module.read_lists(tmp_path / "out"))) == 1
+    assert len(list(FORMATS[name].read(tmp_path / "out"))) == 1
 
 
 @pytest.mark.data

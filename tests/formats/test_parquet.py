@@ -242,13 +242,13 @@ def test_rejects_bytes_that_are_not_utf8_and_long_rows_alone(tmp_path, monkeypat
 
 def test_reads_few_rows_at_a_time(tmp_path, monkeypatch):
     path, sizes = write_texts(tmp_path / "a", 200), []
-    parse = parquet._parse_batch
+    parse = parquet._RowReader.parse_batch
 
-    def count(batch, *arguments):
+    def count(reader, batch, first_row):
         sizes.append(batch.num_rows)
-        return parse(batch, *arguments)
+        return parse(reader, batch, first_row)
 
-    monkeypatch.setattr(parquet, "_parse_batch", count)
+    monkeypatch.setattr(parquet._RowReader, "parse_batch", count)
     assert len(list(read_lists(path))) == 200
     assert max(sizes) <= BATCH_ROWS
     monkeypatch.setenv(MAX_LINE_VARIABLE, "1000")  # about as many bytes as are read at a time

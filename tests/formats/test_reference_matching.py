@@ -10,7 +10,8 @@ import pytest
 
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.formats.inputs import explain_difference, open_references
-from rescorer.formats.nemo import filled_manifest_writer, parse_by
+from rescorer.formats.nemo import filled_manifest_writer
+from rescorer.formats.registry import FORMATS
 from rescorer.types import Hypothesis, NBestList
 
 ENTRIES = [
@@ -141,11 +142,11 @@ def test_asks_if_numbers_could_be_lines_or_names(tmp_path):
     ):
         write(make_lists("1")[0])
     for by, text in (("order", "2"), ("name", "1")):
-        with filled_manifest_writer(tmp_path / "out.json", manifest=path, by=parse_by(by)) as write:
+        with filled_manifest_writer(tmp_path / "out.json", manifest=path, by=by) as write:
             write(make_lists("1")[0])
         assert json.loads((tmp_path / "out.json").read_text())["text"] == text
     with pytest.raises(ValueError, match="expected order or name"):
-        parse_by("line")
+        FORMATS["manifest"].write_options["by"]("line")
 
 
 @pytest.mark.parametrize(

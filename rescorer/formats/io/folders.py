@@ -17,13 +17,15 @@ from rescorer.formats.io.text_io import Source, is_parquet, open_named, read_lin
 from rescorer.storage import base_name, find_objects, is_object, is_url
 from rescorer.types import NBestList
 
+Lists = Iterator[NBestList | InputError]
+"""Lists as they are read, with an error in place of each that cannot be read."""
 SAMPLE_LINES = 50
 SAMPLE_CHARACTERS = 1 << 16
 """Number of characters after which no more lines are read of JSON, whose lines may be short."""
 MAX_LINES = 10_000
 """Lines that are read at most, of JSON or with comments before ``SAMPLE_LINES`` others."""
 COMMENT = ";;"
-"""How comments of NIST's formats begin; whole licences can stand before the first line that is none."""
+"""The beginning of comments in NIST's formats; whole licences can stand before the first other line."""
 MAX_CHARACTERS = 1 << 20
 """Number of characters of which JSON documents are parsed."""
 MAX_DOCUMENTS = 50
@@ -67,6 +69,11 @@ class Sample:
         return "\n".join(self.lines)
 
     @property
+    def document(self) -> Any:
+        """The first JSON document of a file; None if there is none, or the path is a folder."""
+        return self.documents[0] if self.documents and not self.is_folder else None
+
+    @property
     def record(self) -> dict[str, Any]:
         """The first line as a JSON object; empty if it is not one."""
         try:
@@ -86,7 +93,7 @@ def read_sample(path: str | Path) -> Sample:
     lines of its first file.
 
     Raises:
-        FormatError: If the file cannot be opened.
+        FormatError: the file cannot be opened.
     """
     names, first = _find_entries(path)
     magic = _read_magic(first) if first else b""
@@ -162,16 +169,21 @@ def _find_entries(path: str | Path) -> tuple[tuple[str, ...], str | Path | None]
     if is_url(path):
         if is_object(str(path)):
             return (), path
-        try:
-            found = find_objects(str(path))
-        except FileNotFoundError as error:
-            raise FormatError(f"cannot be read: {error.strerror}", file=str(path)) from None
+        found = list_objects(str(path))
         return tuple(base_name(name).removesuffix(".gz") for name in found), found[0]
     if not Path(path).is_dir():
         return (), path
     entries = sorted(entry for entry in Path(path).iterdir() if not entry.name.startswith("."))
     names = tuple(entry.name.removesuffix(".gz") for entry in entries)
     return names, next((entry for entry in entries if entry.is_file()), None)
+
+
+def list_objects(url: str) -> list[str]:
+    """Return the URLs of the objects below a prefix; raises FormatError if there are none."""
+    try:
+        return find_objects(url)
+    except FileNotFoundError as error:
+        raise FormatError(f"cannot be read: {error.strerror}", file=url) from None
 
 
 def _read_magic(path: str | Path) -> bytes:
@@ -199,7 +211,7 @@ def find_utterance_files(source: Source, suffixes: Sequence[str] = ()) -> Iterat
             without any of them are skipped.
 
     Raises:
-        FormatError: If the source has no name or does not exist, or a folder has no file to read.
+        FormatError: the source has no name or does not exist, or a folder has no file to read.
     """
     if not isinstance(source, (str, Path)) or str(source) == "-":
         message = "expected a file or a folder, because the file name is the utterance id"
@@ -254,23 +266,21 @@ def list_files(source: str | Path) -> list[Path]:
 
 
 def read_single_list_files(
-    source: Source, read_file: Callable[[str, Path], NBestList | InputError]
-) -> Iterator[NBestList | InputError]:
+    source: Source, read_file: Callable[[str, Path], NBestList | InputError], suffixes: Sequence[str] = ()
+) -> Lists:
     """Like ``read_list_files``, for formats with a single list per file."""
-    return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]))
+    return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]), suffixes)
 
 
 def read_list_files(
-    source: Source,
-    read_file: Callable[[str, Path], Iterator[NBestList | InputError]],
-    suffixes: Sequence[str] = (),
-) -> Iterator[NBestList | InputError]:
+    source: Source, read_file: Callable[[str, Path], Lists], suffixes: Sequence[str] = ()
+) -> Lists:
     """Call ``read_file`` with the id and path of each file; yield the lists that it returns, or its error.
 
     A second file with the same id is an error.
 
     Raises:
-        FormatError: As for ``find_utterance_files``.
+        FormatError: as for ``find_utterance_files``.
     """
     seen: dict[str, Path] = {}
     for list_id, path in find_utterance_files(source, suffixes):
@@ -297,8 +307,8 @@ def create_file(folder: Path, list_id: str, suffix: str = "") -> Iterator[TextIO
     """Create a file named after a list, with a suffix that is not part of the id.
 
     Raises:
-        InvalidList: If the id cannot be a file name, or the file exists.
-        FormatError: If the file cannot be created.
+        InvalidList: the id cannot be a file name, or the file exists.
+        FormatError: the file cannot be created.
     """
     path = folder / f"{list_id}{suffix}"
     fits = len(list_id.encode("utf-8")) <= MAX_NAME_BYTES and not list_id.endswith(".gz")
@@ -323,8 +333,8 @@ def create_files(folders: Sequence[Path], list_id: str) -> Iterator[list[TextIO]
     """Create a file named after a list in each folder; if one of them fails, delete the others.
 
     Raises:
-        InvalidList: As for ``create_file``.
-        FormatError: As for ``create_file``.
+        InvalidList: as for ``create_file``.
+        FormatError: as for ``create_file``.
     """
     with ExitStack() as stack:
         streams: list[TextIO] = []

@@ -1,9 +1,8 @@
-"""Parse JSON lines and JSON documents, value by value, and describe JSON values in error messages.
+"""Parse JSON lines and JSON documents, and describe JSON values in error messages.
 
-Parse JSON documents incrementally, keeping no more than one value in memory.
-
-Values are decoded by Python's ``json``, so NaN and numbers of any length are accepted: they occur in n-best
-lists, and strict streaming parsers reject them.
+Documents are parsed incrementally, with no more than one value in memory. Values are decoded by Python's
+``json``, so NaN and numbers of any length are accepted: they occur in n-best lists, and strict streaming
+parsers reject them.
 """
 
 from __future__ import annotations
@@ -11,8 +10,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, NoReturn, Protocol
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
 
 from rescorer.errors import FormatError, InputError
 from rescorer.formats.io.text_io import MAX_LINE_VARIABLE, max_line_bytes
@@ -25,7 +24,7 @@ def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
     """Parse a line that holds one JSON object.
 
     Raises:
-        FormatError: If the line is not a JSON object, or contains an unpaired surrogate, which cannot be
+        FormatError: the line is not a JSON object, or contains an unpaired surrogate, which cannot be
             encoded in UTF-8.
     """
     record = parse_value(text, file, line)
@@ -37,14 +36,19 @@ def parse_object(text: str, file: str, line: int) -> dict[str, Any]:
     return record
 
 
-def parse_value(text: str, file: str, line: int) -> Any:
+def parse_value(
+    text: str, file: str, line: int, build: Callable[[list[tuple[str, Any]]], Any] | None = None
+) -> Any:
     """Parse a line that holds one JSON value.
 
+    Args:
+        build: builds an object from its members; it may raise ValueError.
+
     Raises:
-        FormatError: If the line is not JSON, or contains an unpaired surrogate.
+        FormatError: the line is not JSON, or contains an unpaired surrogate.
     """
     try:
-        value = json.loads(text)
+        value = json.loads(text, object_pairs_hook=build)
         if SURROGATE_ESCAPE.search(text):
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except json.JSONDecodeError as error:
@@ -73,7 +77,7 @@ CHUNK_CHARACTERS = 1 << 16
 MAX_TOKEN_CHARACTERS = 16
 """Length of the longest token that is invalid when truncated: an escaped surrogate pair.
 
-``-Infinity`` has 9 characters. An unterminated string has an error message of its own.
+``-Infinity`` has 9 characters. An unterminated string has another error message.
 """
 BLANKS = re.compile(r"[ \t\n\r]*")
 INDENTED_START = re.compile(r"[\[{][ \t\r]*\n[ \t]+[^ \t\r\n]")
@@ -97,7 +101,7 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Build a dict from the members of a JSON object; a duplicate key would silently lose a value.
 
     Raises:
-        ValueError: If a key occurs twice.
+        ValueError: a key occurs twice.
     """
     value = dict(pairs)
     if len(value) < len(pairs):
@@ -109,51 +113,27 @@ def build_object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 DECODER = json.JSONDecoder(object_pairs_hook=build_object)
 
 
-class JsonCursor(Protocol):
-    """A place in JSON, before a value. Every method except ``peek`` and ``describe_next`` moves it."""
-
-    def peek(self) -> str:
-        """Return the first character of the next value; an empty string at the end."""
-
-    def describe_next(self) -> str:
-        """Return the type of the next value with its article, for error messages."""
-
-    def read_value(self) -> Any:
-        """Read the next value."""
-
-    def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
-        """Yield each key of the next object; the caller must read the value after each key."""
-
-    def read_elements(self) -> Iterator[int]:
-        """Yield each index in the next array, from 0; the caller must read the element at each index."""
-
-
 class JsonValue:
-    """A cursor in a value that has been parsed before."""
+    """A cursor in a value that has been parsed before, with the methods of ``JsonStream``."""
 
     def __init__(self, value: Any) -> None:
         self._next: Any = value
 
     def peek(self) -> str:
-        """Return the bracket with which the next value starts, or a digit for any other value."""
         return "{" if isinstance(self._next, dict) else "[" if isinstance(self._next, list) else "0"
 
     def describe_next(self) -> str:
-        """Return the type of the next value with its article, for error messages."""
         return describe_type(self._next)
 
     def read_value(self) -> Any:
-        """Read the next value."""
         return self._next
 
     def read_members(self, allow_duplicates: bool = False) -> Iterator[str]:
-        """Yield each key of the next object; the caller must read the value after each key."""
         for key, value in self._next.items():
             self._next = value
             yield key
 
     def read_elements(self) -> Iterator[int]:
-        """Yield each index in the next array, from 0; the caller must read the element at each index."""
         for index, value in enumerate(self._next):
             self._next = value
             yield index
@@ -367,6 +347,10 @@ class JsonStream:
                 raise FormatError(message, file=self._file, line=line) from None
 
 
+JsonCursor = JsonStream | JsonValue
+"""A place in JSON, before a value; ``peek`` gives the first character of the value, or one of its type."""
+
+
 def yield_late_errors(outcomes: Iterator[NBestList | InputError]) -> Iterator[NBestList | InputError]:
     """Yield the lists and errors of a document; yield a syntax error after the first of them instead of
     raising it.
@@ -374,7 +358,7 @@ def yield_late_errors(outcomes: Iterator[NBestList | InputError]) -> Iterator[NB
     The lists before the syntax error are valid, so the caller should keep them.
 
     Raises:
-        FormatError: If the document is invalid before its first list.
+        FormatError: the document is invalid before its first list.
     """
     started = False
     try:

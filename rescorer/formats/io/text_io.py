@@ -1,9 +1,8 @@
 """Read lines of text from files, pipes and compressed streams, and write files atomically.
 
-Find out what writing to a name would do, and replace only regular files, each by a complete one.
-
-A device, a pipe, a socket or an open descriptor (``/dev/stdout``) is a stream: it is written to, never
-replaced. A symbolic link stays, and the file at its end is replaced. A folder is an error.
+What is written to a name replaces regular files only, each by a complete one. A device, a pipe, a socket or
+an open descriptor (``/dev/stdout``) is a stream: it is written to, never replaced. A symbolic link stays, and
+the file at its end is replaced. A folder is an error.
 """
 
 from __future__ import annotations
@@ -18,7 +17,8 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO, TextIO, cast
@@ -33,7 +33,7 @@ OTHER_COMPRESSIONS = {
 }  # fmt: skip
 """Compressions that are not read, by the first bytes of a file."""
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
-"""What follows ``BZh`` and a digit: a block, or the end of empty data."""
+"""Bytes that follow ``BZh`` and a digit: a block, or the end of empty data."""
 PARQUET_MAGIC = b"PAR1"
 """First bytes of a parquet file; the byte after them is not one that a text can have."""
 
@@ -150,7 +150,7 @@ def _find_descriptor(path: str | Path) -> int | None:
 
 
 def open_stream(target: str | Path) -> BinaryIO:
-    """Open a stream for writing; raises OSError. An open descriptor goes on where it was written to last."""
+    """Open a stream for writing; raises OSError. An open descriptor continues where it was."""
     sys.stdout.flush()
     descriptor = STDOUT if str(target) == "-" else _find_descriptor(target)
     return open(target, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
@@ -216,7 +216,8 @@ def check_target(target: str | Path) -> None:
     """Check that a target can be written; existing content is not touched, and no file is left.
 
     Raises:
-        FormatError: If it cannot: for instance, the folder is missing or read-only, or ``target`` is one.
+        FormatError: the target cannot be written: for instance, its folder is missing or read-only, or it is
+            a folder.
     """
     with explain_write_errors(target):
         path = find_file(target)
@@ -251,15 +252,14 @@ def make_folder(target: str | Path) -> Path:
     """Create the folder to write to, unless it exists.
 
     Raises:
-        FormatError: If the folder cannot be created, or is something else than a folder.
+        FormatError: the folder cannot be created, or is something else than a folder.
     """
     path = Path(target)
     try:
         path.mkdir(parents=True, exist_ok=True)
     except FileExistsError:
-        raise FormatError(
-            "is not a folder; expected the name of a folder to write", file=str(target)
-        ) from None
+        message = "is not a folder; expected the name of a folder to write"
+        raise FormatError(message, file=str(target)) from None
     except OSError as error:
         raise FormatError(f"cannot create the folder: {error.strerror}", file=str(target)) from None
     return path
@@ -333,13 +333,12 @@ def read_lines(
     valid text.
 
     Gzip is detected from the first bytes, not from the file name; ``encoding`` is one in which only line ends
-    have the byte 10. A byte order mark at the start and carriage
-    returns at line ends are removed. If gzip data are damaged, the complete lines before the damage are
-    yielded, then an error, and reading stops. A line longer than ``max_line_bytes()`` is an error and is
-    never held in memory as a whole.
+    have the byte 10. A byte order mark at the start and carriage returns at line ends are removed. If gzip
+    data are damaged, the complete lines before the damage are yielded, then an error, and reading stops. A
+    line longer than ``max_line_bytes()`` is an error and is never held in memory as a whole.
 
     Raises:
-        FormatError: If the source cannot be opened, or is not text, such as a table or another archive.
+        FormatError: the source cannot be opened, or is not text, such as a table or another archive.
         ConfigError: ``MAX_LINE_VARIABLE`` is not a number of bytes.
     """
     name, limit = source_name(source), max_line_bytes()
@@ -349,11 +348,37 @@ def read_lines(
             for raw in _split_lines(read_chunks(stream, name), limit):
                 number += 1
                 yield number, _decode_line(raw, name, number, limit, encoding)
-        except (EOFError, zlib.error) as error:
-            yield number + 1, FormatError(f"damaged gzip data: {error}", file=name, line=number + 1)
-        except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            yield number + 1, FormatError(message, file=name, line=number + 1)
+        except READ_ERRORS as error:
+            yield number + 1, FormatError(_explain_read_error(error), file=name, line=number + 1)
+
+
+NumberedLine = tuple[int, str | FormatError]
+"""A line with its number, or the error in its place."""
+
+
+class NumberedLines:
+    """Numbered lines of a file, some of which can be put back after they were taken."""
+
+    def __init__(self, lines: Iterable[NumberedLine]) -> None:
+        self._lines, self._back = iter(lines), deque[NumberedLine]()
+
+    def __iter__(self) -> Iterator[NumberedLine]:
+        return self
+
+    def __next__(self) -> NumberedLine:
+        return self._back.popleft() if self._back else next(self._lines)
+
+    def put_back(self, lines: Sequence[NumberedLine]) -> None:
+        """Make these the next lines."""
+        self._back.extendleft(reversed(lines))
+
+    def peek(self) -> str | FormatError:
+        """Return the next line that is not blank, which stays the next line; an empty string at the end."""
+        for line, text in self:
+            if isinstance(text, FormatError) or text.strip():
+                self.put_back([(line, text)])
+                return text
+        return ""
 
 
 def read_lines_strict(source: Source, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
@@ -361,7 +386,7 @@ def read_lines_strict(source: Source, encoding: str = "utf-8") -> Iterator[tuple
     incomplete.
 
     Raises:
-        FormatError: As for ``read_lines``, and at the first line that is not valid text.
+        FormatError: as for ``read_lines``, and at the first line that is not valid text.
     """
     for number, text in read_lines(source, encoding):
         if isinstance(text, FormatError):
@@ -373,7 +398,7 @@ def read_text_chunks(source: Source) -> Iterator[str]:
     """Yield the text in chunks of any length, for documents with long lines; otherwise like ``read_lines``.
 
     Raises:
-        FormatError: If the source cannot be opened, or, once all readable text has been yielded, if it is
+        FormatError: the source cannot be opened, or, once all readable text has been yielded, if it is
             damaged or not UTF-8.
     """
     name = source_name(source)
@@ -389,27 +414,31 @@ def read_text_chunks(source: Source) -> Iterator[str]:
         except UnicodeDecodeError as error:
             line += error.object.count(b"\n", 0, error.start)
             raise EncodingError(f"not UTF-8: {error.reason}", file=name, line=line) from None
-        except (EOFError, zlib.error) as error:
-            raise FormatError(f"damaged gzip data: {error}", file=name, line=line) from None
-        except OSError as error:
-            message = f"cannot be read: {error.strerror or error}"
-            raise FormatError(message, file=name, line=line) from None
+        except READ_ERRORS as error:
+            raise FormatError(_explain_read_error(error), file=name, line=line) from None
 
 
 def read_byte_chunks(source: Source) -> Iterator[bytes]:
     """Yield the bytes of a binary file, decompressed, in chunks of at most ``chunks.CHUNK_BYTES``.
 
     Raises:
-        FormatError: If the source cannot be opened or read, or its gzip data are damaged.
+        FormatError: the source cannot be opened or read, or its gzip data are damaged.
     """
     name = source_name(source)
     with _open_input(source) as stream:
         try:
             yield from read_chunks(stream, name)
-        except (EOFError, zlib.error) as error:
-            raise FormatError(f"damaged gzip data: {error}", file=name) from None
-        except OSError as error:
-            raise FormatError(f"cannot be read: {error.strerror or error}", file=name) from None
+        except READ_ERRORS as error:
+            raise FormatError(_explain_read_error(error), file=name) from None
+
+
+READ_ERRORS = (EOFError, zlib.error, OSError)
+
+
+def _explain_read_error(error: EOFError | zlib.error | OSError) -> str:
+    if isinstance(error, OSError):
+        return f"cannot be read: {error.strerror or error}"
+    return f"damaged gzip data: {error}"
 
 
 def write_text(target: str | Path, text: str) -> None:
@@ -426,8 +455,8 @@ def open_output(target: str | Path) -> Iterator[TextIO]:
     content untouched. Symbolic links are followed. Devices and pipes are written directly.
 
     Raises:
-        FormatError: If the file cannot be written, also if the disk is full only later.
-        BrokenPipeError: If the reader of a pipe has gone.
+        FormatError: the file cannot be written, also if the disk is full only later.
+        BrokenPipeError: the reader of a pipe has gone.
     """
     if str(target) == "-":
         yield sys.stdout
@@ -498,7 +527,7 @@ def _open_input(source: Source) -> Iterator[BinaryIO]:
         try:
             stream = open_named(source)
         except OSError as error:
-            raise FormatError(f"cannot be read: {error.strerror or error}", file=str(source)) from None
+            raise FormatError(_explain_read_error(error), file=str(source)) from None
         with stream:
             yield stream
 
