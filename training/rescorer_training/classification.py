@@ -439,10 +439,7 @@ class NaiveBayes:
         pairs = text.labels[sentence] * n_words + ids
         counts = np.bincount(pairs, minlength=n_labels * n_words).reshape(n_labels, n_words) + SMOOTHING
         priors = np.bincount(text.labels, minlength=n_labels) + SMOOTHING
-        return cls(
-            np.log(priors / priors.sum()),
-            np.log(counts / counts.sum(axis=1, keepdims=True)),
-        )
+        return cls(np.log(priors / priors.sum()), np.log(counts / counts.sum(axis=1, keepdims=True)))
 
     def predict(self, text: LabelledSentences) -> np.ndarray:
         """Return the class probabilities of each sentence, (S, C) float64."""

@@ -328,8 +328,7 @@ class DefaultWeights:
     stream: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="NAME=WEIGHT",
-            help="Weight of a score stream; repeat for more. Default: acoustic=1.",
+            metavar="NAME=WEIGHT", help="Weight of a score stream; repeat for more. Default: acoustic=1."
         ),
     ] = None
     lm_weight: Annotated[float, typer.Option(help="Weight of the mixture's log-probability.")] = 1.0

@@ -18,10 +18,7 @@ COMMANDS = {
         "Estimate an n-gram model of words or of classes of words, by default with Kneser-Ney smoothing.",
         "rescorer_training.cli.ngrams:NGramCommand",
     ),
-    "neural": LazyCommand(
-        "rescorer_training.cli.networks:neural",
-        "Train a neural language model.",
-    ),
+    "neural": LazyCommand("rescorer_training.cli.networks:neural", "Train a neural language model."),
     "run": LazyCommand(
         "rescorer_training.cli.networks:run",
         "Follow a recipe from raw text to a verified bundle and a one-page report.",
@@ -32,8 +29,7 @@ COMMANDS = {
         "matrix products alone take.",
     ),
     "bundle": LazyCommand(
-        "rescorer_training.cli.bundles:bundle",
-        "Publish trained models as a bundle that rescorer can serve.",
+        "rescorer_training.cli.bundles:bundle", "Publish trained models as a bundle that rescorer can serve."
     ),
     "adapt": LazyCommand(
         "rescorer_training.cli.bundles:adapt",
@@ -85,8 +81,7 @@ COMMANDS = {
         "Classify sentences by the kind of text that they come from, with recurrent and other networks.",
     ),
     "vectors": LazyCommand(
-        "rescorer_training.cli.vectors:vectors_app",
-        "Train, measure and look at word vectors.",
+        "rescorer_training.cli.vectors:vectors_app", "Train, measure and look at word vectors."
     ),
 }
 

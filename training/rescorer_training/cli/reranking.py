@@ -281,11 +281,7 @@ def read_files(
 
 
 def read_prior_lists(
-    files: Sequence[str],
-    rescorer: Rescorer,
-    base: Weights,
-    counting: CountingSettings,
-    rejected: Rejections,
+    files: Sequence[str], rescorer: Rescorer, base: Weights, counting: CountingSettings, rejected: Rejections
 ) -> TrainingLists:
     """Read and score lists of another kind; base weights of streams that they lack do not count."""
     lists = read_files(files, None, ListInputOptions(), rejected)

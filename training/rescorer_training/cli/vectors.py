@@ -128,7 +128,7 @@ class VectorReadingOptions:
         VectorFormat | None,
         typer.Option(
             help="Format of VECTORS. Default: word2vec if the first line is two whole numbers, binary if the "
-            "second line does not then end in as many numbers as the first announces; otherwise glove.",
+            "second line does not then end in as many numbers as the first announces; otherwise glove."
         ),
     ] = None
     limit: Annotated[
@@ -136,8 +136,7 @@ class VectorReadingOptions:
         typer.Option(min=1, metavar="N", help="Read only the first N words, usually the most frequent ones."),
     ] = None
     encoding: Annotated[
-        Encoding,
-        typer.Option(help="Encoding of the words of VECTORS; try cp1252 if a file is not UTF-8."),
+        Encoding, typer.Option(help="Encoding of the words of VECTORS; try cp1252 if a file is not UTF-8.")
     ] = Encoding.UTF_8
 
     def read(self, vectors: Path) -> WordVectors:
@@ -589,11 +588,7 @@ class MatrixOptions:
 
 @expand_options
 def svd_command(
-    texts: TextsArgument,
-    target: VectorsTarget,
-    *,
-    matrix: MatrixOptions,
-    normaliser: NormaliserOption = None,
+    texts: TextsArgument, target: VectorsTarget, *, matrix: MatrixOptions, normaliser: NormaliserOption = None
 ) -> None:
     """Compute word vectors by singular value decomposition of pointwise mutual information (PPMI).
 

@@ -216,10 +216,7 @@ def _exit_with_parent() -> None:
 
 
 def run_tasks(
-    make: Callable[[], Callable[[Task], Result]],
-    tasks: Iterable[Task],
-    n_processes: int,
-    timeout_s: float,
+    make: Callable[[], Callable[[Task], Result]], tasks: Iterable[Task], n_processes: int, timeout_s: float
 ) -> Iterator[tuple[Task, Result | TaskError]]:
     """Yield each task with its result, in the order of completion.
 

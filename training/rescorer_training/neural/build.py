@@ -314,11 +314,7 @@ def _load_network(run: Path, options: NetworkOptions) -> NeuralModel:
 
 
 def _make_config(
-    folder: Path | None,
-    vocabulary_size: int,
-    counts: np.ndarray,
-    options: NetworkOptions,
-    objective: str,
+    folder: Path | None, vocabulary_size: int, counts: np.ndarray, options: NetworkOptions, objective: str
 ) -> NetworkConfig:
     """Complete the given options with defaults that depend on other options.
 

@@ -88,9 +88,7 @@ class TrainingOptions:
         1.0, "Sampled objectives: power to which word counts are raised in the noise distribution."
     )
     noise_per: str = option(
-        "batch",
-        "Sampled objectives: draw noise once per batch or once per word.",
-        metavar="batch|word",
+        "batch", "Sampled objectives: draw noise once per batch or once per word.", metavar="batch|word"
     )
 
     def __post_init__(self) -> None:

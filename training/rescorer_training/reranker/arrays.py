@@ -90,10 +90,7 @@ class TrainingArrays:
         columns = [index for index, name in enumerate(self.features) if name in names]
         features = tuple(self.features[index] for index in columns)
         return replace(
-            self,
-            features=features,
-            scales=self.scales[columns],
-            x=np.ascontiguousarray(self.x[:, columns]),
+            self, features=features, scales=self.scales[columns], x=np.ascontiguousarray(self.x[:, columns])
         )
 
     def choose(self, scores: np.ndarray) -> np.ndarray:

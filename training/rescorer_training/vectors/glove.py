@@ -375,12 +375,7 @@ ENTRIES_FILE = "entries"
 
 
 def start_run(
-    texts: Sequence[Path],
-    normaliser: Normaliser,
-    folder: Path,
-    options: GloveOptions,
-    *,
-    memory_mb: int,
+    texts: Sequence[Path], normaliser: Normaliser, folder: Path, options: GloveOptions, *, memory_mb: int
 ) -> None:
     """Count and shuffle the co-occurrences of texts, and save the first state of a run.
 

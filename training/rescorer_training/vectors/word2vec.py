@@ -79,8 +79,7 @@ class Word2VecOptions:
         0.75, "With negative sampling: noise words are drawn in proportion to their count to this power."
     )
     subsample: float = option(
-        1e-3,
-        "Relative frequency above which occurrences of a word are skipped at random; 0 skips none.",
+        1e-3, "Relative frequency above which occurrences of a word are skipped at random; 0 skips none."
     )
     min_count: int = option(5, "Leave out words that occur less often.")
     epochs: int = option(5, "Number of passes over the text.")
