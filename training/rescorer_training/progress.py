@@ -1,13 +1,7 @@
-"""Report the progress of long computations, which others show.
+"""Report the progress of long computations, end processes cleanly, and define fields that become options.
 
-Also fields of options.
-
-The end of processes.
-
-Report the progress of long computations without deciding whether or how it is shown.
-
-As with logging, library code only reports; the program that runs it installs a display. Without one, reports
-go nowhere.
+As with logging, library code only reports progress; the program that runs it installs a display. Without one,
+reports go nowhere.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from rescorer_training.classification import ClassifierOptions, ClassifierTraini
 from rescorer_training.cli.options import JsonOption, NormaliserOption, check_run_output, parse_pairs
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.neural.options import RunOptions
+from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer.text import Normaliser
@@ -208,23 +209,16 @@ def predict_command(
 class LabelledTextOptions:
     """How texts are prepared: what is held out, which words are known, and the normaliser."""
 
-    validation: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE",
-            help="Held-out text of a class for early stopping; repeat for each class. Default: the last "
-            "sentences of each text, which are then not trained on.",
-        ),
-    ] = None
-    validation_share: Annotated[
-        float, typer.Option(help="Share of each text that is held out if there is no --validation.")
-    ] = 0.1
-    vocabulary_size: Annotated[
-        int,
-        typer.Option(
-            help="Number of words to know, the most frequent ones; words that occur only once are unknown."
-        ),
-    ] = 50_000
+    validation: list[str] | None = option(
+        None,
+        "Held-out text of a class for early stopping; repeat for each class. Default: the last "
+        "sentences of each text, which are then not trained on.",
+        metavar="NAME=FILE",
+    )
+    validation_share: float = option(0.1, "Share of each text that is held out if there is no --validation.")
+    vocabulary_size: int = option(
+        50_000, "Number of words to know, the most frequent ones; words that occur only once are unknown."
+    )
     normaliser: NormaliserOption = None
 
 

@@ -52,6 +52,7 @@ from rescorer_training.evaluation.perplexity import (
     fit_mixture,
     measure,
 )
+from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer_training.evaluation.sample import SamplingOptions
@@ -61,14 +62,12 @@ if TYPE_CHECKING:
 class AnsweringModels(MixtureOptions):
     """Models that answer questions: language models, and word vectors."""
 
-    vectors: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]PATH",
-            help="Folder of a run of vectors train, or a file of word vectors, whose cosines are taken; "
-            "repeat for more. The name is that of the row.",
-        ),
-    ] = None
+    vectors: list[str] | None = option(
+        None,
+        "Folder of a run of vectors train, or a file of word vectors, whose cosines are taken; "
+        "repeat for more. The name is that of the row.",
+        metavar="[NAME=]PATH",
+    )
 
     @property
     def has_language_models(self) -> bool:
@@ -158,34 +157,26 @@ class FittingOptions:
         ConfigError: something is to be fitted, but there is no held-out text.
     """
 
-    validation: Annotated[
-        Path | None,
-        typer.Option(help="Held-out text on which to fit the interpolation weights λ; overrides --share."),
-    ] = None
-    cache_words: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Also report a neural cache of so many past words, fitted on --validation; 500 to 4,000 are "
-            "usual.",
-        ),
-    ] = 0
-    dynamic: Annotated[
-        bool,
-        typer.Option(
-            "--dynamic",
-            help="Also report dynamic evaluation, which goes on training on the past of the text, fitted on "
-            "--validation.",
-        ),
-    ] = False
-    session: Annotated[
-        bool,
-        typer.Option(
-            "--session",
-            help="Also report the mixture with a cache of the lines before each line, as weights.cache adds "
-            "it in rescoring; its λ is fitted on --validation.",
-        ),
-    ] = False
+    validation: Path | None = option(
+        None, "Held-out text on which to fit the interpolation weights λ; overrides --share."
+    )
+    cache_words: int = option(
+        0,
+        "Also report a neural cache of so many past words, fitted on --validation; 500 to 4,000 are usual.",
+        min=0,
+    )
+    dynamic: bool = option(
+        False,
+        "Also report dynamic evaluation, which goes on training on the past of the text, fitted on "
+        "--validation.",
+        "--dynamic",
+    )
+    session: bool = option(
+        False,
+        "Also report the mixture with a cache of the lines before each line, as weights.cache adds "
+        "it in rescoring; its λ is fitted on --validation.",
+        "--session",
+    )
 
     def __post_init__(self) -> None:
         if (self.cache_words or self.dynamic or self.session) and not self.validation:
@@ -366,21 +357,17 @@ def make_perplexity_table(path: str, measured: TextPerplexity) -> FoldingTable:
 class SampleOptions:
     """How many sentences to sample, and how."""
 
-    number: Annotated[int, typer.Option("-n", "--number", help="Number of sentences.", min=1)] = 5
-    prompt: Annotated[str, typer.Option(help="Words at the beginning of every sentence.")] = ""
-    temperature: Annotated[
-        float,
-        typer.Option(
-            help="Sampling temperature: below 1 favours likely words, above 1 unlikely ones; 0 always takes "
-            "the likeliest word."
-        ),
-    ] = 1.0
-    top_k: Annotated[int, typer.Option(help="Number of likeliest words to choose from; 0 for all words.")] = 0
-    top_p: Annotated[float, typer.Option(help="Total probability of the likeliest words to choose from.")] = (
-        1.0
+    number: int = option(5, "Number of sentences.", "-n", "--number", min=1)
+    prompt: str = option("", "Words at the beginning of every sentence.")
+    temperature: float = option(
+        1.0,
+        "Sampling temperature: below 1 favours likely words, above 1 unlikely ones; 0 always takes "
+        "the likeliest word.",
     )
-    longest: Annotated[int, typer.Option(help="Maximum number of words per sentence.")] = 50
-    unknown: Annotated[bool, typer.Option("--unknown", help="Allow <unk> in sentences.")] = False
+    top_k: int = option(0, "Number of likeliest words to choose from; 0 for all words.")
+    top_p: float = option(1.0, "Total probability of the likeliest words to choose from.")
+    longest: int = option(50, "Maximum number of words per sentence.")
+    unknown: bool = option(False, "Allow <unk> in sentences.", "--unknown")
     seed: SeedOption = 1
 
     def to_sampling(self) -> SamplingOptions:

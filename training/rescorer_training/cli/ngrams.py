@@ -72,6 +72,7 @@ from rescorer_training.ngram.prune import (
     interpolate_files,
     prune,
 )
+from rescorer_training.progress import option
 
 
 @expand_options
@@ -220,66 +221,50 @@ OutputOption = Annotated[
 class EstimatedModel:
     """The model to estimate: its n-grams, their units and their smoothing."""
 
-    order: Annotated[int, typer.Option(help="Length of the longest n-grams, 2 to 6 words.")] = 4
-    smoothing: Annotated[
-        str,
-        typer.Option(
-            metavar="kneser-ney|katz|witten-bell",
-            help="kneser-ney: interpolated, with modified discounts, the best for most texts. katz: "
-            "back-off with Good-Turing discounts. witten-bell: interpolated, by counts of distinct words.",
-        ),
-    ] = "kneser-ney"
-    classes: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Learn so many classes of words (Brown clusters) from the text, and estimate n-grams of "
-            "classes: P(class | classes before) · P(word | class). For mixtures with an n-gram of words. "
-            "Writes an n-gram table.",
-        ),
-    ] = 0
-    class_file: Annotated[
-        Path | None,
-        typer.Option(help="Take classes from a file instead, one 'WORD CLASS' per line, as mkcls writes."),
-    ] = None
-    skip: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Leave out the N words right before each word: with 1, P(word | the words before the last "
-            "one). For mixtures. Writes an n-gram table.",
-        ),
-    ] = 0
-    prune: Annotated[
-        str,
-        typer.Option(
-            metavar="K K …",
-            help="Count cut-offs: prune n-grams of order 1, 2, … that occur at most K times, such as "
-            "0 0 1 1. The first must be 0; the last one repeats for higher orders.",
-        ),
-    ] = "0"
-    vocabulary: Annotated[
-        Path | None, typer.Option(help="File of the words to predict, one per line. Default: all words.")
-    ] = None
-    vocabulary_size: Annotated[
-        int | None,
-        typer.Option(help="Number of words to predict, the most frequent ones. Default: all words."),
-    ] = None
-    count_unk: Annotated[
-        bool,
-        typer.Option(
-            "--count-unk",
-            help="Count <unk>, in the text or for out-of-vocabulary words, like any other word. Otherwise "
-            "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
-        ),
-    ] = False
-    backward: Annotated[
-        bool,
-        typer.Option(
-            "--backward/--forward",
-            help="Count the n-grams of reversed sentences, to predict each word from the words after it.",
-        ),
-    ] = False
+    order: int = option(4, "Length of the longest n-grams, 2 to 6 words.")
+    smoothing: str = option(
+        "kneser-ney",
+        "kneser-ney: interpolated, with modified discounts, the best for most texts. katz: "
+        "back-off with Good-Turing discounts. witten-bell: interpolated, by counts of distinct words.",
+        metavar="kneser-ney|katz|witten-bell",
+    )
+    classes: int = option(
+        0,
+        "Learn so many classes of words (Brown clusters) from the text, and estimate n-grams of "
+        "classes: P(class | classes before) · P(word | class). For mixtures with an n-gram of words. "
+        "Writes an n-gram table.",
+        metavar="N",
+    )
+    class_file: Path | None = option(
+        None, "Take classes from a file instead, one 'WORD CLASS' per line, as mkcls writes."
+    )
+    skip: int = option(
+        0,
+        "Leave out the N words right before each word: with 1, P(word | the words before the last "
+        "one). For mixtures. Writes an n-gram table.",
+        metavar="N",
+    )
+    prune: str = option(
+        "0",
+        "Count cut-offs: prune n-grams of order 1, 2, … that occur at most K times, such as "
+        "0 0 1 1. The first must be 0; the last one repeats for higher orders.",
+        metavar="K K …",
+    )
+    vocabulary: Path | None = option(None, "File of the words to predict, one per line. Default: all words.")
+    vocabulary_size: int | None = option(
+        None, "Number of words to predict, the most frequent ones. Default: all words."
+    )
+    count_unk: bool = option(
+        False,
+        "Count <unk>, in the text or for out-of-vocabulary words, like any other word. Otherwise "
+        "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
+        "--count-unk",
+    )
+    backward: bool = option(
+        False,
+        "Count the n-grams of reversed sentences, to predict each word from the words after it.",
+        "--backward/--forward",
+    )
 
     def to_options(self) -> NGramOptions:
         """Raises ConfigError if a value is out of range, or options contradict one another."""
@@ -301,13 +286,10 @@ class EstimatedModel:
 class EstimatorOptions:
     """What estimates the model."""
 
-    engine: Annotated[
-        str,
-        typer.Option(metavar="ours|lmplz", help="Estimator: 'ours', in memory; or KenLM's 'lmplz', on disk."),
-    ] = "ours"
-    memory: Annotated[
-        str, typer.Option(help="Memory that lmplz may use for sorting (its option -S), such as 80% or 4G.")
-    ] = "80%"
+    engine: str = option(
+        "ours", "Estimator: 'ours', in memory; or KenLM's 'lmplz', on disk.", metavar="ours|lmplz"
+    )
+    memory: str = option("80%", "Memory that lmplz may use for sorting (its option -S), such as 80% or 4G.")
 
 
 @expand_options
@@ -400,25 +382,18 @@ class CriterionOptions:
         ConfigError: options contradict one another.
     """
 
-    threshold: Annotated[
-        float | None,
-        typer.Option(help="Relative rise of the perplexity below which an n-gram is pruned: 1e-8, 1e-7, …"),
-    ] = None
-    keep: Annotated[
-        int | None, typer.Option(help="Maximum number of n-grams to keep; use instead of --threshold.")
-    ] = None
-    history: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join(HISTORIES),
-            help="Source of the probability of a history: 'counts' of --text; 'stationary', an endless text "
-            "that the model generates; or 'model', the product of the model's probabilities, which is wrong "
-            "for Kneser-Ney models. Default: counts with --text, otherwise stationary.",
-        ),
-    ] = None
-    text: Annotated[
-        list[Path] | None, typer.Option(help="Training text for --history counts; repeat for more.")
-    ] = None
+    threshold: float | None = option(
+        None, "Relative rise of the perplexity below which an n-gram is pruned: 1e-8, 1e-7, …"
+    )
+    keep: int | None = option(None, "Maximum number of n-grams to keep; use instead of --threshold.")
+    history: str | None = option(
+        None,
+        "Source of the probability of a history: 'counts' of --text; 'stationary', an endless text "
+        "that the model generates; or 'model', the product of the model's probabilities, which is wrong "
+        "for Kneser-Ney models. Default: counts with --text, otherwise stationary.",
+        metavar="|".join(HISTORIES),
+    )
+    text: list[Path] | None = option(None, "Training text for --history counts; repeat for more.")
 
     @property
     def source(self) -> str:

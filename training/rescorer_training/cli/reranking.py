@@ -44,6 +44,7 @@ from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, che
 from rescorer.terminal.tables import FoldingTable, print_out, to_markdown
 from rescorer.types import NBestList, Weights
 from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOption
+from rescorer_training.progress import option
 from rescorer_training.reranker.training import RerankerReport
 
 if TYPE_CHECKING:
@@ -156,30 +157,22 @@ class RerankerOptions:
             help="Folder of the bundle to write: a copy of --bundle with the reranker.",
         ),
     ]
-    name: Annotated[str, typer.Option(help="Name of the reranker, and of the weights set that uses it.")] = (
-        "reranker"
+    name: str = option("reranker", "Name of the reranker, and of the weights set that uses it.")
+    force: bool = option(False, "Write the reranker even if its gain may be chance.", "--force")
+    share_references: bool = option(
+        False,
+        "Divide the lists by group alone: also train on lists whose reference the held-out lists "
+        "have too, as where everybody says the same few sentences.",
+        "--share-references",
     )
-    force: Annotated[
-        bool, typer.Option("--force", help="Write the reranker even if its gain may be chance.")
-    ] = False
-    share_references: Annotated[
-        bool,
-        typer.Option(
-            "--share-references",
-            help="Divide the lists by group alone: also train on lists whose reference the held-out lists "
-            "have too, as where everybody says the same few sentences.",
-        ),
-    ] = False
-    prior_lists: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Lists of another kind, with references: made ones, or without some stream; repeat for "
-            "more. A first reranker is trained on them, and its weights are a further start to choose from. "
-            "--map, --stream, --format, --join-pieces and --groups are not for them: apply these by "
-            "`rescorer convert`.",
-        ),
-    ] = None
+    prior_lists: list[str] | None = option(
+        None,
+        "Lists of another kind, with references: made ones, or without some stream; repeat for "
+        "more. A first reranker is trained on them, and its weights are a further start to choose from. "
+        "--map, --stream, --format, --join-pieces and --groups are not for them: apply these by "
+        "`rescorer convert`.",
+        metavar="FILE",
+    )
     seed: SeedOption = 0
 
 
@@ -337,20 +330,15 @@ MAX_WORDS = 20
 class SentenceOptions:
     """Which sentences of the texts to use."""
 
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LISTS",
-            help="Lists whose references must not be used, compared after normalisation; repeat for more "
-            "files.",
-        ),
-    ] = None
-    number: Annotated[
-        int, typer.Option("-n", "--number", min=1, help="Number of sentences; each gives one list.")
-    ] = 1000
+    exclude: list[str] | None = option(
+        None,
+        "Lists whose references must not be used, compared after normalisation; repeat for more files.",
+        metavar="LISTS",
+    )
+    number: int = option(1000, "Number of sentences; each gives one list.", "-n", "--number", min=1)
     seed: SeedOption = 1
-    min_words: Annotated[int, typer.Option(min=1, help="Smallest number of words per sentence.")] = 3
-    max_words: Annotated[int, typer.Option(min=1, help="Largest number of words per sentence.")] = MAX_WORDS
+    min_words: int = option(3, "Smallest number of words per sentence.", min=1)
+    max_words: int = option(MAX_WORDS, "Largest number of words per sentence.", min=1)
 
     def to_choice(self) -> Choice:
         """Raises ConfigError if no sentence can be long and short enough."""
@@ -430,12 +418,8 @@ def count(number: int, noun: str) -> str:
 class NoiseOptions:
     """How much noise to add."""
 
-    min_snr: Annotated[
-        float, typer.Option(metavar="DB", help="Least ratio of speech to added noise, in decibels.")
-    ] = 20.0
-    max_snr: Annotated[
-        float, typer.Option(metavar="DB", help="Largest ratio of speech to added noise, in decibels.")
-    ] = 40.0
+    min_snr: float = option(20.0, "Least ratio of speech to added noise, in decibels.", metavar="DB")
+    max_snr: float = option(40.0, "Largest ratio of speech to added noise, in decibels.", metavar="DB")
 
     def to_range(self) -> tuple[float, float]:
         """Raises ConfigError if the range is empty or not finite."""
@@ -451,21 +435,18 @@ class NoiseOptions:
 class SpeechOptions:
     """How sentences are spoken and recognised."""
 
-    voice: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PROGRAM:VOICE",
-            help="Voice to use, such as flite:slt, festival:ked_diphone or espeak-ng:en-us+m3; repeat for "
-            "more. Default: 5 of flite and 3 of festival.",
-        ),
-    ] = None
-    depth: Annotated[int, typer.Option(min=1, help="Maximum number of hypotheses per list.")] = 100
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1
+    voice: list[str] | None = option(
+        None,
+        "Voice to use, such as flite:slt, festival:ked_diphone or espeak-ng:en-us+m3; repeat for "
+        "more. Default: 5 of flite and 3 of festival.",
+        metavar="PROGRAM:VOICE",
+    )
+    depth: int = option(100, "Maximum number of hypotheses per list.", min=1)
+    processes: int = option(1, "Number of processes.", min=1)
     noise: NoiseOptions
-    timeout: Annotated[
-        float,
-        typer.Option(min=1, metavar="SECONDS", help="Time for one sentence, after which it is rejected."),
-    ] = 120.0
+    timeout: float = option(
+        120.0, "Time for one sentence, after which it is rejected.", metavar="SECONDS", min=1
+    )
 
 
 @expand_options
@@ -547,20 +528,16 @@ def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:
 class WrongWordOptions:
     """What wrong words sound like, and in which contexts they occur."""
 
-    dictionary: Annotated[
-        Path | None,
-        typer.Option(
-            help="Pronunciation dictionary in the form of the CMU dictionary. Default: that of the Python "
-            "package pocketsphinx."
-        ),
-    ] = None
-    ngram: Annotated[
-        Path | None,
-        typer.Option(
-            help="ARPA file or KenLM binary: wrong words fit their context, and scores follow it. Default: "
-            "counts of words in the texts."
-        ),
-    ] = None
+    dictionary: Path | None = option(
+        None,
+        "Pronunciation dictionary in the form of the CMU dictionary. Default: that of the Python "
+        "package pocketsphinx.",
+    )
+    ngram: Path | None = option(
+        None,
+        "ARPA file or KenLM binary: wrong words fit their context, and scores follow it. Default: "
+        "counts of words in the texts.",
+    )
 
 
 @expand_options

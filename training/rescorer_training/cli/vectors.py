@@ -38,6 +38,7 @@ from rescorer_training.cli.options import (
 )
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.evaluation.perplexity import resolve_model_folder
+from rescorer_training.progress import option
 from rescorer_training.vectors.files import Encoding, VectorFormat, WordVectors, read_vectors, write_vectors
 from rescorer_training.vectors.glove import GloveOptions
 from rescorer_training.vectors.judgement import (
@@ -124,20 +125,17 @@ OutputFormatOption = Annotated[VectorFormat, typer.Option("--to", help="Format o
 class VectorReadingOptions:
     """How a file of word vectors is read."""
 
-    format: Annotated[
-        VectorFormat | None,
-        typer.Option(
-            help="Format of VECTORS. Default: word2vec if the first line is two whole numbers, binary if the "
-            "second line does not then end in as many numbers as the first announces; otherwise glove."
-        ),
-    ] = None
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Read only the first N words, usually the most frequent ones."),
-    ] = None
-    encoding: Annotated[
-        Encoding, typer.Option(help="Encoding of the words of VECTORS; try cp1252 if a file is not UTF-8.")
-    ] = Encoding.UTF_8
+    format: VectorFormat | None = option(
+        None,
+        "Format of VECTORS. Default: word2vec if the first line is two whole numbers, binary if the "
+        "second line does not then end in as many numbers as the first announces; otherwise glove.",
+    )
+    limit: int | None = option(
+        None, "Read only the first N words, usually the most frequent ones.", metavar="N", min=1
+    )
+    encoding: Encoding = option(
+        Encoding.UTF_8, "Encoding of the words of VECTORS; try cp1252 if a file is not UTF-8."
+    )
 
     def read(self, vectors: Path) -> WordVectors:
         """Read a file; raises FormatError if it cannot be read."""
@@ -431,13 +429,11 @@ class DrawnWords:
             "-n", "--number", min=MIN_WORDS, max=MAX_WORDS, help="Number of words, the most frequent."
         ),
     ] = 500
-    words: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of the words to draw instead: one per line, and after a tab, optionally, the name of "
-            "its group, which chooses the colour."
-        ),
-    ] = None
+    words: Path | None = option(
+        None,
+        "File of the words to draw instead: one per line, and after a tab, optionally, the name of "
+        "its group, which chooses the colour.",
+    )
 
     def select(self, vectors: WordVectors) -> Selection:
         """Select the words; raises FormatError if their file cannot be read."""
@@ -573,15 +569,9 @@ class MatrixOptions:
     dimensions: DimensionsOption = 100
     window: WindowOption = 5
     min_count: MinCountOption = 5
-    shift: Annotated[
-        float, typer.Option(help="Subtract the logarithm of this number, 1 or more, from every value.")
-    ] = 1.0
-    smoothing: Annotated[
-        float, typer.Option(help="Power of the counts of context words, up to 1; 1 for none.")
-    ] = 0.75
-    power: Annotated[
-        float, typer.Option(metavar="0|0.5|1", help="Power of the singular values in the vectors.")
-    ] = 0.5
+    shift: float = option(1.0, "Subtract the logarithm of this number, 1 or more, from every value.")
+    smoothing: float = option(0.75, "Power of the counts of context words, up to 1; 1 for none.")
+    power: float = option(0.5, "Power of the singular values in the vectors.", metavar="0|0.5|1")
     memory_mb: MemoryOption = 1024
     seed: SeedOption = 1
 
