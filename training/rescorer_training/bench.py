@@ -1,16 +1,8 @@
-"""Measure training speed against a plain PyTorch loop and the hardware's floor.
+"""Measure training speed against a plain PyTorch loop and the hardware's floor, in one run on one machine.
 
-Measure training speed against a plain PyTorch loop and the hardware's floor.
-
-Takes options and a text, real or random; returns words per second of each model and of the baseline.
-
-Baseline of the training benchmark: an LSTM language model as a typical PyTorch user would write it.
-
-It uses no code of this project: a plain model, cross_entropy, Adam, and padded batches of 64 sentences in
-random order.
-
-Benchmark training speed: each model against a plain PyTorch loop, and against the time that the model's
-matrix products alone take, measured in one run on one machine.
+The baseline is an LSTM language model as a typical PyTorch user would write it, without code of this project:
+a plain model, cross_entropy, Adam, and padded batches of 64 sentences in random order. The floor is the time
+that the model's matrix products alone take.
 """
 
 from __future__ import annotations

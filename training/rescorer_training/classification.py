@@ -1,17 +1,10 @@
 """Classify sentences, or the words of a sentence, with the networks and the training loop of language models.
 
-Classify sentences, or the words of a sentence, with the networks and the training loop of language models.
-
-Reads one text per class; produces a classifier, its predictions and their accuracy beside naive Bayes.
-
-Classify sequences: context networks in one or two directions, pooling, and a softmax over the classes.
-
-Bidirectional recurrent networks are those of Schuster & Paliwal (1997). As in ELMo (Peters et al. 2018), the
-directions are separate stacks, which share the word embedding; their vectors are concatenated.
-
-Prepare the texts of a classifier: number the labels, choose the vocabulary, and split off validation text.
-
-A text has one sentence per line, and is the text of one class.
+One text per class comes in, with one sentence per line; a classifier, its predictions and their accuracy
+compared with naive Bayes go out. A classifier is context networks in one or two directions, pooling, and a
+softmax over the classes. Bidirectional recurrent networks are those of Schuster & Paliwal (1997). As in ELMo
+(Peters et al. 2018), the directions are separate stacks, which share the word embedding; their vectors are
+concatenated.
 """
 
 from __future__ import annotations
@@ -47,15 +40,8 @@ from rescorer.models.outputs import FullSoftmax
 from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
+from rescorer_training import corpus
 from rescorer_training.batches import LabelledSentences, Sentences, cut_into_batches, label
-from rescorer_training.corpus import (
-    count_ids,
-    find_size,
-    number_words,
-    read_encoded,
-    read_sentences,
-    record_normaliser,
-)
 from rescorer_training.neural.build import set_window_defaults
 from rescorer_training.neural.checkpoint import STATE_FILE
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
@@ -504,7 +490,7 @@ def prepare_text(
     if not 0 < validation_share < 1:
         raise ConfigError(f"validation share is {validation_share}; expected a number between 0 and 1")
     paths = [*texts.values(), *(validation[name] for name in texts if validation)]
-    words, n_sentences = number_words(paths, normaliser, folder / TEXT_FILE, "reading text")
+    words, n_sentences = corpus.number_words(paths, normaliser, folder / TEXT_FILE, "reading text")
     if validation:
         n_train, split = n_sentences[: len(texts)], "texts of their own"
     else:
@@ -529,11 +515,11 @@ def _count_training_words(
     folder: Path, n_sentences: Sequence[int], n_train: Sequence[int], n_words: int
 ) -> np.ndarray:
     """Count the words 1 … ``n_words`` in the training sentences: (n_words,)."""
-    ids = read_encoded(folder / TEXT_FILE)
+    ids = corpus.read_encoded(folder / TEXT_FILE)
     bounds = np.concatenate([[0], np.flatnonzero(ids == 0) + 1])
     counts = np.zeros(n_words + 1, dtype=np.int64)
     for first, n in zip(np.cumsum([0, *n_sentences]), n_train, strict=False):
-        counts += count_ids(ids[bounds[first] : bounds[first + n]], n_words + 1)
+        counts += corpus.count_ids(ids[bounds[first] : bounds[first + n]], n_words + 1)
     return counts[1:]
 
 
@@ -549,7 +535,7 @@ def load_prepared(folder: Path) -> LabelledText:
     vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
     labels, n_sentences, n_train = tuple(facts["labels"]), facts["n_sentences"], facts["n_train"]
     text_labels = np.arange(len(n_sentences)) % len(labels)
-    text = label(read_encoded(folder / TEXT_FILE), np.repeat(text_labels, n_sentences), vocabulary)
+    text = label(corpus.read_encoded(folder / TEXT_FILE), np.repeat(text_labels, n_sentences), vocabulary)
     starts = np.cumsum([0, *n_sentences])
     train = [np.arange(first, first + n) for first, n in zip(starts, n_train, strict=False)]
     is_train = np.zeros(len(text.starts), dtype=bool)
@@ -584,7 +570,7 @@ def read_labelled(
     sentences: list[tuple[str, ...]] = []
     numbers: list[int] = []
     for name, path in texts.items():
-        found = list(read_sentences([path], normaliser, "reading text"))
+        found = list(corpus.read_sentences([path], normaliser, "reading text"))
         if not found:
             raise FormatError(f"no words in the text of class {name!r}", file=str(path))
         sentences += found
@@ -654,7 +640,7 @@ class RunInputs:
     def identity(self) -> dict[str, Any]:
         """Return the inputs that must not change when the run is resumed, as plain data."""
         return {
-            name: [[label, path.name, find_size(path)] for label, path in texts.items()]
+            name: [[label, path.name, corpus.find_size(path)] for label, path in texts.items()]
             for name, texts in (("texts", self.texts), ("validation_texts", self.validation))
         } | {"normaliser": json.loads(self.normaliser.settings.to_json())}
 
@@ -665,7 +651,7 @@ def start_folder(inputs: RunInputs) -> None:
     if (folder / STATE_FILE).exists():
         raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
     make_folder(folder)
-    record_normaliser(folder, inputs.normaliser)
+    corpus.record_normaliser(folder, inputs.normaliser)
 
 
 def make_classifier(text: LabelledText, options: ClassifierOptions) -> Classifier:
@@ -770,6 +756,6 @@ def write_facts(
         "seconds": round(progress.seconds, 1),
         "torch": torch.__version__,
     }
-    record_normaliser(best, inputs.normaliser)
+    corpus.record_normaliser(best, inputs.normaliser)
     (best / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return facts

@@ -1,22 +1,12 @@
 """Read text files, normalise, count and number their words, and encode them as word ids.
 
-Turn text corpora into training batches.
+A text has one sentence per line; lines without canonical words are skipped. For backward models, the words of
+each sentence are reversed here.
 
-Text files and a normaliser go in; word counts, word ids on disk and padded batches of them come out.
-
-Choose the normaliser that text passes through, and record it with every trained model.
-
-A model is right only for text that is normalised as its training text was. Commands that use models therefore
-take the recorded normaliser unless they are given another one.
-
-Record the direction of an n-gram model next to its file, because no format of n-grams has a place for it.
-
-The config of a network says its direction, and the manifest of a bundle that of each of its models.
-
-Read text files, count and number their words, and encode them as word ids.
-
-A text has one sentence per line. It passes through the same normaliser as n-best lists and references do;
-lines without canonical words are skipped. For backward models, the words of each sentence are reversed here.
+A model is right only for text that is normalised as its training text was, so the normaliser is recorded with
+every trained model, and commands that use models take the recorded one unless they are given another. The
+direction of an n-gram model is recorded next to its file, because no format of n-grams has a place for it;
+the config of a network and the manifest of a bundle do.
 """
 
 from __future__ import annotations

@@ -1,17 +1,10 @@
-"""Features beside the word: word classes, topics and parts of speech, in training.
+"""Features next to the word that networks read in training: word classes, topics and parts of speech.
 
-Features beside the word: encoded text in, vectors or ids of features out, and networks that read them.
-
-``docs/decisions/feature-inputs.md`` says how a word's input is made of its embedding and its features.
-
-Word classes as inputs of a network in training: a vector of each class is added to a word's embedding.
-
-A class depends on the word alone, so a saved model has the sums as its embedding and no classes.
-
-Induce parts of speech: a hidden Markov model of the words of sentences (Baum et al. 1970; Merialdo 1994).
-
-Tags start as Brown clusters, one tag per cluster with a little of all others, and expectation maximisation
-lets words have several tags, by the tags around them.
+``docs/decisions/feature-inputs.md`` says how a word's input is made of its embedding and its features. The
+vector of a class is added to the word's embedding; as it depends on the word alone, a saved model has the
+sums as its embedding and no classes. Parts of speech are induced by a hidden Markov model of the words of
+sentences (Baum et al. 1970; Merialdo 1994): tags start as Brown clusters, one tag per cluster with a little
+of all others, and expectation maximisation lets words have several tags, by the tags around them.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-"""Commands that make bundles: from models, or from a bundle and the text of a domain.
-
-Commands that make bundles: from models, or from a bundle and the text of a domain.
-
-A new bundle comes out, with a table of perplexities.
-"""
+"""Commands that make bundles: from models, or from a bundle and the text of a domain."""
 
 from __future__ import annotations
 
@@ -17,18 +12,7 @@ import typer
 from rich.console import RenderableType
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.evaluation.figures import (
-    UNKNOWN,
-    describe_p,
-    describe_unknown,
-    format_gain,
-    format_interval,
-    format_number,
-    format_p,
-    format_percent,
-    format_signed,
-    format_size,
-)
+from rescorer.evaluation import figures
 from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.terminal.evaluation_options import ReferenceOption, collect_lists, make_list_reader
 from rescorer.terminal.list_options import ListInputOptions
@@ -70,14 +54,14 @@ def print_report(report: AdaptationReport, target: Path) -> None:
 
 def format_change(change: Change) -> tuple[str, str, str]:
     """A perplexity before and after, and the change in percent."""
-    percent = UNKNOWN
+    percent = figures.UNKNOWN
     if change.before and change.after:
-        percent = f"{format_signed(100 * (change.after / change.before - 1), 1)} %"
+        percent = f"{figures.format_signed(100 * (change.after / change.before - 1), 1)} %"
     return format_value(change.before, 2), format_value(change.after, 2), percent
 
 
 def format_value(value: float | None, decimals: int) -> str:
-    return UNKNOWN if value is None else format_number(value, decimals)
+    return figures.UNKNOWN if value is None else figures.format_number(value, decimals)
 
 
 def describe_models(report: AdaptationReport) -> Iterator[str]:
@@ -117,10 +101,10 @@ def describe_lists(compared: ListComparison, weights: str) -> Iterator[Renderabl
         is_known = gain is not None and gain.interval.is_finite
         table.add_row(
             result.row.name,
-            format_percent(system.rate),
-            format_interval(result.interval),
-            format_gain(gain) if gain else UNKNOWN,
-            format_p(gain.p_value) if gain and is_known else UNKNOWN,
+            figures.format_percent(system.rate),
+            figures.format_interval(result.interval),
+            figures.format_gain(gain) if gain else figures.UNKNOWN,
+            figures.format_p(gain.p_value) if gain and is_known else figures.UNKNOWN,
             f"{system.errors:,}",
         )
     yield table
@@ -129,9 +113,9 @@ def describe_lists(compared: ListComparison, weights: str) -> Iterator[Renderabl
     if not gain.units_changed:
         yield "after against before: the same errors"
     elif gain.interval.is_finite:
-        yield f"after against before: {format_gain(gain)} points, {describe_p(gain.p_value)}"
+        yield f"after against before: {figures.format_gain(gain)} points, {figures.describe_p(gain.p_value)}"
     else:
-        yield describe_unknown("the weights after", "those before", gain, compared.unit)
+        yield figures.describe_unknown("the weights after", "those before", gain, compared.unit)
 
 
 BATCH_WORDS, WARMUP_STEPS, PATIENCE = 1024, 20, 2
@@ -410,7 +394,7 @@ def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> Folding
     title = f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})"
     table = FoldingTable("text", "tokens", "unknown", *names, title=title)
     for facts in manifest["measured"].values():
-        values = [format_size(facts["perplexity"][name]) for name in names]
+        values = [figures.format_size(facts["perplexity"][name]) for name in names]
         table.add_row(facts["text"], f"{facts['tokens']:,}", f"{facts['unknown_words']:,}", *values)
     return table
 

@@ -1,9 +1,4 @@
-"""Commands that measure language models: perplexity, sentence completion, sampled text.
-
-Commands that measure language models: perplexity, sentence completion, sampled text.
-
-Models and text come in; tables or JSON come out.
-"""
+"""Commands that measure language models: perplexity, sentence completion, sampled text."""
 
 from __future__ import annotations
 
@@ -20,6 +15,7 @@ from rescorer.errors import ConfigError, pluralise
 from rescorer.evaluation.figures import format_size
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer_training import completion
 from rescorer_training.cli.options import (
     DeviceOption,
     JsonOption,
@@ -28,15 +24,6 @@ from rescorer_training.cli.options import (
     SeedOption,
     read_words,
     score_file,
-)
-from rescorer_training.completion import (
-    Answers,
-    CandidateScores,
-    answer,
-    combine,
-    read_questions,
-    score_sentences,
-    score_vectors,
 )
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.evaluation.past_text import (
@@ -105,16 +92,16 @@ def complete_command(
 
     Example: rescorer-train complete msr-dev.csv --bundle models/starter/1
     """
-    asked = read_questions(questions)
-    scores: dict[str, CandidateScores] = {}
+    asked = completion.read_questions(questions)
+    scores: dict[str, completion.CandidateScores] = {}
     shares: Mapping[str, float] = {}
     chosen = choose_normaliser(normaliser)
     if models.has_language_models:
         opened = models.open(normaliser, device)
-        scores, shares, chosen = score_sentences(opened, asked), opened.shares, opened.normaliser
-    scores |= score_vectors(models.vectors or [], asked, chosen, taken=scores)
-    combination = combine(scores, asked, seed) if learn else None
-    answers = answer(scores, asked, combination)
+        scores, shares, chosen = completion.score_sentences(opened, asked), opened.shares, opened.normaliser
+    scores |= completion.score_vectors(models.vectors or [], asked, chosen, taken=scores)
+    combination = completion.combine(scores, asked, seed) if learn else None
+    answers = completion.answer(scores, asked, combination)
     if as_json:
         facts = {name: _describe(row) for name, row in answers.items()}
         weights = dict(zip(combination.names, combination.mean_weights, strict=True)) if combination else None
@@ -123,12 +110,12 @@ def complete_command(
         print_out(make_answer_table(answers))
 
 
-def _describe(row: Answers) -> dict[str, Any]:
+def _describe(row: completion.Answers) -> dict[str, Any]:
     facts = asdict(row) | {"accuracy": round(row.accuracy, 2), "interval": row.interval}
     return facts if row.test else {name: value for name, value in facts.items() if name != "test"}
 
 
-def make_answer_table(answers: Mapping[str, Answers]) -> FoldingTable:
+def make_answer_table(answers: Mapping[str, completion.Answers]) -> FoldingTable:
     """Make a table with one row per model."""
     compared = any(row.test for row in answers.values())
     paired = ("only it is right", "only the combination is right", "p") if compared else ()

@@ -1,9 +1,4 @@
-"""Commands that estimate n-gram models, or change them.
-
-Commands that estimate language models, or change them: n-grams and networks.
-
-Text or models come in; a model comes out.
-"""
+"""Commands that estimate n-gram models, or change them."""
 
 from __future__ import annotations
 
@@ -25,6 +20,7 @@ from rescorer.terminal.options import expand_options
 from rescorer.terminal.program import print_results_apart
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import Normaliser
+from rescorer_training import corpus
 from rescorer_training.cli.options import (
     DeviceOption,
     JsonOption,
@@ -33,15 +29,6 @@ from rescorer_training.cli.options import (
     TextsArgument,
     check_model_output,
     score_file,
-)
-from rescorer_training.corpus import (
-    check_no_pipe,
-    choose_normaliser,
-    encode_text,
-    is_backward,
-    read_sentences,
-    record_direction,
-    record_normaliser,
 )
 from rescorer_training.evaluation.perplexity import (
     Contribution,
@@ -55,15 +42,8 @@ from rescorer_training.evaluation.perplexity import (
     perplexity,
     score_tokens,
 )
+from rescorer_training.ngram import estimate
 from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff_model
-from rescorer_training.ngram.estimate import (
-    NGramOptions,
-    NGramSummary,
-    atomic_output,
-    staged_output,
-    train_ngram,
-    write_word_list,
-)
 from rescorer_training.ngram.prune import (
     HISTORIES,
     compute_count_history,
@@ -121,7 +101,7 @@ def interpolate_command(
     if test:
         facts["test"] = {"text": str(test), "perplexity": perplexity(score_file(models, test).mix(shares))}
     if write:
-        with staged_output(write) as file:
+        with estimate.staged_output(write) as file:
             written = write_mixture(models, given.ngram or [], scores, file, validation)
         facts["written"] = {**written, "file": str(write)}
     with print_results_apart(write or ""):
@@ -138,7 +118,7 @@ def check_write(write: Path | None, ngrams: list[Path]) -> None:
     if len(ngrams) < 2:
         raise ConfigError("--write interpolates n-gram models; give at least two of them with --ngram")
     for path in ngrams:
-        check_no_pipe(path)
+        corpus.check_no_pipe(path)
         if not contains_words(path):
             raise ConfigError(
                 f"{path}: --write cannot read KenLM binaries; give the model's ARPA file or table"
@@ -154,12 +134,12 @@ def write_mixture(
     ngrams = [model for name in names if isinstance(model := models.models[name], NgramModel)]
     shares = fit_mixture({name: scores.log_probs[name] for name in names})
     mixture = interpolate_files(paths, ngrams, list(shares.values()))
-    with atomic_output(write) as partial:
+    with estimate.atomic_output(write) as partial:
         mixture.save(partial)
-    write_word_list(write, mixture.trie.words)
-    record_normaliser(write, models.normaliser)
-    record_direction(write, backward=ngrams[0].backward)
-    text = list(read_sentences([validation], models.normaliser))
+    estimate.write_word_list(write, mixture.trie.words)
+    corpus.record_normaliser(write, models.normaliser)
+    corpus.record_direction(write, backward=ngrams[0].backward)
+    text = list(corpus.read_sentences([validation], models.normaliser))
     measured = score_tokens({"written": open_ngram(write)}, text).log_probs["written"]
     return {
         "file": str(write),
@@ -266,9 +246,9 @@ class EstimatedModel:
         "--backward/--forward",
     )
 
-    def to_options(self) -> NGramOptions:
+    def to_options(self) -> estimate.NGramOptions:
         """Raises ConfigError if a value is out of range, or options contradict one another."""
-        return NGramOptions(
+        return estimate.NGramOptions(
             order=self.order,
             cutoffs=parse_cutoffs(self.prune),
             vocabulary=self.vocabulary,
@@ -308,13 +288,15 @@ def ngram(
     Example: rescorer-train ngram train.txt.gz -o model.arpa.gz --order 4 --prune 0 0 1 1
     """
     check_model_output("-o", output)
-    chosen = choose_normaliser(normaliser)
+    chosen = corpus.choose_normaliser(normaliser)
     options = model.to_options()
-    with staged_output(output) as file:
-        summary = train_ngram(texts, chosen, file, options, engine=estimator.engine, memory=estimator.memory)
+    with estimate.staged_output(output) as file:
+        summary = estimate.train_ngram(
+            texts, chosen, file, options, engine=estimator.engine, memory=estimator.memory
+        )
         summary, measured = replace(summary, output=str(output)), None
         if validation:
-            words = list(read_sentences([validation], chosen))
+            words = list(corpus.read_sentences([validation], chosen))
             measured = measure(score_tokens({"ngram": open_ngram(file)}, words, "measuring"))
     with print_results_apart(output):
         if as_json:
@@ -343,7 +325,7 @@ def perplexity_facts(measured: TextPerplexity) -> dict[str, Any]:
     }
 
 
-def print_summary(summary: NGramSummary, measured: TextPerplexity | None) -> None:
+def print_summary(summary: estimate.NGramSummary, measured: TextPerplexity | None) -> None:
     """Print the sizes, discounts and perplexity of an estimated model."""
     n_discounts = max(len(order.discounts) for order in summary.orders)
     names = ("D1", "D2", "D3+") if n_discounts == 3 else (f"d{r}" for r in range(1, n_discounts + 1))
@@ -441,20 +423,20 @@ def prune_command(
     Example: rescorer-train prune books4.arpa.gz -o small.arpa.gz --keep 1000000 --test test.txt
     """
     check_model_output("-o", output)
-    check_no_pipe(model)
+    corpus.check_no_pipe(model)
     if not contains_words(model):
         raise ConfigError(f"{model}: is a KenLM binary; give the ARPA file that it was made from")
-    chosen = choose_normaliser(normaliser, [model])
+    chosen = corpus.choose_normaliser(normaliser, [model])
     whole = load_backoff_model(model, "reading")
-    backward = is_backward(model)
+    backward = corpus.is_backward(model)
     probs = compute_history(whole, criterion, chosen, backward=backward)
     small, result = prune(whole, probs, threshold=criterion.threshold, keep=criterion.keep)
-    with staged_output(output) as file:
-        with atomic_output(file) as partial:
+    with estimate.staged_output(output) as file:
+        with estimate.atomic_output(file) as partial:
             small.save(partial)
-        write_word_list(file, small.trie.words)
-        record_normaliser(file, chosen)
-        record_direction(file, backward=backward)
+        estimate.write_word_list(file, small.trie.words)
+        corpus.record_normaliser(file, chosen)
+        corpus.record_direction(file, backward=backward)
         facts: dict[str, Any] = {
             "history": criterion.source,
             **asdict(result),
@@ -477,7 +459,7 @@ def compute_history(
     if criterion.source == "model":
         return compute_model_history(model)
     ids = {word: i for i, word in enumerate(model.trie.words)}
-    encoded = encode_text(
+    encoded = corpus.encode_text(
         criterion.text or [], normaliser, ids,
         unknown_id=ids[UNKNOWN], end_id=ids[END], backward=backward,
     )  # fmt: skip
@@ -486,7 +468,7 @@ def compute_history(
 
 def compare_perplexities(before: Path, after: Path, text: Path, normaliser: Normaliser) -> list[float]:
     """Measure the perplexities of two models with the same vocabulary."""
-    words = list(read_sentences([text], normaliser))
+    words = list(corpus.read_sentences([text], normaliser))
     paths = {"before": before, "after": after}
     scores = (score_tokens({name: open_ngram(path, name)}, words, name) for name, path in paths.items())
     return [next(iter(measure(model_scores).models.values())).shared for model_scores in scores]

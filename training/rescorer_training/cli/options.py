@@ -51,11 +51,7 @@ def parse_shares(values: list[str] | None) -> dict[str, float]:
 
 
 def parse_pairs(values: list[str]) -> list[tuple[str, str]]:
-    """Split NAME=VALUE options.
-
-    Raises:
-        ConfigError: a value has no ``=``.
-    """
+    """Split NAME=VALUE options; raises ConfigError if a value has no ``=``."""
     for value in values:
         if "=" not in value:
             raise ConfigError(f"expected NAME=VALUE, got {value!r}")

@@ -1,9 +1,4 @@
-"""Commands that train rerankers, and that make the lists to train them on.
-
-Commands that train rerankers, and that make the lists to train them on.
-
-Lists, speech or text come in; a bundle with a reranker, or lists, come out.
-"""
+"""Commands that train rerankers, and that make the lists to train them on."""
 
 from __future__ import annotations
 
@@ -19,15 +14,8 @@ import typer
 from rich.console import RenderableType
 
 from rescorer.errors import ConfigError, FormatError
+from rescorer.evaluation import figures
 from rescorer.evaluation.error_rate import CountingSettings
-from rescorer.evaluation.figures import (
-    describe_p,
-    format_gain,
-    format_interval,
-    format_p,
-    format_percent,
-    format_signed,
-)
 from rescorer.evaluation.scored_lists import score_lists
 from rescorer.formats.io.text_io import is_stream, write_text
 from rescorer.pipeline import Rescorer
@@ -82,10 +70,10 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
             *(
                 [
                     system.name,
-                    format_percent(float(report.bootstrap.rates[index])),
-                    format_interval(report.bootstrap.interval(index)),
-                    format_gain(gain),
-                    format_p(gain.p_value) if gain.interval.is_finite else "-",
+                    figures.format_percent(float(report.bootstrap.rates[index])),
+                    figures.format_interval(report.bootstrap.interval(index)),
+                    figures.format_gain(gain),
+                    figures.format_p(gain.p_value) if gain.interval.is_finite else "-",
                     "yes" if system.held_out else "-",
                 ]
                 for index, system in enumerate(report.systems)
@@ -107,7 +95,10 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
         "lost by training without these features",
         [
             ["without", "points", "features"],
-            *([part.name, format_signed(100 * part.loss), str(len(part.features))] for part in report.worth),
+            *(
+                [part.name, figures.format_signed(100 * part.loss), str(len(part.features))]
+                for part in report.worth
+            ),
         ],
     )
 
@@ -115,7 +106,7 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
 def describe(report: RerankerReport) -> Iterator[str]:
     """Yield lines about the judgement, the choices in the folds and the calibration."""
     judgement = report.judgement
-    p_value = f" ({describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
+    p_value = f" ({figures.describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
     yield f"{report.explain()}{p_value}"
     if report.n_seen:
         yield (

@@ -1,9 +1,4 @@
-"""The commands ``rescorer-train vectors …``.
-
-The commands ``rescorer-train vectors …``.
-
-Text, networks or files of word vectors come in; files of vectors, tables and pictures come out.
-"""
+"""The commands ``rescorer-train vectors …``."""
 
 from __future__ import annotations
 
@@ -39,33 +34,9 @@ from rescorer_training.cli.options import (
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.evaluation.perplexity import resolve_model_folder
 from rescorer_training.progress import option
+from rescorer_training.vectors import judgement, plots
 from rescorer_training.vectors.files import Encoding, VectorFormat, WordVectors, read_vectors, write_vectors
 from rescorer_training.vectors.glove import GloveOptions
-from rescorer_training.vectors.judgement import (
-    Answers,
-    Method,
-    Similarities,
-    SimilaritySet,
-    answer_analogies,
-    find_neighbours,
-    measure_similarity,
-    parse_sum,
-    read_analogies,
-    read_similarities,
-    summarise,
-)
-from rescorer_training.vectors.plots import (
-    MAX_WORDS,
-    MIN_WORDS,
-    Projection,
-    Selection,
-    check_libraries,
-    draw_png,
-    make_picture,
-    render_page,
-    select_from_file,
-    select_most_frequent,
-)
 from rescorer_training.vectors.runs import IDS_FILE, SOURCES_FILE, VOCABULARY_FILE, check_sources
 from rescorer_training.vectors.word2vec import Word2VecOptions
 
@@ -193,9 +164,9 @@ def analogy_command(
 
     Example: rescorer-train vectors analogy vectors.bin questions-words.txt
     """
-    categories = read_analogies(questions)
-    answers = answer_analogies(reading.read(vectors), categories)
-    sums = summarise(categories, answers)
+    categories = judgement.read_analogies(questions)
+    answers = judgement.answer_analogies(reading.read(vectors), categories)
+    sums = judgement.summarise(categories, answers)
     if as_json:
         facts = {
             "categories": [describe(item) for item in answers],
@@ -203,15 +174,17 @@ def analogy_command(
         }
         typer.echo(json.dumps(facts))
         return
-    table = FoldingTable("category", "questions", "covered %", *(f"{method} %" for method in Method))
+    table = FoldingTable(
+        "category", "questions", "covered %", *(f"{method} %" for method in judgement.Method)
+    )
     for item in (*answers, *sums):
         covered = f"{100 * item.n_covered / item.n_questions:.1f}"
-        cells = (format_accuracy(item, method) for method in Method)
+        cells = (format_accuracy(item, method) for method in judgement.Method)
         table.add_row(item.name, f"{item.n_questions:,}", covered, *cells)
     print_out(table)
 
 
-def describe(item: Answers) -> dict[str, Any]:
+def describe(item: judgement.Answers) -> dict[str, Any]:
     """Facts about one category, for JSON."""
     return {
         "name": item.name,
@@ -223,12 +196,12 @@ def describe(item: Answers) -> dict[str, Any]:
                 "accuracy": item.accuracy(method),
                 "interval": item.interval(method),
             }
-            for method in Method
+            for method in judgement.Method
         },
     }
 
 
-def format_accuracy(item: Answers, method: Method) -> str:
+def format_accuracy(item: judgement.Answers, method: judgement.Method) -> str:
     """Accuracy in percent, with half of its interval where there is one."""
     accuracy, interval = item.accuracy(method), item.interval(method)
     if accuracy is None or interval is None:
@@ -371,14 +344,14 @@ def lsa_command(
 
     Example: rescorer-train vectors lsa books.txt.gz -o lsa.txt --dimensions 300
     """
-    from rescorer_training.vectors.counts import analyse
+    from rescorer_training.vectors import counts
     from rescorer_training.vectors.runs import prepare_text
 
     chosen = choose_normaliser(normaliser)
     prepare_output(target.output)
     with open_temporary_folder(target.output) as folder:
         text = prepare_text(texts, chosen, folder, min_count)
-        vectors = analyse(text, dimensions, document_sentences, seed)
+        vectors = counts.analyse(text, dimensions, document_sentences, seed)
     write_vectors(target.output, vectors, target.to)
     with print_results_apart(target.output):
         typer.echo(f"{target.output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
@@ -404,8 +377,11 @@ def neighbours_command(
     Example: rescorer-train vectors neighbours vectors.bin house 'king - man + woman'
     """
     content = reading.read(vectors)
-    terms = [parse_sum(text, content) for text in words]
-    found = {text: find_neighbours(content, sum_, number) for text, sum_ in zip(words, terms, strict=True)}
+    terms = [judgement.parse_sum(text, content) for text in words]
+    found = {
+        text: judgement.find_neighbours(content, sum_, number)
+        for text, sum_ in zip(words, terms, strict=True)
+    }
     if as_json:
         typer.echo(json.dumps({text: [asdict(item) for item in rows] for text, rows in found.items()}))
         return
@@ -426,7 +402,11 @@ class DrawnWords:
     number: Annotated[
         int,
         typer.Option(
-            "-n", "--number", min=MIN_WORDS, max=MAX_WORDS, help="Number of words, the most frequent."
+            "-n",
+            "--number",
+            min=plots.MIN_WORDS,
+            max=plots.MAX_WORDS,
+            help="Number of words, the most frequent.",
         ),
     ] = 500
     words: Path | None = option(
@@ -435,11 +415,11 @@ class DrawnWords:
         "its group, which chooses the colour.",
     )
 
-    def select(self, vectors: WordVectors) -> Selection:
+    def select(self, vectors: WordVectors) -> plots.Selection:
         """Select the words; raises FormatError if their file cannot be read."""
         if self.words:
-            return select_from_file(vectors, self.words)
-        return select_most_frequent(vectors, self.number)
+            return plots.select_from_file(vectors, self.words)
+        return plots.select_most_frequent(vectors, self.number)
 
 
 @expand_options
@@ -452,7 +432,7 @@ def plot_command(
     *,
     drawn: DrawnWords,
     projection: Annotated[
-        list[Projection] | None,
+        list[plots.Projection] | None,
         typer.Option(
             help="How vectors become points. A page can have both, which is the default; a picture has one, "
             "by default t-SNE."
@@ -469,9 +449,11 @@ def plot_command(
 
     Example: rescorer-train vectors plot vectors.bin -o vectors.html -n 1000
     """
-    check_libraries()
+    plots.check_libraries()
     is_page = output.suffix == ".html"
-    chosen = projection or ([Projection.TSNE, Projection.PCA] if is_page else [Projection.TSNE])
+    chosen = projection or (
+        [plots.Projection.TSNE, plots.Projection.PCA] if is_page else [plots.Projection.TSNE]
+    )
     if output.suffix not in (".html", ".png"):
         raise ConfigError(f"{output}: expected a name that ends in .png or .html")
     if len(chosen) > 1 and not is_page:
@@ -479,12 +461,12 @@ def plot_command(
     prepare_output(output)
     content = reading.read(vectors)
     selection = drawn.select(content)
-    picture = make_picture(content, selection, chosen, seed, vectors.name if title is None else title)
+    picture = plots.make_picture(content, selection, chosen, seed, vectors.name if title is None else title)
     if is_page:
-        text_io.write_text(output, render_page(picture))
+        text_io.write_text(output, plots.render_page(picture))
     else:
         with text_io.open_binary_output(output) as stream:
-            draw_png(picture, chosen[0], stream)
+            plots.draw_png(picture, chosen[0], stream)
     typer.echo(f"{output}: {len(picture.words):,} words", err=True)
     if selection.missing:
         shown = ", ".join(selection.missing[:MAX_SHOWN]) + (
@@ -518,33 +500,33 @@ def similarity_command(
     Example: rescorer-train vectors similarity vectors.bin similarity/
     """
     read = read_sets(sets)
-    result = measure_similarity(reading.read(vectors), read, seed)
+    result = judgement.measure_similarity(reading.read(vectors), read, seed)
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
     print_result(result)
 
 
-def read_sets(paths: Sequence[Path]) -> list[SimilaritySet]:
+def read_sets(paths: Sequence[Path]) -> list[judgement.SimilaritySet]:
     """Read files of pairs, and those of folders in the order of their names.
 
     Raises:
         ConfigError: a folder has no such file, or two sets have the same name.
     """
-    sets: dict[str, SimilaritySet] = {}
+    sets: dict[str, judgement.SimilaritySet] = {}
     for path in paths:
         files = sorted([*path.glob("*.txt"), *path.glob("*.txt.gz")]) if path.is_dir() else [path]
         if not files:
             raise ConfigError(f"{path}: no files that end in .txt or .txt.gz; expected sets of pairs")
         for file in files:
-            item = read_similarities(file)
+            item = judgement.read_similarities(file)
             if item.name in sets:
                 raise ConfigError(f"{file}: another set has the name {item.name!r} too; rename one")
             sets[item.name] = item
     return list(sets.values())
 
 
-def print_result(result: Similarities) -> None:
+def print_result(result: judgement.Similarities) -> None:
     """Print a table of the sets, and their mean."""
     table = FoldingTable("set", "pairs", "covered %", "Spearman's ρ", "95 % interval")
     for row in result.sets:
@@ -587,26 +569,21 @@ def svd_command(
 
     Example: rescorer-train vectors svd books.txt.gz -o svd.txt --dimensions 300 --window 5
     """
-    from rescorer_training.vectors.counts import (
-        SvdOptions,
-        check_memory,
-        check_window,
-        count_cooccurrences,
-        decompose,
-        load_matrix,
-    )
+    from rescorer_training.vectors import counts
     from rescorer_training.vectors.runs import prepare_text
 
-    options = SvdOptions(matrix.dimensions, matrix.shift, matrix.smoothing, matrix.power, matrix.seed)
-    check_window(matrix.window)
-    check_memory(matrix.memory_mb)
+    options = counts.SvdOptions(matrix.dimensions, matrix.shift, matrix.smoothing, matrix.power, matrix.seed)
+    counts.check_window(matrix.window)
+    counts.check_memory(matrix.memory_mb)
     chosen = choose_normaliser(normaliser)
     prepare_output(target.output)
     with open_temporary_folder(target.output) as folder:
         text = prepare_text(texts, chosen, folder, matrix.min_count)
         cells = folder / "cells"
-        count_cooccurrences(text, cells, window=matrix.window, by_distance=False, memory_mb=matrix.memory_mb)
-        vectors = decompose(text.words, load_matrix(cells, len(text.words)), options)
+        counts.count_cooccurrences(
+            text, cells, window=matrix.window, by_distance=False, memory_mb=matrix.memory_mb
+        )
+        vectors = counts.decompose(text.words, counts.load_matrix(cells, len(text.words)), options)
     write_vectors(target.output, vectors, target.to)
     with print_results_apart(target.output):
         typer.echo(f"{target.output}: {len(vectors):,} words, {vectors.dimensions} dimensions")

@@ -1,19 +1,13 @@
 """Score texts by models that learn from the past of the text: carried state, caches and dynamic evaluation.
 
-Neural cache: words of the past are likely again where the network's state was like that of today.
+- Neural cache (Grave et al. 2016, "Improving Neural Language Models with a Continuous Cache"): words of the
+  past are likely again where the network's state was like that of today.
+- Dynamic evaluation (Krause et al. 2018, "Dynamic Evaluation of Neural Sequence Models"): a network continues
+  to learn from the text that it has just predicted.
+- A cache of the lines before each line, as if they were its session. The control reads another conversation,
+  the lines half the text away: what a cache gains there, it did not learn from the conversation.
 
-Grave et al. (2016), "Improving Neural Language Models with a Continuous Cache". The cache reads the text that
-it predicts, so its perplexities are reported apart from those of models that do not.
-
-Dynamic evaluation: a network goes on learning from the text that it has just predicted.
-
-Krause et al. (2018), "Dynamic Evaluation of Neural Sequence Models". The network reads the text that it
-predicts, so its perplexities are reported apart from those of models that do not.
-
-Perplexity of a text of which the lines before each line are its session: with a cache, and without.
-
-The control reads another conversation, the lines half the text away: what a cache gains there, it did not
-learn from the conversation.
+The models read the text that they predict, so their perplexities are reported apart from those of others.
 """
 
 from __future__ import annotations

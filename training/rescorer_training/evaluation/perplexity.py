@@ -1,14 +1,8 @@
 """Perplexity of models and their mixtures on a text, under several treatments of unknown words.
 
-Load the models that a command evaluates: those of a bundle, single n-gram models and networks, or any
-combination, aligned over the union of their vocabularies.
-
-Log-probabilities that several models assign to every token of a text, computed over the same tries as
-rescoring.
-
-Perplexity of models on a text under several treatments of unknown words.
-
-Two perplexities are comparable only under the same treatment of unknown words, vocabulary and tokens.
+Models are those of a bundle, single n-gram models and networks, or any combination, aligned over the union of
+their vocabularies. Log-probabilities are computed over the same tries as in rescoring. Two perplexities are
+comparable only under the same treatment of unknown words, vocabulary and tokens.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""What made lists are made of: sentences, pronunciations, probabilities in context, and patterns of errors.
+"""Parts of made lists: sentences, pronunciations, probabilities in context, and patterns of errors.
 
-Where the hypotheses of a list are right, wrong and different: the pattern that a made list imitates.
-
-Every hypothesis is aligned with the reference. At each word of the reference it is right, lacks the word, or
-has one of the wrong words that some hypothesis has there; in each gap between words it has nothing, or some
-inserted words.
+A pattern says where the hypotheses of a list are right, wrong and different: every hypothesis is aligned with
+the reference. At each word of the reference it is right, lacks the word, or has one of the wrong words that
+some hypothesis has there; in each gap between words it has nothing, or some inserted words.
 """
 
 from __future__ import annotations

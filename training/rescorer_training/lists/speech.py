@@ -1,23 +1,14 @@
 """Make training lists by speech synthesis and a recogniser.
 
-Keep the results of a long run in a file while it lasts, so that a run that was killed can go on.
+Speech is synthesised with flite, espeak-ng and festival at varied speed, pitch and noise; the programs come
+with Debian, in packages of the same names, and festival's voices in further ones. It is recognised with
+PocketSphinx, an optional dependency (``pip install pocketsphinx``), and its English models; lists are the n
+best of its lattices. The randomness of a list is that of its sentence, and a recogniser does not remember
+earlier utterances, so lists depend neither on the number of processes nor on whether a run was interrupted.
 
-A journal has one JSON record per line: first the settings of the run, then one finished task per line. A line
-that was cut off, because the process was killed while writing it, is removed.
-
-Synthesise speech with flite, espeak-ng and festival at varied speed, pitch and noise.
-
-The programs are free and come with Debian, in packages of the same names; festival's voices have packages of
-their own.
-
-Recognise speech with PocketSphinx and its English models, and take the n best of its lattices.
-
-Needs the package pocketsphinx, which is an optional dependency: ``pip install pocketsphinx``.
-
-Make lists by speech synthesis and a recogniser.
-
-The randomness of a list is that of its sentence, and a recogniser does not remember earlier utterances, so
-lists depend neither on the number of processes nor on whether a run was interrupted.
+A journal keeps the results of a long run while it lasts, one JSON record per line: first the settings of the
+run, then one finished task per line. A line that was cut off, because the process was killed while writing
+it, is removed.
 """
 
 from __future__ import annotations
@@ -435,11 +426,7 @@ LINK_COUNT = re.compile(r"^(N=\d+\s+L=)\d+", re.MULTILINE)
 
 
 def import_pocketsphinx() -> pocketsphinx:
-    """Import the package pocketsphinx.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Import the package pocketsphinx; raises ConfigError if it is not installed."""
     try:
         import pocketsphinx
     except ImportError:

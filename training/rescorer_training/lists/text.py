@@ -1,29 +1,20 @@
 """Make training lists from text alone, in imitation of real lists with references.
 
-Score the arcs of a lattice with a trigram model, and find its n best word sequences.
+A made list takes the pattern of a real list of about the same length: which hypotheses are right, wrong and
+different at which words. So the length of lists, their numbers of errors, how much their hypotheses have in
+common, and what the words do not explain in their scores, are those of real lists.
 
-The total is acoustic + scale · LM + penalty · (words + 1), in nats, like the one that PocketSphinx maximises
-when it searches a lattice. Nodes are split by the last two words before them; for each such state the best
-completion is computed with array operations, and A* follows it (see ``rescorer.formats.lattices``
-for the same search over general lattices).
-
-How the score streams of a recogniser follow the words of its hypotheses: a linear model of real lists.
-
-What a list has in common does not rank its hypotheses, so scores and facts are centred in each list. Facts of
-a hypothesis: words, characters, ln P by a language model, substitutions, deletions and insertions.
-
-Which words a recogniser hears instead of others: a model learned from real lists.
-
-A wrong word h for the word r, after the words c, has a probability proportional to
+Wrong words: h instead of the word r, after the words c, has a probability proportional to
 exp(−a · phone cost(r, h) + b · ln P(h | c)), where a and b are fitted to the substitutions of real lists.
 
-Make lists from text alone, in imitation of real lists with references.
+Scores are those of the real list, changed by as much as other words change them in a linear model of real
+lists. What a list has in common does not rank its hypotheses, so scores and facts are centred in each list.
+Facts of a hypothesis: words, characters, ln P by a language model, substitutions, deletions and insertions.
 
-A made list takes the pattern of a real list of about the same length: which hypotheses are right, wrong and
-different at which words. The wrong words are drawn by ``confusions``, and the scores of the real list are
-changed by as much as other words change them (``score_model``). So the length of lists, their numbers of
-errors, how much their hypotheses have in common, and what the words do not explain in their scores, are those
-of real lists.
+The arcs of a lattice are scored with a trigram model: the total is acoustic + scale · LM + penalty · (words +
+1), in nats, like the one that PocketSphinx maximises when it searches a lattice. Nodes are split by the last
+two words before them; for each such state the best completion is computed with array operations, and A*
+follows it (see ``rescorer.formats.lattices`` for the same search over general lattices).
 """
 
 from __future__ import annotations

@@ -25,14 +25,7 @@ from rescorer_training.classes.partition import (
 )
 from rescorer_training.classes.trees import get_word_vectors, load_or_make_tree
 from rescorer_training.features import add_class_inputs, fit_tags, fit_word_topics, write_sentence_topics
-from rescorer_training.neural.optimisation import (
-    MaximumLikelihood,
-    NegativeSampling,
-    Noise,
-    NoiseContrastive,
-    Objective,
-    SampledSoftmax,
-)
+from rescorer_training.neural import optimisation
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import (
     TRAIN_TOPICS_FILE,
@@ -350,16 +343,20 @@ def _get_class_sizes(folder: Path | None, counts: np.ndarray, options: NetworkOp
     return bin_by_frequency(counts, n_classes, CLASS_POWERS[options.class_by or "sqrt"])
 
 
-def make_objective(options: TrainingOptions, counts: np.ndarray, device: torch.device) -> Objective:
+def make_objective(
+    options: TrainingOptions, counts: np.ndarray, device: torch.device
+) -> optimisation.Objective:
     """Make the objective of a run.
 
     Args:
         counts: (V - 1,) counts of the words that can be predicted, for the noise distribution.
     """
     if options.objective == "ml":
-        return MaximumLikelihood(options.bfloat16)
-    kind = {"nce": NoiseContrastive, "negative": NegativeSampling, "sampled": SampledSoftmax}[
-        options.objective
-    ]
-    noise = Noise(torch.from_numpy(counts), options.noise_power, device)
+        return optimisation.MaximumLikelihood(options.bfloat16)
+    kind = {
+        "nce": optimisation.NoiseContrastive,
+        "negative": optimisation.NegativeSampling,
+        "sampled": optimisation.SampledSoftmax,
+    }[options.objective]
+    noise = optimisation.Noise(torch.from_numpy(counts), options.noise_power, device)
     return kind(noise, options.noise_samples, options.noise_per == "word")

@@ -1,9 +1,7 @@
 """Save, restore and share a training run exactly, and change the weights of trained networks.
 
-Share a training run between the processes that ``torchrun`` starts.
-
-Every process holds the whole model and applies the same updates: the rows of a batch are divided between the
-processes, and their gradients are summed.
+Between the processes that ``torchrun`` starts, every one holds the whole model and applies the same updates:
+the rows of a batch are divided between the processes, and their gradients are summed.
 """
 
 from __future__ import annotations

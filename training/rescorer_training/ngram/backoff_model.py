@@ -1,9 +1,7 @@
 """Back-off n-gram models as flat arrays, and the ARPA files and tables that they come from and go to.
 
-Back-off n-gram models as flat arrays, in a trie that can be followed for many contexts in parallel.
-
-P(w | h) is stored for some pairs (h, w); for the others it is backoff(h) · P(w | h without its first word),
-as in Katz (1987). The modules ``interpolate`` and ``prune`` compute with such models.
+The arrays are a trie that can be followed for many contexts in parallel. P(w | h) is stored for some pairs
+(h, w); for the others it is backoff(h) · P(w | h without its first word), as in Katz (1987).
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """Run a recipe from raw text to a verified bundle and its report.
 
-Run a recipe from raw text to a verified bundle and its report.
-
 Stages whose results already exist are skipped, and an interrupted training run is resumed.
 """
 

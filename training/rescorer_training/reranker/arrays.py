@@ -1,21 +1,14 @@
-"""The arrays that rerankers are trained on.
+"""Arrays that rerankers are trained on, losses that training minimises, and candidates to choose from.
 
-The features, encodings and errors of every hypothesis of every list.
+Arrays hold the features, encodings and errors of every hypothesis of every list. The losses of lists are
+added without weights: in expected errors and pairs, a list with many errors at stake therefore counts more
+than one with few; in the cross entropy all lists in which errors differ count alike.
 
-What training minimises: a loss of the scores of all lists, and its gradient by each score.
+The most cautious candidates come first: where several do equally well, the earlier one is chosen. Strong
+penalties come before weak ones, small sets of features before large ones, and the objective that counts what
+is counted in the end before its convex relatives.
 
-The losses of lists are added without weights. In expected errors and pairs, a list with many errors at stake
-therefore counts more than one with few; in the cross entropy all lists in which errors differ count alike.
-
-Candidates to choose from: which features, which model, which objective, how strong a penalty.
-
-The most cautious ones come first: where several do equally well, the earlier one is chosen. Strong penalties
-come before weak ones, small sets of features before large ones, and the objective that counts what is counted
-in the end before its convex relatives.
-
-Encodings of the words of hypotheses as more inputs of rerankers.
-
-Training sees the principal components of a language model's mean context vectors. A reranker that was fitted
+Encodings are the principal components of a language model's mean context vectors. A reranker that was fitted
 on them looks at few of their combinations: these, and not the components, are what the runtime computes.
 """
 

@@ -1,29 +1,22 @@
-"""Fit rerankers: objectives, networks, candidates to choose from, and nested cross-validation.
+"""Fit rerankers: linear networks, perceptrons and transformers, priors, and nested cross-validation.
 
-Fit the parameters of one linear network or multilayer perceptron (MLP) by L-BFGS with exact gradients.
+The score of a linear network or multilayer perceptron (MLP) is u·x + v·tanh(W·x + b); a linear network has no
+hidden units. Its parameters are fitted by L-BFGS with exact gradients, in float64 and deterministically: an
+objective plus ``strength`` times the squared distance of u from the prior and of W, b, v from 0 is minimised.
 
-The score is u·x + v·tanh(W·x + b); a linear network has no hidden units. What is minimised is an objective
-plus ``strength`` times the squared distance of u from the prior and of W, b, v from 0. Everything is float64
-and deterministic.
+A transformer over the hypotheses of a list is that of ``rescorer.reranking.networks``, with the same names of
+parameters. It starts as the fitted linear network, because its output weights v start from 0. Minimised are
+an objective, ``strength`` times the squared distance of the linear weights from the prior, and
+``NETWORK_STRENGTH`` times the squares of all other parameters. Adam (Kingma and Ba 2015) descends in small
+batches of lists, with dropout, in float32 and in one thread, so that results follow from the seed.
 
-Train transformers over the hypotheses of a list, in PyTorch.
+The prior may come from lists of another kind, such as made lists or lists without all streams: a first
+reranker is trained on these, over the features that both kinds have; its weights, and not only those of the
+base total, are then what the final weights keep close to (Chelba and Acero, 2004, "Adaptation of maximum
+entropy capitalizer: Little data can help a lot").
 
-The network is that of ``rescorer.reranking.networks``, with the same names of parameters. It starts as the
-fitted linear network, because its output weights v start from 0. What is minimised is an objective plus
-``strength`` times the squared distance of the linear weights from the prior, and ``NETWORK_STRENGTH`` times
-the squares of all other parameters. Adam (Kingma and Ba 2015) descends in small batches of lists, with
-dropout, in float32 and in one thread, so that results follow from the seed.
-
-Take the prior of a reranker from lists of another kind, such as made lists or lists without all streams.
-
-A first reranker is trained on these lists, over the features that both kinds have; its weights, and not only
-those of the base total, are then what the final weights keep close to (Chelba and Acero, 2004, "Adaptation of
-maximum entropy capitalizer: Little data can help a lot").
-
-Nested cross-validation of rerankers: choose a candidate inside each fold, and count errors outside.
-
-No list is ranked by a reranker, or by a choice among candidates, that it helped to make (Varma and Simon,
-2006, "Bias in error estimation when using cross-validation for model selection").
+In cross-validation, no list is ranked by a reranker, or by a choice among candidates, that it helped to make
+(Varma and Simon, 2006, "Bias in error estimation when using cross-validation for model selection").
 """
 
 from __future__ import annotations

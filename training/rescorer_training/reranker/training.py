@@ -40,6 +40,7 @@ from rescorer.reranking.reranker import Reranker, write_reranker
 from rescorer.scoring.combination import MIXTURE, totals, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import MAXIMUM, Weights
+from rescorer_training.reranker import fitting
 from rescorer_training.reranker.arrays import (
     EMPTY,
     TEMPERATURE_STEPS,
@@ -53,14 +54,6 @@ from rescorer_training.reranker.arrays import (
     make_arrays,
     make_candidates,
     make_feature_sets,
-)
-from rescorer_training.reranker.fitting import (
-    ORDER_FEATURES,
-    CrossValidation,
-    Fitted,
-    ListKeys,
-    NestedTraining,
-    PriorLists,
 )
 
 RERANKER = "reranker"
@@ -212,10 +205,10 @@ class RerankerReport:
 
 def build_report(
     scored: Sequence[ScoredList],
-    training: NestedTraining,
-    held_out: CrossValidation,
+    training: fitting.NestedTraining,
+    held_out: fitting.CrossValidation,
     candidate: Choice,
-    fitted: Fitted,
+    fitted: fitting.Fitted,
     systems: Sequence[System],
 ) -> RerankerReport:
     """Judge held-out choices of rerankers, and describe the one that was fitted on all lists.
@@ -253,7 +246,7 @@ def build_report(
 
 
 def _describe_weights(
-    training: NestedTraining, candidate: Choice, fitted: Fitted
+    training: fitting.NestedTraining, candidate: Choice, fitted: fitting.Fitted
 ) -> tuple[FeatureWeight, ...]:
     weights = summarise_weights(fitted, training.arrays)
     folds = [summarise_weights(fold, training.arrays) for fold in training.fit_folds(candidate)]
@@ -264,7 +257,7 @@ def _describe_weights(
     )
 
 
-def summarise_weights(fitted: Fitted, arrays: TrainingArrays) -> dict[str, float]:
+def summarise_weights(fitted: fitting.Fitted, arrays: TrainingArrays) -> dict[str, float]:
     """The linear weight of each feature, and for an encoding the spread within lists that it gives scores."""
     linear, columns = fitted.linear, [is_encoding(feature) for feature in fitted.features]
     weights = {
@@ -280,7 +273,7 @@ def summarise_weights(fitted: Fitted, arrays: TrainingArrays) -> dict[str, float
 
 
 def _measure_worth(
-    training: NestedTraining, candidate: Choice, fitted: Fitted, words: np.ndarray
+    training: fitting.NestedTraining, candidate: Choice, fitted: fitting.Fitted, words: np.ndarray
 ) -> tuple[FeatureWorth, ...]:
     """Leave out, in turn, all features about one stream or model, or of one other kind."""
     if len(fitted.features) < 2:
@@ -525,7 +518,7 @@ def train_reranker(
         arrays = encoded.append_to(arrays)
         sets = {**sets, WITH_ENCODING: (*list(sets.values())[-1], *encoded.names)}
     candidates = make_candidates(sets, arrays.n_lists, has_prior_lists=prior is not None)
-    training = NestedTraining(arrays, folds, sets, candidates, seed, prior_lists)
+    training = fitting.NestedTraining(arrays, folds, sets, candidates, seed, prior_lists)
     held_out = training.cross_validate()
     candidate = training.choose(np.arange(arrays.n_lists))
     fitted = training.fit_all(candidate)
@@ -595,28 +588,28 @@ def compute_prior_features(
     prior: TrainingLists,
     feature_sets: Mapping[str, Sequence[str]],
     share_references: bool,
-) -> PriorLists:
+) -> fitting.PriorLists:
     """Compute those features that lists of another kind have too, and what they share with the lists.
 
     Where they lack a stream, their order stands in for it.
     """
     known = prior.scored[0].components
     lacks_stream = not set(lists.streams) <= set(known)
-    order = ORDER_FEATURES if lacks_stream else ()
+    order = fitting.ORDER_FEATURES if lacks_stream else ()
     sets = {
         name: (*(part for part in features if all(x in known for x in needed_components([part]))), *order)
         for name, features in feature_sets.items()
     }
     normalise = Normaliser().normalise
 
-    def find_keys(scored: Sequence[ScoredList]) -> ListKeys:
-        return ListKeys(
+    def find_keys(scored: Sequence[ScoredList]) -> fitting.ListKeys:
+        return fitting.ListKeys(
             [item.evaluated.id for item in scored],
             [item.evaluated.group for item in scored],
             ["" if share_references else " ".join(normalise(item.reference)) for item in scored],
         )
 
-    return PriorLists.match(
+    return fitting.PriorLists.match(
         compute_arrays(prior, sets), sets, find_keys(prior.scored), find_keys(lists.scored)
     )
 

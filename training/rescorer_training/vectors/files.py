@@ -1,6 +1,4 @@
-"""Files of word vectors, as word2vec and GloVe write them.
-
-The formats of word vectors: their names, and which one a file has.
+"""Files of word vectors, as word2vec and GloVe write them; see ``read_vectors`` and ``write_vectors``.
 
 - ``word2vec``: a line with the number of words and of dimensions, then per line a word and its values.
 - ``word2vec-binary``: the same first line; then per word the word, a blank, the values as little-endian
@@ -10,11 +8,6 @@ The formats of word vectors: their names, and which one a file has.
 
 The reference for the first two is ``word2vec.c`` (Mikolov et al. 2013), for the third ``glove.c`` (Pennington
 et al. 2014).
-
-Files of word vectors, as word2vec and GloVe write them.
-
-A file comes in and words with vectors go out, or the reverse; ``read_vectors`` and ``write_vectors`` are all
-that other folders need.
 """
 
 from __future__ import annotations

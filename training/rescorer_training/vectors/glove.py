@@ -1,7 +1,5 @@
 """Train GloVe vectors (Pennington, Socher & Manning 2014) from co-occurrence cells.
 
-Train GloVe vectors (Pennington, Socher & Manning 2014) from co-occurrence cells.
-
 Cells are shuffled once on disk, then trained on in blocks by AdaGrad, in one or several threads.
 """
 
@@ -20,23 +18,8 @@ from torch import Tensor
 from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.text import Normaliser
 from rescorer_training.progress import option, track
-from rescorer_training.vectors.counts import (
-    CELL,
-    check_memory,
-    check_window,
-    count_cooccurrences,
-    mirror_cells,
-    read_cells,
-)
+from rescorer_training.vectors import counts, runs
 from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_full_disk
-from rescorer_training.vectors.runs import (
-    VECTORS_STATE_FILE,
-    PartTrainer,
-    Run,
-    load_text,
-    prepare_text,
-    record_sources,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +51,7 @@ class GloveOptions:
     seed: int = option(1, "Random seed.")
 
     def __post_init__(self) -> None:
-        check_window(self.window)
+        counts.check_window(self.window)
         for name in ("dimensions", "min_count", "epochs", "block_cells"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name.replace('_', '-')}: expected at least 1, got {getattr(self, name)}")
@@ -149,14 +132,14 @@ def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, 
     """
     random = np.random.default_rng(seed)
     capacity = max(1, (memory_mb << 20) // BYTES_PER_ENTRY)
-    n_parts = 1 + 4 * (cells.stat().st_size // CELL.itemsize) // capacity
+    n_parts = 1 + 4 * (cells.stat().st_size // counts.CELL.itemsize) // capacity
     n_entries = 0
     with (
         report_full_disk(output.parent, "co-occurrences", FEWER_PAIRS),
         tempfile.TemporaryDirectory(dir=output.parent) as folder,
     ):
         parts = [Path(folder) / f"{number}.entries" for number in range(n_parts)]
-        for block in read_cells(cells, max(1, capacity // 2)):
+        for block in counts.read_cells(cells, max(1, capacity // 2)):
             entries = _make_entries(block, n_words)
             entries = entries[random.permutation(len(entries))]
             for part, piece in zip(parts, np.array_split(entries, n_parts), strict=True):
@@ -173,7 +156,7 @@ def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, 
 
 
 def _make_entries(cells: np.ndarray, n_words: int) -> np.ndarray:
-    rows, columns, weights = mirror_cells(cells, n_words)
+    rows, columns, weights = counts.mirror_cells(cells, n_words)
     entries = np.empty(len(rows), dtype=ENTRY)
     entries["row"], entries["column"], entries["weight"] = rows, columns, weights
     return entries
@@ -293,12 +276,12 @@ def save_state(folder: Path, state: GloveState, options: GloveOptions) -> None:
     """Write the state and the options to ``folder``; raises the errors of ``write_state_file``."""
     progress = {name: value for name, value in vars(state).items() if name != "parameters"}
     position = f"part {state.n_parts} of the co-occurrences"
-    Run(folder, options).save(state.parameters.tensors(), progress, position)
+    runs.Run(folder, options).save(state.parameters.tensors(), progress, position)
 
 
 def load_state(folder: Path, n_words: int, options: GloveOptions) -> GloveState:
     """Restore a saved state; raises the errors of ``Run.load``."""
-    return Run(folder, options).load(
+    return runs.Run(folder, options).load(
         lambda tensors, progress: GloveState(GloveParameters(**tensors), **progress),
         GloveParameters.shapes(n_words, options.dimensions),
         "GloVe",
@@ -311,7 +294,7 @@ MAX_REPEATS = 4
 """Number of entries of one word that a block may be expected to have; more would move it too far."""
 
 
-class GloveTrainer(PartTrainer):
+class GloveTrainer(runs.PartTrainer):
     """Trains the parameters of a state on shuffled entries, (E,) as ``ENTRY`` describes them."""
 
     unit, parts_per_round, ends_rounds_with_epochs = "pairs", 16, True
@@ -385,18 +368,18 @@ def start_run(
             vectors have dimensions, or no two words occur together.
         ScoringError: the disk is full.
     """
-    if (folder / VECTORS_STATE_FILE).exists():
+    if (folder / runs.VECTORS_STATE_FILE).exists():
         raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
-    check_memory(memory_mb)
-    record_sources(folder, texts, normaliser)
-    text = prepare_text(texts, normaliser, folder, options.min_count)
+    counts.check_memory(memory_mb)
+    runs.record_sources(folder, texts, normaliser)
+    text = runs.prepare_text(texts, normaliser, folder, options.min_count)
     if options.dimensions > len(text.words):
         raise ConfigError(
             f"dimensions: {options.dimensions} are more than the {len(text.words):,} words in "
             "the vocabulary: give more text, or fewer dimensions"
         )
     cells = folder / "cells"
-    count_cooccurrences(text, cells, window=options.window, by_distance=True, memory_mb=memory_mb)
+    counts.count_cooccurrences(text, cells, window=options.window, by_distance=True, memory_mb=memory_mb)
     n_entries = shuffle_entries(
         cells, folder / ENTRIES_FILE, n_words=len(text.words), memory_mb=memory_mb, seed=options.seed
     )
@@ -416,7 +399,7 @@ def run(folder: Path, options: GloveOptions, threads: int) -> tuple[WordVectors,
         BundleError: the run's files are damaged.
         ScoringError: training diverges, or the state cannot be written.
     """
-    text = load_text(folder)
+    text = runs.load_text(folder)
     state = load_state(folder, len(text.words), options)
     entries = open_entries(folder / ENTRIES_FILE, len(text.words), state.n_entries)
     trainer = GloveTrainer(entries, options, state)

@@ -1,40 +1,25 @@
 """Judge word vectors: nearest neighbours, analogies, and similarities that people gave.
 
-Judge word vectors: nearest neighbours, analogies, and similarities that people gave.
+Questions and pairs with a word that has no vector are left out, and counted. Words are the same if their
+lower case is, as in ``compute-accuracy.c`` of word2vec and in gensim, because the sets in use capitalise
+names and most vocabularies are lower case; of several such words in a vocabulary, the most frequent one is
+meant.
 
-Word vectors and questions come in; words, accuracies and rank correlations with their intervals go out.
-
-Look up words of questions in word vectors, without regard to case.
-
-The questions and sets that are in use capitalise names, and most vocabularies are lower case. As in
-``compute-accuracy.c`` of word2vec and in gensim, words are therefore the same if their lower case is; of
-several such words in a vocabulary, the most frequent one is meant.
-
-Bootstrap intervals of accuracies and of rank correlations.
-
-Questions, or pairs of words, are drawn with replacement, and an interval leaves out 2.5 % of the draws at
-each end (Efron and Tibshirani 1993, chapter 13). It tells what other questions of the same kind would give.
-Questions that share words resemble each other more than such draws assume, so that intervals of analogies are
-too narrow; and they do not contain what another training of the vectors would change.
-
-Answer analogy questions by 3CosAdd and 3CosMul, and count the right answers.
-
-"a is to b as c is to ?" is answered by the word d, other than the three, with the highest
+The analogy "a is to b as c is to ?" is answered by the word d, other than the three, with the highest
 
 - 3CosAdd: cos(d, b - a + c), the vectors having length 1 (Mikolov, Yih and Zweig 2013);
 - 3CosMul: cos(d, b) cos(d, c) / (cos(d, a) + ε), the cosines moved to 0 … 1 (Levy and Goldberg 2014,
   "Linguistic regularities in sparse and explicit word representations").
 
-Questions with a word that has no vector are left out, and counted. Words are compared in lower case, see
-``lookup``: an answer that differs from the right one only by case is right, and a word that differs from one
-of the three only by case is no answer.
+Cosines are compared with similarities by Spearman's rank correlation. The mean over sets is the usual single
+figure; a set whose pairs are all in a larger one that is measured too does not count in it, because it would
+count these pairs again: of the sets in common use those are the two halves of WordSim-353, and MC-30, which
+is 30 pairs of RG-65 judged again.
 
-Compare cosines of word vectors with the similarities that people gave, by Spearman's rank correlation.
-
-Pairs with a word that has no vector are left out, and counted. Words are compared in lower case, see
-``lookup``. The mean over sets is the usual single figure; a set whose pairs are all in a larger one that is
-measured too does not count in it, because it would count these pairs again: of the sets in common use those
-are the two halves of WordSim-353, and MC-30, which is 30 pairs of RG-65 judged again.
+For bootstrap intervals, questions or pairs are drawn with replacement, and 2.5 % of the draws are left out at
+each end (Efron and Tibshirani 1993, chapter 13). They tell what other questions of the same kind would give.
+Questions that share words resemble each other more than such draws assume, so that intervals of analogies are
+too narrow; and they do not contain what another training of the vectors would change.
 """
 
 from __future__ import annotations

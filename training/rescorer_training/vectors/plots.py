@@ -1,17 +1,10 @@
-"""Draw word vectors as points of a plane.
+"""Draw word vectors as points of a plane: as a PNG, or as one HTML page with search and zoom.
 
-Draw word vectors as points of a plane.
+Vectors are projected by principal components, or by t-SNE, with scikit-learn. They have length 1 first,
+because their directions are what neighbours, analogies and similarities compare.
 
-Vectors and a choice of words come in; a PNG, or one HTML page that needs no network, goes out.
-
-Project vectors to a plane by principal components, or by t-SNE, with scikit-learn.
-
-Vectors have length 1 first, because their directions are what neighbours, analogies and similarities compare.
-
-Render a picture as one HTML page with search and zoom, which loads nothing and needs no server.
-
-Words are escaped, and the page's Content-Security-Policy forbids everything except its own style and script:
-a word cannot run or load anything.
+The page loads nothing and needs no server. Words are escaped, and the page's Content-Security-Policy forbids
+everything except its own style and script: a word cannot run or load anything.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Train word vectors by CBOW and skip-gram (Mikolov et al. 2013, arXiv 1301.3781 and 1310.4546).
 
-Train word vectors by CBOW and skip-gram (Mikolov et al. 2013, arXiv 1301.3781 and 1310.4546).
-
-Texts come in and word vectors go out. Words are trained in blocks of about a thousand, whose scores and
-gradients are matrix products; neighbouring words share noise words (Ji et al. 2016, arXiv 1604.04661).
+Words are trained in blocks of about a thousand, whose scores and gradients are matrix products; neighbouring
+words share noise words (Ji et al. 2016, arXiv 1604.04661).
 """
 
 from __future__ import annotations
@@ -26,17 +24,8 @@ from rescorer.text import Normaliser
 from rescorer_training.classes.trees import build_huffman_tree
 from rescorer_training.progress import option
 from rescorer_training.state_files import read_metadata
+from rescorer_training.vectors import runs
 from rescorer_training.vectors.files import WordVectors
-from rescorer_training.vectors.runs import (
-    VECTORS_STATE_FILE,
-    EncodedText,
-    PartTrainer,
-    Run,
-    load_text,
-    load_vocabulary,
-    prepare_text,
-    record_sources,
-)
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -468,12 +457,12 @@ def save_state(folder: Path, state: TrainingState, options: Word2VecOptions) -> 
     """Write the state and the options to ``folder``; raises the errors of ``write_state_file``."""
     tensors = {"inputs": state.inputs, "outputs": state.outputs}
     progress = {"n_parts": state.n_parts, "seconds": state.seconds}
-    Run(folder, options).save(tensors, progress, f"part {state.n_parts} of the text")
+    runs.Run(folder, options).save(tensors, progress, f"part {state.n_parts} of the text")
 
 
 def load_state(folder: Path, n_words: int, options: Word2VecOptions) -> TrainingState:
     """Restore a saved state; raises the errors of ``Run.load``."""
-    return Run(folder, options).load(
+    return runs.Run(folder, options).load(
         lambda tensors, progress: TrainingState(tensors["inputs"], tensors["outputs"], **progress),
         dict.fromkeys(("inputs", "outputs"), (n_words + 1, options.dimensions)),
         "word vectors",
@@ -530,13 +519,13 @@ def load_neighbour_model(folder: Path) -> NeighbourModel:
         ConfigError: the folder has no run of CBOW or skip-gram.
         BundleError: the run's files are damaged.
     """
-    if not (folder / VECTORS_STATE_FILE).exists():
+    if not (folder / runs.VECTORS_STATE_FILE).exists():
         raise ConfigError(f"{folder} has no run of vectors train; expected a folder given to its --run")
-    words, counts = load_vocabulary(folder)
+    words, counts = runs.load_vocabulary(folder)
     try:
-        options = Word2VecOptions(**json.loads(read_metadata(folder / VECTORS_STATE_FILE)["options"]))
+        options = Word2VecOptions(**json.loads(read_metadata(folder / runs.VECTORS_STATE_FILE)["options"]))
     except (KeyError, TypeError, ValueError, ConfigError) as error:
-        path = folder / VECTORS_STATE_FILE
+        path = folder / runs.VECTORS_STATE_FILE
         raise BundleError(f"{path} is not the state of a run of word vectors: {error!r}") from None
     state = load_state(folder, len(words), options)
     n_outputs = len(words) - (options.output_layer == "hierarchical")
@@ -563,12 +552,12 @@ MAX_OCCURRENCES = 16
 overshoot."""
 
 
-class Word2VecTrainer(PartTrainer):
+class Word2VecTrainer(runs.PartTrainer):
     """Trains the vectors of a state on a text."""
 
     unit, parts_per_round = "words", 32
 
-    def __init__(self, text: EncodedText, options: Word2VecOptions, state: TrainingState) -> None:
+    def __init__(self, text: runs.EncodedText, options: Word2VecOptions, state: TrainingState) -> None:
         super().__init__(state, -(-len(text.ids) // PART_IDS), options.epochs)
         self.text, self.options, self.state = text, options, state
         self.words_per_part = [
@@ -652,10 +641,10 @@ def start_run(texts: Sequence[Path], normaliser: Normaliser, folder: Path, optio
         ConfigError: the folder has a run, or the text has too few frequent words.
         ScoringError: the disk is full.
     """
-    if (folder / VECTORS_STATE_FILE).exists():
+    if (folder / runs.VECTORS_STATE_FILE).exists():
         raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
-    record_sources(folder, texts, normaliser)
-    text = prepare_text(texts, normaliser, folder, options.min_count)
+    runs.record_sources(folder, texts, normaliser)
+    text = runs.prepare_text(texts, normaliser, folder, options.min_count)
     save_state(folder, initialise_state(len(text.words), options), options)
 
 
@@ -671,7 +660,7 @@ def run(folder: Path, options: Word2VecOptions, threads: int) -> tuple[WordVecto
         ScoringError: training diverges, or a file cannot be written.
     """
     keep_freed_memory()
-    text = load_text(folder)
+    text = runs.load_text(folder)
     state = load_state(folder, len(text.words), options)
     n_parts_before, seconds_before = state.n_parts, state.seconds
     trainer = Word2VecTrainer(text, options, state)
