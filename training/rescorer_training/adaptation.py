@@ -28,7 +28,6 @@ from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import NETWORK_FILES
 from rescorer.models.neural import align_vocabularies, load_model
 from rescorer.models.ngram_files import contains_words
-from rescorer.models.ngrams import NgramModel
 from rescorer.pipeline import Rescorer, load_bundle_models, load_ngram
 from rescorer.safe_input import Folder
 from rescorer.scoring.combination import MIXTURE, weights_to_dict
@@ -239,23 +238,17 @@ def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
         return AdaptedNgram(beside, file, order, reason="the bundle's n-gram is a KenLM binary")
     models = {SOURCE: source, DOMAIN: open_ngram(file, DOMAIN)}
     try:
-        shares = _interpolate(models, [path, file], text, bundle, folder / "ngram.arpa.gz")
+        align_vocabularies(list(models.values()))
+        sentences = list(read_sentences([text.fitting], bundle.normaliser))
+        fitted = fit_mixture(score_tokens(models, sentences, "fitting the n-grams").log_probs)
+        domain = min(fitted[DOMAIN], 1 - MIN_SOURCE_SHARE)
+        shares = {SOURCE: 1 - domain, DOMAIN: domain}
+        interpolate_files([path, file], list(models.values()), list(shares.values())).save(
+            folder / "ngram.arpa.gz"
+        )
     except (FormatError, BundleError) as error:
         return AdaptedNgram(beside, file, order, reason=str(error))
     return AdaptedNgram(name, folder / "ngram.arpa.gz", max(source.order, order), shares)
-
-
-def _interpolate(
-    models: Mapping[str, NgramModel], paths: list[Path], text: DomainText, bundle: Bundle, output: Path
-) -> dict[str, float]:
-    """Fit the interpolation weights and write the interpolated model; return the weights."""
-    align_vocabularies(list(models.values()))
-    sentences = list(read_sentences([text.fitting], bundle.normaliser))
-    fitted = fit_mixture(score_tokens(models, sentences, "fitting the n-grams").log_probs)
-    domain = min(fitted[DOMAIN], 1 - MIN_SOURCE_SHARE)
-    shares = {SOURCE: 1 - domain, DOMAIN: domain}
-    interpolate_files(paths, list(models.values()), list(shares.values())).save(output)
-    return shares
 
 
 LONGEST_SENTENCE = 200

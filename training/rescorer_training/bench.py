@@ -30,10 +30,6 @@ from rescorer_training.corpus import count_words, encode_text
 from rescorer_training.neural.optimisation import MaximumLikelihood, Noise, NoiseContrastive, Objective
 
 
-def make_plain_optimiser(model: PlainLstm) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), lr=1e-3)
-
-
 def train_plain_step(
     model: PlainLstm, optimiser: torch.optim.Optimizer, inputs: Tensor, targets: Tensor
 ) -> float:
@@ -259,7 +255,7 @@ def run_benchmark(text: Sentences, vocabulary_size: int, options: BenchmarkOptio
 def make_baseline(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> Candidate:
     """Make the plain PyTorch loop, with sentences in random order."""
     model = PlainLstm(vocabulary_size, options.size)
-    optimiser = make_plain_optimiser(model)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     order = np.random.default_rng(1).permutation(len(text.starts))
     config = NetworkConfig(
         vocabulary_size, embedding_size=options.size, hidden_size=options.size, output="full", tied=False

@@ -146,9 +146,6 @@ class ClassifierConfig:
                 "the network has the output layer, the state or the topics of a language model; expected "
                 "output 'full', no topics or tags, and false for tied, carried and backward"
             )
-        self._check_labels()
-
-    def _check_labels(self) -> None:
         if not 2 <= len(self.labels) <= MAX_LABELS:
             raise BundleError(f"{len(self.labels)} labels; expected 2 to {MAX_LABELS:,}")
         for name in self.labels:

@@ -200,7 +200,11 @@ def reranker_command(
     rescorer = cache.load_rescorer(bundle, device)
     check_output(wanted.output, rescorer.bundle, wanted.name)
     page_file = wanted.output.with_suffix(".md")
-    check_page_path(page_file)
+    try:
+        page_file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"-o: the folder {page_file.parent} cannot be made: {error.strerror}") from None
+    check_output_path("-o", page_file)
     base = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     first_pass = options.parse_first_pass()
     rejected = Rejections()
@@ -213,7 +217,10 @@ def reranker_command(
     rejected.report()
     training_lists.check()
     if prior:
-        check_prior_lists(prior)
+        try:
+            prior.check_scores()
+        except ConfigError as error:
+            raise ConfigError(f"--prior-lists: {error}") from None
     share = wanted.share_references
     rules = compare_rules(training_lists, rescorer, first_pass, share_references=share)
     words = encode_lists(rescorer, [item.nbest for item in training_lists.scored])
@@ -244,16 +251,6 @@ def reranker_command(
         raise typer.Exit(SOME_REJECTED)
 
 
-def check_page_path(page: Path) -> None:
-    """Raise ConfigError, before any work is done, if the page of figures and what lies beside it cannot be
-    written; makes their folder."""
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"-o: the folder {page.parent} cannot be made: {error.strerror}") from None
-    check_output_path("-o", page)
-
-
 def read_files(
     files: Sequence[str], reference: str | None, options: ListInputOptions, rejected: Rejections
 ) -> list[NBestList]:
@@ -272,14 +269,6 @@ def read_prior_lists(
     known = {name for nbest in lists for name in nbest.streams}
     streams = {name: weight for name, weight in base.streams.items() if name in known}
     return score_files(files, lists, rescorer, replace(base, streams=streams), None, counting, rejected)
-
-
-def check_prior_lists(prior: TrainingLists) -> None:
-    """Raise ConfigError if nothing can be learnt from the prior lists."""
-    try:
-        prior.check_scores()
-    except ConfigError as error:
-        raise ConfigError(f"--prior-lists: {error}") from None
 
 
 def score_files(
@@ -578,7 +567,7 @@ def text_command(
     excluded = reference_words([*real, *others], normaliser)
     chosen = choose_sentences(texts, normaliser, choice, excluded)
     with writer(output) as write, track("making lists", "lists", len(chosen)) as task:
-        for nbest in imitator.make_all(chosen):
+        for nbest in map(imitator.make, chosen):
             write(nbest)
             task.advance()
     report_few(len(chosen), sentences.number)

@@ -504,7 +504,16 @@ def similarity_command(
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
-    print_result(result)
+    table = FoldingTable("set", "pairs", "covered %", "Spearman's ρ", "95 % interval")
+    for row in result.sets:
+        name = f"{row.name} (in {row.part_of})" if row.part_of else row.name
+        correlation = "–" if row.spearman is None else f"{row.spearman:.3f}"
+        covered = f"{100 * row.n_covered / row.n_pairs:.1f}"
+        table.add_row(name, f"{row.n_pairs:,}", covered, correlation, format_interval(row.interval))
+    n_counted = sum(row.counts for row in result.sets)
+    mean = f"{result.mean:.3f}"
+    table.add_row(f"mean of {n_counted}", "", "", mean, format_interval(result.interval))
+    print_out(table)
 
 
 def read_sets(paths: Sequence[Path]) -> list[judgement.SimilaritySet]:
@@ -524,20 +533,6 @@ def read_sets(paths: Sequence[Path]) -> list[judgement.SimilaritySet]:
                 raise ConfigError(f"{file}: another set has the name {item.name!r} too; rename one")
             sets[item.name] = item
     return list(sets.values())
-
-
-def print_result(result: judgement.Similarities) -> None:
-    """Print a table of the sets, and their mean."""
-    table = FoldingTable("set", "pairs", "covered %", "Spearman's ρ", "95 % interval")
-    for row in result.sets:
-        name = f"{row.name} (in {row.part_of})" if row.part_of else row.name
-        correlation = "–" if row.spearman is None else f"{row.spearman:.3f}"
-        covered = f"{100 * row.n_covered / row.n_pairs:.1f}"
-        table.add_row(name, f"{row.n_pairs:,}", covered, correlation, format_interval(row.interval))
-    n_counted = sum(row.counts for row in result.sets)
-    mean = f"{result.mean:.3f}"
-    table.add_row(f"mean of {n_counted}", "", "", mean, format_interval(result.interval))
-    print_out(table)
 
 
 def format_interval(interval: tuple[float, float] | None) -> str:

@@ -22,7 +22,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -124,7 +124,13 @@ class ExpandedLattice:
         histories: dict[int, np.ndarray] = {}
         unlinked: dict[int, list[tuple[_Transition, np.ndarray]]] = {}
         for node in self._order:
-            pairs, totals = self._merge(reached.pop(node))
+            # the distinct histories that reach the node, with their best totals, without those below the beam
+            arriving = reached.pop(node)
+            codes, inverse = np.unique(np.concatenate([pairs for pairs, _ in arriving]), return_inverse=True)
+            totals = np.full(len(codes), -math.inf)
+            np.maximum.at(totals, inverse, np.concatenate([part for _, part in arriving]))
+            kept = totals >= totals.max() - self._beam
+            pairs, totals = codes[kept], totals[kept]
             histories[node], unlinked[node] = pairs, []
             for arc in lattice.arcs[node]:
                 heard = END if arc.target == lattice.end else arc.word
@@ -142,14 +148,6 @@ class ExpandedLattice:
             node: [step._replace(histories=_find(histories[step.target], after)) for step, after in steps]
             for node, steps in unlinked.items()
         }
-
-    def _merge(self, arriving: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct histories that reach a node, with their best totals, without those below the beam."""
-        codes, inverse = np.unique(np.concatenate([pairs for pairs, _ in arriving]), return_inverse=True)
-        totals = np.full(len(codes), -math.inf)
-        np.maximum.at(totals, inverse, np.concatenate([part for _, part in arriving]))
-        kept = totals >= totals.max() - self._beam
-        return codes[kept], totals[kept]
 
     def _query(self, ngrams: np.ndarray) -> np.ndarray:
         """Log-probabilities of trigrams of word numbers; the model is asked for each of them once."""
@@ -447,7 +445,16 @@ class ListImitator:
         nearest = np.argsort(distances, kind="stable")[:N_TEMPLATES]
         template = self.templates[random.choice(nearest)]
         pattern = template.pattern.stretch(len(reference))
-        wrong, inserted = self._draw_words(pattern, reference, random)
+        wrong = [
+            self.confusions.draw_wrong(word, reference[:j], len(pattern.wrong[j]), random)
+            if pattern.wrong[j]
+            else ()
+            for j, word in enumerate(reference)
+        ]
+        inserted = [
+            self.confusions.draw_inserted(len(insertions), random) if insertions else ()
+            for insertions in pattern.inserted
+        ]
         hypotheses = apply_pattern(pattern, reference, wrong, inserted)
         facts = describe(hypotheses, pattern.errors(), self._model)
         scores = self.score_model.transfer(template.scores, template.facts, facts)
@@ -463,25 +470,6 @@ class ListImitator:
             group=template.source.group,
             fields={"method": METHOD, "imitates": template.source.id},
         )
-
-    def _draw_words(
-        self, pattern: Pattern, reference: Words, random: np.random.Generator
-    ) -> tuple[list[Words], list[tuple[Words, ...]]]:
-        wrong = [
-            self.confusions.draw_wrong(word, reference[:j], len(pattern.wrong[j]), random)
-            if pattern.wrong[j]
-            else ()
-            for j, word in enumerate(reference)
-        ]
-        inserted = [
-            self.confusions.draw_inserted(len(insertions), random) if insertions else ()
-            for insertions in pattern.inserted
-        ]
-        return wrong, inserted
-
-    def make_all(self, sentences: Sequence[Sentence]) -> Iterator[NBestList]:
-        """Make the lists of sentences."""
-        return map(self.make, sentences)
 
 
 def find_kept(hypotheses: Sequence[Words], originals: Sequence[Words]) -> list[int]:

@@ -130,11 +130,6 @@ def prepare_topics(
             np.save(folder / name, topics[np.random.default_rng(1).permutation(len(topics))])
 
 
-def load_class_inputs(folder: Path) -> Tensor:
-    """Load what ``prepare_class_inputs`` wrote, (V, depths); raises ConfigError if the file is missing."""
-    return _load(folder / CLASS_INPUTS_FILE)
-
-
 def load_word_topics(folder: Path, n_topics: int) -> Tensor:
     """Load the P(topic | word) of a run, (V, K).
 
@@ -245,7 +240,11 @@ def make_network(
     """
     if start_from:
         _check_none_given(options)
-        return _load_network(start_from, options)
+        loaded, _ = load_model(start_from / "best")
+        given = {name: value for name, value in _given(options).items() if name in CHANGEABLE}
+        model = NeuralModel(replace(loaded.config, dropout=options.dropout, **given))
+        model.load_state_dict(loaded.state_dict())
+        return model.train()
     counts = text.counts()
     config = _make_config(folder, len(text.vocabulary), counts, options, objective)
     if config.output == "tree":
@@ -259,7 +258,7 @@ def make_network(
         file, frozen = Path(options.embeddings), bool(options.freeze_embeddings)
         print_status(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}")
     if options.class_inputs:
-        add_class_inputs(model, load_class_inputs(folder))
+        add_class_inputs(model, _load(folder / CLASS_INPUTS_FILE))
     if config.topics:
         model.topic_words.copy_(load_word_topics(folder, config.topics))
     if model.tags is not None:
@@ -295,15 +294,6 @@ def _check_none_given(options: NetworkOptions) -> None:
     if given := _given(options).keys() - CHANGEABLE:
         names = ", ".join(sorted(given))
         raise ConfigError(f"--start-from loads an existing network; {names} cannot be given too")
-
-
-def _load_network(run: Path, options: NetworkOptions) -> NeuralModel:
-    """Load the best model of a run, to be trained with the dropout and the carried state of the options."""
-    loaded, _ = load_model(run / "best")
-    given = {name: value for name, value in _given(options).items() if name in CHANGEABLE}
-    model = NeuralModel(replace(loaded.config, dropout=options.dropout, **given))
-    model.load_state_dict(loaded.state_dict())
-    return model.train()
 
 
 def _make_config(

@@ -300,7 +300,11 @@ def load_state(
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
     device = next(model.parameters()).device
     average.values = [value.to(device) for value in _select_numbered(tensors, "average.")]
-    _set_random_state(_select(tensors, f"random.{rank}."))
+    states = _select(tensors, f"random.{rank}.")
+    if "cpu" in states:
+        torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
     progress = Progress(**json.loads(metadata["progress"]))
     return progress, tuple(_select_numbered(tensors, "carried.")) or None
 
@@ -329,14 +333,6 @@ def _select(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _select_numbered(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
     selected = _select(tensors, prefix)
     return [selected[str(number)] for number in range(len(selected))]
-
-
-def _set_random_state(states: Mapping[str, Tensor]) -> None:
-    """Restore the random generators; a process that has no saved state keeps its own."""
-    if "cpu" in states:
-        torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
 
 
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}

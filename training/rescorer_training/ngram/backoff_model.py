@@ -330,7 +330,13 @@ def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     for order in orders:
         n = order.ids.shape[1]
         trie = NGramTrie(tuple(words), tuple(bounds), np.concatenate(prefix), np.concatenate(word))
-        rows = _find_prefix_rows(trie, order.ids[:, :-1], path)
+        ids = order.ids[:, :-1]
+        rows = np.zeros(len(ids), np.int32)
+        for column in ids.T:
+            rows = trie.find(rows, column).astype(np.int32)
+            if not rows.all():
+                lost = " ".join(trie.words[i] for i in ids[np.flatnonzero(rows == 0)[0]])
+                raise FormatError(f"an n-gram begins with {lost!r}, but {lost!r} is missing", file=str(path))
         keys = pack_keys(rows, order.ids[:, -1], len(words))
         by_key = np.argsort(keys, kind="stable")
         if (np.diff(keys[by_key]) == 0).any():
@@ -344,17 +350,6 @@ def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     probs = np.concatenate(prob)
     probs[1 + words.index(START)] = 0.0
     return BackoffModel(trie, probs, np.concatenate(backoff))
-
-
-def _find_prefix_rows(trie: NGramTrie, ids: np.ndarray, path: Path) -> np.ndarray:
-    """Find the row of each prefix w_1 … w_{n-1}, given as (N, n-1) ids: (N,) int32."""
-    rows = np.zeros(len(ids), np.int32)
-    for column in ids.T:
-        rows = trie.find(rows, column).astype(np.int32)
-        if not rows.all():
-            lost = " ".join(trie.words[i] for i in ids[np.flatnonzero(rows == 0)[0]])
-            raise FormatError(f"an n-gram begins with {lost!r}, but {lost!r} is missing", file=str(path))
-    return rows
 
 
 def find_word_ids(model: BackoffModel, words: Sequence[str]) -> np.ndarray:

@@ -293,12 +293,14 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
         # check all rerankers and weight sets before publishing
         rerankers = read_rerankers(SealedFolder(partial), {"models": entries, "files": hash_files(partial)})
         read_weights(Folder(partial), sets, list(models), rerankers, backward)
+        files = {name: folder / "training.json" for name, folder in parts.networks.items()}
         return {
             "name": parts.name,
             "version": parts.version,
             "models": entries,
             "measured": measured,
-            "training": dict(parts.facts or {}) | read_network_facts(parts.networks),
+            "training": dict(parts.facts or {})
+            | {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()},
         }
 
     publish(folder, fill)
@@ -386,12 +388,6 @@ def _copy_network(source: Path, folder: Path, half: bool) -> None:
     folder.mkdir()
     for name in NETWORK_FILES:
         shutil.copyfile(source / name, folder / name)
-
-
-def read_network_facts(networks: Mapping[str, Path]) -> dict[str, Any]:
-    """Read the metadata that training runs saved alongside their models, if any, by model name."""
-    files = {name: folder / "training.json" for name, folder in networks.items()}
-    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
 
 
 def score_text(

@@ -467,7 +467,8 @@ def encode_lists(rescorer: Rescorer, lists: Sequence[NBestList]) -> EncodedLists
     Returns:
         None if the bundle has no network, or if the lists are too few for encodings to be tried.
     """
-    name = find_encoding_model(rescorer.models)
+    sizes = {name: _vector_size(model) for name, model in rescorer.models.items()}
+    name = max(sizes, key=sizes.__getitem__) if any(sizes.values()) else None
     if name is None or len(lists) < MIN_LISTS_FOR_NETWORKS:
         return None
     sample = [lists[int(i)] for i in np.linspace(0, len(lists) - 1, min(N_SAMPLE_LISTS, len(lists)))]
@@ -476,12 +477,6 @@ def encode_lists(rescorer: Rescorer, lists: Sequence[NBestList]) -> EncodedLists
     projection = find_components(np.concatenate([centre_features(part) for part in vectors]))
     encoder = WordEncoder(name, projection)
     return EncodedLists(encoder, rescorer.encode(lists, encoder)) if projection.shape[1] else None
-
-
-def find_encoding_model(models: Mapping[str, LanguageModel]) -> str | None:
-    """Name of the network with the longest context vectors, the first one of several; None without one."""
-    sizes = {name: _vector_size(model) for name, model in models.items()}
-    return max(sizes, key=sizes.__getitem__) if any(sizes.values()) else None
 
 
 def _vector_size(model: LanguageModel) -> int:

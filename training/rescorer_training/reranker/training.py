@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -184,11 +184,7 @@ class RerankerReport:
             "candidate": str(self.candidate),
             "fold_candidates": list(map(str, self.fold_candidates)),
             "weights": {
-                weight.name: {
-                    "weight": weight.weight,
-                    "fold_mean": weight.fold_mean,
-                    "fold_spread": weight.fold_spread,
-                }
+                weight.name: {name: value for name, value in asdict(weight).items() if name != "name"}
                 for weight in self.weights
             },
             "worth": {

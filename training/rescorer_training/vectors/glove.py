@@ -93,7 +93,9 @@ def open_entries(path: Path, n_words: int, n_entries: int) -> np.ndarray:
     with track("checking co-occurrences", "pairs", n_entries) as task:
         for begin in range(0, n_entries, ENTRIES_PER_BLOCK):
             block = entries[begin : begin + ENTRIES_PER_BLOCK]
-            wrong = np.flatnonzero(~_are_valid(block, n_words))
+            rows, columns, weights = block["row"], block["column"], block["weight"]
+            words = (np.minimum(rows, columns) >= 0) & (np.maximum(rows, columns) < n_words)
+            wrong = np.flatnonzero(~(words & (weights > 0) & np.isfinite(weights)))
             if len(wrong):
                 row, column, weight = block[wrong[0]].tolist()
                 raise BundleError(
@@ -103,13 +105,6 @@ def open_entries(path: Path, n_words: int, n_entries: int) -> np.ndarray:
                 )
             task.advance(len(block))
     return entries
-
-
-def _are_valid(entries: np.ndarray, n_words: int) -> np.ndarray:
-    """Say of each entry whether its words are in the vocabulary and its weight is positive and finite."""
-    rows, columns, weights = entries["row"], entries["column"], entries["weight"]
-    words = (np.minimum(rows, columns) >= 0) & (np.maximum(rows, columns) < n_words)
-    return words & (weights > 0) & np.isfinite(weights)
 
 
 BYTES_PER_ENTRY = 64
@@ -140,7 +135,9 @@ def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, 
     ):
         parts = [Path(folder) / f"{number}.entries" for number in range(n_parts)]
         for block in counts.read_cells(cells, max(1, capacity // 2)):
-            entries = _make_entries(block, n_words)
+            rows, columns, weights = counts.mirror_cells(block, n_words)
+            entries = np.empty(len(rows), dtype=ENTRY)
+            entries["row"], entries["column"], entries["weight"] = rows, columns, weights
             entries = entries[random.permutation(len(entries))]
             for part, piece in zip(parts, np.array_split(entries, n_parts), strict=True):
                 with open(part, "ab") as stream:
@@ -153,13 +150,6 @@ def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, 
                 n_entries += len(entries)
         partial.replace(output)
     return n_entries
-
-
-def _make_entries(cells: np.ndarray, n_words: int) -> np.ndarray:
-    rows, columns, weights = counts.mirror_cells(cells, n_words)
-    entries = np.empty(len(rows), dtype=ENTRY)
-    entries["row"], entries["column"], entries["weight"] = rows, columns, weights
-    return entries
 
 
 MAX_GRADIENT = 100.0
@@ -203,11 +193,6 @@ class GloveParameters:
 
     def tensors(self) -> dict[str, Tensor]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def summed_vectors(self) -> Tensor:
-        """Return the sum of each word's two vectors, (V, D)."""
-        words, contexts = self.vectors.chunk(2)
-        return words + contexts
 
 
 def train_block(
@@ -404,4 +389,5 @@ def run(folder: Path, options: GloveOptions, threads: int) -> tuple[WordVectors,
     entries = open_entries(folder / ENTRIES_FILE, len(text.words), state.n_entries)
     trainer = GloveTrainer(entries, options, state)
     trainer.train(threads, lambda: save_state(folder, state, options))
-    return WordVectors(text.words, state.parameters.summed_vectors().numpy()), state
+    words, contexts = state.parameters.vectors.chunk(2)
+    return WordVectors(text.words, (words + contexts).numpy()), state

@@ -118,20 +118,15 @@ def project(unit_rows: np.ndarray, projection: Projection, seed: int) -> np.ndar
         if projection is Projection.PCA:
             points = project_to_components(unit_rows)
         else:
-            points = embed_neighbours(unit_rows, seed)
+            from sklearn.manifold import TSNE  # van der Maaten and Hinton 2008
+
+            start = project_to_components(unit_rows) * TSNE_START
+            perplexity = min(MAX_PERPLEXITY, (len(unit_rows) - 1) / 3)
+            model = TSNE(perplexity=perplexity, init=start, random_state=seed)
+            points = np.asarray(model.fit_transform(unit_rows.astype(np.float32)))
     points = points.astype(np.float64) - points.mean(axis=0)
     largest = np.abs(points).max()
     return np.asarray(points / largest if largest > 0 else points)
-
-
-def embed_neighbours(unit_rows: np.ndarray, seed: int) -> np.ndarray:
-    """t-SNE (van der Maaten and Hinton 2008) that starts from the principal components, (N, 2)."""
-    from sklearn.manifold import TSNE
-
-    start = project_to_components(unit_rows) * TSNE_START
-    perplexity = min(MAX_PERPLEXITY, (len(unit_rows) - 1) / 3)
-    model = TSNE(perplexity=perplexity, init=start, random_state=seed)
-    return np.asarray(model.fit_transform(unit_rows.astype(np.float32)))
 
 
 def project_to_components(unit_rows: np.ndarray) -> np.ndarray:

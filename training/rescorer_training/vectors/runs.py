@@ -177,7 +177,11 @@ class Run(NamedTuple):
         except (KeyError, TypeError, ValueError) as error:
             raise BundleError(f"{self.file} is not the state of a run of {described}: {error!r}") from None
         check_options(self.file, saved, asdict(self.options))
-        check_progress(self.file, progress)
+        for name, value in progress.items():
+            values = value if isinstance(value, list) else [value]
+            types = (int, float) if name == "seconds" or isinstance(value, list) else (int,)
+            if not all(type(item) in types and 0 <= item < math.inf for item in values):
+                raise BundleError(f"{self.file} is damaged: {name.replace('_', ' ')} is {value!r}; {ADVICE}")
         check_tensors(self.file, tensors, shapes)
         return state
 
@@ -197,19 +201,6 @@ def check_tensors(path: Path, tensors: Mapping[str, Tensor], shapes: Mapping[str
             )
         if not torch.isfinite(tensor).all():
             raise BundleError(f"{path} is damaged: {described} with values that are not finite; {ADVICE}")
-
-
-def check_progress(path: Path, progress: Mapping[str, Any]) -> None:
-    """Check the position of a run: ``seconds`` and lists are of finite numbers, all else are counts.
-
-    Raises:
-        BundleError: a value is something else, or negative.
-    """
-    for name, value in progress.items():
-        values = value if isinstance(value, list) else [value]
-        types = (int, float) if name == "seconds" or isinstance(value, list) else (int,)
-        if not all(type(item) in types and 0 <= item < math.inf for item in values):
-            raise BundleError(f"{path} is damaged: {name.replace('_', ' ')} is {value!r}; {ADVICE}")
 
 
 IDS_FILE, VOCABULARY_FILE = "text.ids", "vocabulary.json"
@@ -499,7 +490,10 @@ class PartTrainer(ABC):
         ):
             while state.n_parts < self.n_parts:
                 begin = time.monotonic()
-                parts = self._next_round(state.n_parts)
+                end = min(state.n_parts + self.parts_per_round, self.n_parts)
+                if self.ends_rounds_with_epochs:
+                    end = min(end, (state.n_parts // self.parts_per_epoch + 1) * self.parts_per_epoch)
+                parts = range(state.n_parts, end)
                 for part, loss in zip(parts, pool.map(self.train_part, parts), strict=True):
                     task.advance(self.count(range(part, part + 1)))
                     self.finish_part(part, loss)
@@ -511,12 +505,6 @@ class PartTrainer(ABC):
                     save()
                     last_save = now
         save()
-
-    def _next_round(self, first: int) -> range:
-        end = min(first + self.parts_per_round, self.n_parts)
-        if self.ends_rounds_with_epochs:
-            end = min(end, (first // self.parts_per_epoch + 1) * self.parts_per_epoch)
-        return range(first, end)
 
 
 @contextmanager

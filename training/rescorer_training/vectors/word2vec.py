@@ -575,7 +575,8 @@ class Word2VecTrainer(runs.PartTrainer):
 
     def train_part(self, part: int) -> float:
         """Train on one part of the text."""
-        random, rate = self._random(part), self.learning_rate(part)
+        seed = np.random.SeedSequence([self.options.seed, part]).generate_state(1, np.uint64)
+        random, rate = torch.Generator().manual_seed(int(seed[0])), self.learning_rate(part)
         for block in self.windows.draw_blocks(self._ids(part), random):
             train_block(
                 self.state.inputs, self.output, block, rate, random, cbow=self.options.model == "cbow"
@@ -604,10 +605,6 @@ class Word2VecTrainer(runs.PartTrainer):
     def _ids(self, part: int) -> np.ndarray:
         begin = part % self.parts_per_epoch * PART_IDS
         return self.text.ids[begin : begin + PART_IDS]
-
-    def _random(self, part: int) -> torch.Generator:
-        seed = np.random.SeedSequence([self.options.seed, part]).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(seed[0]))
 
 
 def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: TrainingState) -> OutputLayer:
