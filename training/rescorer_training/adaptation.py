@@ -218,9 +218,6 @@ def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
     The interpolation weights are fitted by EM on held-out text. A KenLM binary cannot be read back, so the
     domain's model then stands beside it, as a further model of the mixture.
 
-    Args:
-        folder: folder for the files.
-
     Raises:
         ConfigError: the text has special words, such as ``<unk>``.
     """
@@ -423,13 +420,8 @@ class AdaptationReport:
         }
 
 
-@dataclass(frozen=True)
-class JudgedText:
-    """A text to measure perplexities on."""
-
-    file: str
-    """Name to report."""
-    sentences: Sequence[Words]
+JudgedText = tuple[str, Sequence[Words]]
+"""A text to measure perplexities on: the name to report, and its sentences."""
 
 
 @dataclass(frozen=True)
@@ -452,17 +444,17 @@ def measure_texts(
     align_vocabularies(list(before.models.values()), vocabulary)
     align_vocabularies(list(after.models.values()))
     measured: dict[str, MeasuredText] = {}
-    for name, text in texts.items():
+    for name, (file, sentences) in texts.items():
         perplexities: list[dict[str, float]] = []
         unknown: list[int] = []
         n_tokens = 0
         for label, mixed in ((BEFORE, before), (AFTER, after)):
-            scores = score_tokens(mixed.models, text.sentences, f"scoring {name} text, {label}")
+            scores = score_tokens(mixed.models, sentences, f"scoring {name} text, {label}")
             values = measure(scores, mixed.shares)
             perplexities.append({model: value.shared for model, value in values.models.items()})
             unknown.append(values.models[MIXTURE].n_unknown)
             n_tokens = values.n_tokens
-        measured[name] = MeasuredText(text.file, n_tokens, Change(*unknown), pair_up(*perplexities))
+        measured[name] = MeasuredText(file, n_tokens, Change(*unknown), pair_up(*perplexities))
     return measured
 
 
@@ -579,12 +571,11 @@ def write_settings(bundle: Bundle, shares: Mapping[str, float], folder: Path) ->
         adapted = replace(weights, mixture=mixture, calibration=None, held_out={}, rerankers={})
         text = json.dumps(weights_to_dict(adapted), indent=2)
         (folder / WEIGHTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    return [name for name, weights in bundle.weights.items() if depends_on_models(weights)]
-
-
-def depends_on_models(weights: Weights) -> bool:
-    """Whether weights have something that was learnt with the models of their bundle, other than λ."""
-    return bool(weights.calibration or weights.held_out or weights.rerankers)
+    return [
+        name
+        for name, weights in bundle.weights.items()
+        if weights.calibration or weights.held_out or weights.rerankers
+    ]
 
 
 @dataclass(frozen=True)
@@ -648,14 +639,14 @@ def adapt_networks(
     bundle: Bundle, text: DomainText, inputs: AdaptationInputs, options: TrainingOptions, folder: Path
 ) -> dict[str, AdaptedNetwork]:
     """Finish each network of a bundle on the domain's text; returns them by model name."""
-    networks: dict[str, AdaptedNetwork] = {}
-    for name, entry in bundle.manifest["models"].items():
-        if entry["kind"] == "neural":
-            networks[name] = adapt_network(
-                bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
-                device=inputs.device, threads=inputs.threads,
-            )  # fmt: skip
-    return networks
+    return {
+        name: adapt_network(
+            bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
+            device=inputs.device, threads=inputs.threads,
+        )
+        for name, entry in bundle.manifest["models"].items()
+        if entry["kind"] == "neural"
+    }  # fmt: skip
 
 
 def read_judged_texts(
@@ -665,13 +656,11 @@ def read_judged_texts(
     files = {"domain": (text.held_out_name, text.judging)}
     if inputs.general:
         files["general"] = inputs.general.name, inputs.general
-    texts = {
-        name: JudgedText(file, tuple(read_sentences([path], normaliser)))
-        for name, (file, path) in files.items()
-    }
-    for name, judged in texts.items():
-        if not judged.sentences:
-            raise ConfigError(f"the {name} text {judged.file} has no words; expected one sentence per line")
+    texts: dict[str, JudgedText] = {}
+    for name, (file, path) in files.items():
+        texts[name] = file, tuple(read_sentences([path], normaliser))
+        if not texts[name][1]:
+            raise ConfigError(f"the {name} text {file} has no words; expected one sentence per line")
     return texts
 
 

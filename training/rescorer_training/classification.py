@@ -22,7 +22,6 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.evaluation.statistics import wilson_interval
-from rescorer.formats.io.text_io import make_folder
 from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import (
     CONFIG_FILE,
@@ -43,7 +42,6 @@ from rescorer.text import Normaliser
 from rescorer_training import corpus
 from rescorer_training.batches import LabelledSentences, Sentences, cut_into_batches, label
 from rescorer_training.neural.build import set_window_defaults
-from rescorer_training.neural.checkpoint import STATE_FILE
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import Monitor, choose_vocabulary, encode_numbered, print_status
 from rescorer_training.neural.train import Trainer, TrainingRun, compute_fingerprint, format_validation
@@ -640,15 +638,6 @@ class RunInputs:
             name: [[label, path.name, corpus.find_size(path)] for label, path in texts.items()]
             for name, texts in (("texts", self.texts), ("validation_texts", self.validation))
         } | {"normaliser": json.loads(self.normaliser.settings.to_json())}
-
-
-def start_folder(inputs: RunInputs) -> None:
-    """Make the folder of a new run; raises ConfigError if it already has one."""
-    folder = inputs.folder
-    if (folder / STATE_FILE).exists():
-        raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
-    make_folder(folder)
-    corpus.record_normaliser(folder, inputs.normaliser)
 
 
 def make_classifier(text: LabelledText, options: ClassifierOptions) -> Classifier:

@@ -272,7 +272,6 @@ def read_sentences(
     """Yield the canonical words of each sentence.
 
     Args:
-        progress: description under which progress is reported; empty for no report.
         backward: reverse the words of each sentence.
 
     Raises:

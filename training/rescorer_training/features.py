@@ -152,11 +152,7 @@ CHUNK_SENTENCES = 64
 
 
 def write_sentence_topics(path: Path, reader: TopicReader, text: Sentences, progress: str = "") -> None:
-    """Write the topic features of the text before each sentence, (S, K) float32, as an npy file.
-
-    Args:
-        progress: description under which progress is reported; empty for no report.
-    """
+    """Write the topic features of the text before each sentence, (S, K) float32, as an npy file."""
     topical_words, n_before = find_topical_words(reader, text)
     last = np.arange(reader.n_read)
     features = open_memmap(path, "w+", np.float32, (len(text.starts), reader.n_topics))

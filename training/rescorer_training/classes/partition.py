@@ -182,7 +182,6 @@ def make_brown_classes(
         n_words: V, number of words that can be predicted.
         max_class_size: maximum number of words per class, which bounds the time to score a word; None for no
             limit.
-        seed: random seed.
 
     Raises:
         ConfigError: there are fewer words than classes, or the classes cannot hold the words.
@@ -211,7 +210,6 @@ def make_embedding_classes(
             because they only distinguish words within a class.
         counts: (V,) occurrences of each word.
         max_class_size: as for ``make_brown_classes``.
-        seed: random seed.
 
     Raises:
         ConfigError: there are fewer words than classes, or the classes cannot hold the words.

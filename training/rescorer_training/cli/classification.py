@@ -246,6 +246,7 @@ def train_command(
     """
     # deferred, because importing torch takes seconds
     from rescorer_training import classification
+    from rescorer_training.neural.checkpoint import start_folder
 
     by_class = parse_texts(texts)
     if len(by_class) < 2:
@@ -258,7 +259,7 @@ def train_command(
     else:
         files = (TEXT, classification.VOCABULARY_FILE, classification.TEXT_FILE, classification.SPLIT_FILE)
         check_run_output("-o", output_folder, files)
-        classification.start_folder(inputs)
+        start_folder(output_folder, chosen)
         text = classification.prepare_text(
             output_folder, by_class, validation, inputs.normaliser,
             vocabulary_size=preparation.vocabulary_size, validation_share=preparation.validation_share,

@@ -250,16 +250,8 @@ def measure_past_text(
 
     texts = {str(path): read_words(models, path) for path in scores}
     others = {str(path): of_text for path, of_text in scores.items()}
-    return {
-        past.name: {
-            "settings": dict(past.settings),
-            "perplexity": past.perplexities(),
-            "mixture": past.mix_with(others, str(validation)),
-        }
-        for past in score_past_texts(
-            models.models, texts, str(validation), cache_words=cache_words, dynamic=dynamic
-        )
-    }
+    found = score_past_texts(models.models, texts, str(validation), cache_words=cache_words, dynamic=dynamic)
+    return {past.name: past.figures(others, str(validation)) for past in found}
 
 
 def measure_text_sessions(

@@ -58,6 +58,13 @@ def prepare_output(output: Path, option: str = "-o") -> None:
     check_target(output)
 
 
+def save_vectors(output: Path, vectors: WordVectors, to: VectorFormat, note: str = "") -> None:
+    """Write a file of vectors, and print its size."""
+    write_vectors(output, vectors, to)
+    with print_results_apart(output):
+        typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions{note}")
+
+
 @contextmanager
 def open_temporary_folder(output: Path) -> Iterator[Path]:
     """Open a folder for temporary files, on the disk of an output; removed afterwards.
@@ -168,11 +175,9 @@ def analogy_command(
     answers = judgement.answer_analogies(reading.read(vectors), categories)
     sums = judgement.summarise(categories, answers)
     if as_json:
-        facts = {
-            "categories": [describe(item) for item in answers],
-            "sums": [describe(item) for item in sums],
-        }
-        typer.echo(json.dumps(facts))
+        typer.echo(
+            json.dumps({"categories": list(map(describe, answers)), "sums": list(map(describe, sums))})
+        )
         return
     table = FoldingTable(
         "category", "questions", "covered %", *(f"{method} %" for method in judgement.Method)
@@ -259,10 +264,7 @@ def export_command(
     folder = _choose_folder(neural, bundle, model)
     if isinstance(folder, Path):
         check_not_input("-o", output, list_files(folder))
-    vectors = export_embeddings(folder, output=output_layer)
-    write_vectors(output, vectors, to)
-    with print_results_apart(output):
-        typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+    save_vectors(output, export_embeddings(folder, output=output_layer), to)
 
 
 def _choose_folder(neural: Path | None, bundle: Path | None, model: str | None) -> Path | Folder:
@@ -316,12 +318,8 @@ def glove_command(
     if not settings.resume:
         glove.start_run(texts, choose_normaliser(settings.normaliser), folder, options, memory_mb=memory_mb)
     vectors, state = glove.run(folder, options, settings.threads or count_cpus())
-    write_vectors(output, vectors, to)
-    with print_results_apart(output):
-        typer.echo(
-            f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions; "
-            f"loss {state.losses[-1]:.4f} per pair; trained in {state.seconds:,.0f} s"
-        )
+    note = f"; loss {state.losses[-1]:.4f} per pair; trained in {state.seconds:,.0f} s"
+    save_vectors(output, vectors, to, note)
 
 
 @expand_options
@@ -352,9 +350,7 @@ def lsa_command(
     with open_temporary_folder(target.output) as folder:
         text = prepare_text(texts, chosen, folder, min_count)
         vectors = counts.analyse(text, dimensions, document_sentences, seed)
-    write_vectors(target.output, vectors, target.to)
-    with print_results_apart(target.output):
-        typer.echo(f"{target.output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+    save_vectors(target.output, vectors, target.to)
 
 
 @expand_options
@@ -469,9 +465,8 @@ def plot_command(
             plots.draw_png(picture, chosen[0], stream)
     typer.echo(f"{output}: {len(picture.words):,} words", err=True)
     if selection.missing:
-        shown = ", ".join(selection.missing[:MAX_SHOWN]) + (
-            " …" if len(selection.missing) > MAX_SHOWN else ""
-        )
+        more = " …" if len(selection.missing) > MAX_SHOWN else ""
+        shown = ", ".join(selection.missing[:MAX_SHOWN]) + more
         typer.echo(f"{len(selection.missing)} words without a vector: {shown}", err=True)
 
 
@@ -579,9 +574,7 @@ def svd_command(
             text, cells, window=matrix.window, by_distance=False, memory_mb=matrix.memory_mb
         )
         vectors = counts.decompose(text.words, counts.load_matrix(cells, len(text.words)), options)
-    write_vectors(target.output, vectors, target.to)
-    with print_results_apart(target.output):
-        typer.echo(f"{target.output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+    save_vectors(target.output, vectors, target.to)
 
 
 @expand_options
@@ -609,15 +602,11 @@ def train_command(
     if not settings.resume:
         word2vec.start_run(texts, choose_normaliser(settings.normaliser), folder, options)
     vectors, report = word2vec.run(folder, options, settings.threads or count_cpus())
+    if not as_json:
+        return save_vectors(output, vectors, to, f"; trained in {report['seconds']:,.0f} s")
     write_vectors(output, vectors, to)
     with print_results_apart(output):
-        if as_json:
-            typer.echo(json.dumps(report))
-        else:
-            typer.echo(
-                f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions; trained in "
-                f"{report['seconds']:,.0f} s"
-            )
+        typer.echo(json.dumps(report))
 
 
 vectors_app = typer.Typer(

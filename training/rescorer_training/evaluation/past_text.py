@@ -404,6 +404,11 @@ class PastTextScores:
             for text, values in columns.items()
         }
 
+    def figures(self, others: Mapping[str, TokenScores], validation: str) -> dict[str, Any]:
+        """The settings and perplexities as plain data; arguments as for ``mix_with``."""
+        mixture = self.mix_with(others, validation)
+        return {"settings": dict(self.settings), "perplexity": self.perplexities(), "mixture": mixture}
+
 
 def score_past_texts(
     models: Mapping[str, LanguageModel], texts: Texts, validation: str, *, cache_words: int, dynamic: bool

@@ -204,7 +204,6 @@ def score_tokens(
     """Score every token of a text with every model.
 
     Args:
-        progress: description under which progress is reported; empty for no report.
         in_order: score the sentences in text order: networks that were trained that way carry their state
             across them, and those with topics read the topics of all sentences before. All other models, and
             all models without this, score each sentence on its own.

@@ -26,6 +26,8 @@ from rescorer.formats.io.text_io import make_folder
 from rescorer.models.network_files import WEIGHTS_FILE, Vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import SequenceModel, deduplicated_state, load_model, save_model
+from rescorer.text import Normaliser
+from rescorer_training.corpus import record_normaliser
 from rescorer_training.features import fold_class_inputs
 from rescorer_training.neural.optimisation import WeightAverage
 from rescorer_training.state_files import (
@@ -234,6 +236,14 @@ class TrainingState:
         for rank, states in enumerate(self.random):
             tensors |= {f"random.{rank}.{device}": value for device, value in states.items()}
         return tensors
+
+
+def start_folder(folder: Path, normaliser: Normaliser) -> None:
+    """Make the folder of a new run; raises ConfigError if it already has one."""
+    if (folder / STATE_FILE).exists():
+        raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
+    make_folder(folder)
+    record_normaliser(folder, normaliser)
 
 
 def get_random_state() -> dict[str, Tensor]:

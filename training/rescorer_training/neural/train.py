@@ -26,7 +26,6 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
-from rescorer.formats.io.text_io import make_folder
 from rescorer.models.contexts import TopicReader
 from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import NetworkConfig, Vocabulary, read_config, read_vocabulary
@@ -331,10 +330,7 @@ def prepare_run(
         FormatError: a text cannot be used.
     """
     folder = inputs.folder
-    if (folder / checkpoint.STATE_FILE).exists():
-        raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
-    make_folder(folder)
-    record_normaliser(folder, inputs.normaliser)
+    checkpoint.start_folder(folder, inputs.normaliser)
     inherited, backward, topics = None, bool(network.backward), None
     if inputs.start_from:
         start = Folder(inputs.start_from / "best")

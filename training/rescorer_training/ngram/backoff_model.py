@@ -105,9 +105,6 @@ def clamped_log10(probs: np.ndarray) -> np.ndarray:
 def read_arpa_arrays(path: Path, progress: str = "") -> ArpaModel:
     """Read an ARPA file, compressed or plain, into arrays with float64 values.
 
-    Args:
-        progress: description under which progress is reported; empty for no report.
-
     Returns:
         The words of the unigrams in the order of the file, which is that of their ids, and the n-grams of
         every order.
@@ -310,9 +307,6 @@ def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
 
 def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     """Read an ARPA file, compressed or plain, or an n-gram table.
-
-    Args:
-        progress: description under which progress is reported; empty for no report.
 
     Raises:
         FormatError: the model lacks ``<s>``, ``</s>`` or ``<unk>``, or has an n-gram without its prefix or

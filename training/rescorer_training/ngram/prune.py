@@ -219,9 +219,6 @@ def compute_stationary_history(model: BackoffModel, progress: str = "") -> np.nd
     probability of every state on to the states after its stored n-grams; the rest goes to the shorter
     context, except for the words whose n-grams are stored.
 
-    Args:
-        progress: description under which progress is reported; empty for no report.
-
     Returns:
         (R,) float64.
     """

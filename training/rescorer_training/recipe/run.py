@@ -6,7 +6,7 @@ Stages whose results already exist are skipped, and an interrupted training run 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -22,6 +22,7 @@ from rescorer.models.ngram_files import SUFFIX
 from rescorer.pipeline import load_bundle_models
 from rescorer.runtime import use_threads
 from rescorer.text import Normaliser
+from rescorer.trie import Words
 from rescorer.types import Weights
 from rescorer_training.corpus import (
     choose_normaliser,
@@ -92,6 +93,11 @@ class RecipeRun:
     def network_folder(self, name: str) -> Path:
         """Return the folder of a network's training run."""
         return self.folder / NETWORKS_FOLDER / name
+
+    def read_texts(self) -> dict[str, list[Words]]:
+        """Read the validation and the test texts, by their file names."""
+        paths = (self.validation, *self.tests)
+        return {path.name: list(read_sentences([path], self.normaliser)) for path in paths}
 
     def log(self, message: str) -> None:
         """Print a status line that begins with the recipe's name."""
@@ -248,13 +254,9 @@ def measure_mixtures(run: RecipeRun) -> list[MeasuredModel]:
     rows = []
     for name, models in run.recipe.mixtures.items():
         measured, shares = measure_together(run, models)
-        row = MeasuredModel(
-            name=name,
-            perplexity={text: perplexities["mixture"] for text, perplexities in measured.items()},
-            with_ngram={},
-            note=", ".join(f"{model} {share:.2f}" for model, share in shares.items()),
-        )
-        rows.append(row)
+        perplexity = {text: perplexities["mixture"] for text, perplexities in measured.items()}
+        note = ", ".join(f"{model} {share:.2f}" for model, share in shares.items())
+        rows.append(MeasuredModel(name, perplexity, with_ngram={}, note=note))
     return rows
 
 
@@ -272,10 +274,8 @@ def measure_together(
     loaded = load_models(None, [ngram_file(run, name) for name in ngrams], folders, device=run.device).models
     models = dict(zip([*ngrams, *networks], loaded.values(), strict=True))
     scores = {
-        path.name: score_tokens(
-            models, list(read_sentences([path], run.normaliser)), f"scoring {path.name}", in_order=True
-        )
-        for path in (run.validation, *run.tests)
+        text: score_tokens(models, words, f"scoring {text}", in_order=True)
+        for text, words in run.read_texts().items()
     }
     shares = fit_mixture(scores[run.validation.name].log_probs) if len(models) > 1 else {}
     measured = {
@@ -327,13 +327,6 @@ def train_vectors(run: RecipeRun) -> None:
         run.log(f"trained {len(vectors):,} vectors in {report['seconds']:.0f} s")
 
 
-def resolve_embeddings(run: RecipeRun, options: NetworkOptions) -> NetworkOptions:
-    """Replace the name of vectors of the recipe by their file."""
-    if options.embeddings and options.embeddings in run.recipe.vectors:
-        return replace(options, embeddings=str(vectors_file(run, options.embeddings)))
-    return options
-
-
 PAST_TEXT_FILE = "past-text.json"
 
 
@@ -364,20 +357,14 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
 
 def _measure(run: RecipeRun, name: str) -> dict[str, dict[str, Any]]:
     """Settings and perplexities of each way to use the past, alone and mixed with the n-gram model."""
-    recipe = run.recipe.past_text
-    texts = {path.name: list(read_sentences([path], run.normaliser)) for path in (run.validation, *run.tests)}
+    recipe, texts = run.recipe.past_text, run.read_texts()
     models = load_models(None, [ngram_file(run, FIRST)], [run.network_folder(name)], device=run.device).models
     scores = {text: score_tokens(models, words, text, in_order=True) for text, words in texts.items()}
-    return {
-        past.way: {
-            "settings": dict(past.settings),
-            "perplexity": past.perplexities(),
-            "mixture": past.mix_with(scores, run.validation.name),
-        }
-        for past in score_past_texts(
-            models, texts, run.validation.name, cache_words=recipe.cache_words, dynamic=recipe.dynamic
-        )
-    }
+    validation = run.validation.name
+    found = score_past_texts(
+        models, texts, validation, cache_words=recipe.cache_words, dynamic=recipe.dynamic
+    )
+    return {past.way: past.figures(scores, validation) for past in found}
 
 
 def _describe(settings: dict[str, float]) -> str:
@@ -393,8 +380,7 @@ UNKNOWN_WORDS_NOTE = (
 def measure_models(run: RecipeRun) -> Report:
     """Measure the networks, the n-gram of each direction, and the mixture of each network with its n-gram."""
     use_threads(run.threads or 0)
-    texts = {path.name: list(read_sentences([path], run.normaliser)) for path in (run.validation, *run.tests)}
-    rows = measure_ngrams(run)
+    texts, rows = run.read_texts(), measure_ngrams(run)
     for name in run.recipe.networks:
         first = BACKWARD if run.recipe.is_backward(name) else FIRST
         ngrams, networks = [ngram_file(run, first)], [run.network_folder(name)]
@@ -415,7 +401,7 @@ def measure_models(run: RecipeRun) -> Report:
         texts=tuple(texts),
         models=tuple(rows),
         comparisons=compare(rows, run.recipe.comparisons),
-        curves={name: list(read_log(path)) for name, path in logs.items()},
+        curves={name: read_log(path) for name, path in logs.items()},
         machine=describe_machine(torch.get_num_threads()),
         unknown=UNKNOWN_WORDS_NOTE,
     )
@@ -449,16 +435,13 @@ def describe_network(
     )
 
 
-def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the validations of a run, keeping the last of several entries for the same step.
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Return the validations of a run, keeping the last of several entries for the same step.
 
     A step has several entries if the run was killed after logging a validation, before saving it.
     """
-    entries = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        entries[entry["step"]] = entry
-    yield from entries.values()
+    entries = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return list({entry["step"]: entry for entry in entries}.values())
 
 
 VOCABULARY_FILE, BUNDLES_FOLDER = "vocabulary.txt", "bundle"
@@ -494,12 +477,8 @@ def check_networks(run: RecipeRun) -> None:
     vocabulary = choose_vocabulary({}, write_vocabulary(run), run.recipe.vocabulary.size)
     for name, recipe in run.recipe.networks.items():
         try:
-            check_network(
-                recipe.network,
-                recipe.training.objective,
-                len(vocabulary),
-                starts_from_other=bool(recipe.run.start_from),
-            )
+            starts_from_other, objective = bool(recipe.run.start_from), recipe.training.objective
+            check_network(recipe.network, objective, len(vocabulary), starts_from_other=starts_from_other)
             check_embeddings(run.recipe.vectors, recipe.network)
         except (BundleError, ConfigError) as error:
             raise ConfigError(f"{run.recipe.file}: [networks.{name}] {error}") from None
@@ -517,7 +496,9 @@ def train_network(run: RecipeRun, name: str, recipe: NetworkRecipe) -> None:
         start_from=run.network_folder(settings.start_from) if settings.start_from else None,
         weights=settings.weights,
     )
-    network = resolve_embeddings(run, recipe.network)
+    network = recipe.network
+    if network.embeddings and network.embeddings in run.recipe.vectors:
+        network = replace(network, embeddings=str(vectors_file(run, network.embeddings)))
     if network.vectors in run.recipe.networks:
         network = replace(network, vectors=str(run.network_folder(str(network.vectors))))
     if (folder / "best" / "training.json").exists():

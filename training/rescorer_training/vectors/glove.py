@@ -184,12 +184,8 @@ class GloveParameters:
     def shapes(n_words: int, dimensions: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each tensor by name."""
         rows = 2 * n_words
-        return {
-            "vectors": (rows, dimensions),
-            "biases": (rows,),
-            "vector_squares": (rows, dimensions),
-            "bias_squares": (rows,),
-        }
+        wide, narrow = (rows, dimensions), (rows,)
+        return {"vectors": wide, "biases": narrow, "vector_squares": wide, "bias_squares": narrow}
 
     def tensors(self) -> dict[str, Tensor]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -300,18 +296,13 @@ class GloveTrainer(runs.PartTrainer):
         """Train on the blocks of one part; return the sum of their losses."""
         begin = self._first_entry(part)
         entries = self.entries[begin : begin + PART_ENTRIES]
-        rows = torch.from_numpy(entries["row"].astype(np.int64)).split(self.block_cells)
+        rows = torch.from_numpy(entries["row"].astype(np.int64))
         columns = torch.from_numpy(entries["column"].astype(np.int64) + self.n_words)
         x = entries["weight"].astype(np.float64)
         targets = torch.from_numpy(np.log(x).astype(np.float32))
         weights = np.minimum(1.0, (x / self.options.x_max) ** self.options.alpha).astype(np.float32)
-        blocks = zip(
-            rows,
-            columns.split(self.block_cells),
-            targets.split(self.block_cells),
-            torch.from_numpy(weights).split(self.block_cells),
-            strict=True,
-        )
+        whole = (rows, columns, targets, torch.from_numpy(weights))
+        blocks = zip(*(part.split(self.block_cells) for part in whole), strict=True)
         parameters, rate = self.state.parameters, self.options.learning_rate
         return sum(train_block(parameters, *block, rate) for block in blocks)
 
@@ -353,11 +344,8 @@ def start_run(
             vectors have dimensions, or no two words occur together.
         ScoringError: the disk is full.
     """
-    if (folder / runs.VECTORS_STATE_FILE).exists():
-        raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
     counts.check_memory(memory_mb)
-    runs.record_sources(folder, texts, normaliser)
-    text = runs.prepare_text(texts, normaliser, folder, options.min_count)
+    text = runs.start_text(texts, normaliser, folder, options.min_count)
     if options.dimensions > len(text.words):
         raise ConfigError(
             f"dimensions: {options.dimensions} are more than the {len(text.words):,} words in "

@@ -85,6 +85,20 @@ def record_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser) 
         corpus.record_normaliser(folder, normaliser)
 
 
+def start_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, min_count: int) -> EncodedText:
+    """Record the sources of a new run, and prepare its text.
+
+    Raises:
+        ConfigError: the folder has a run, or fewer than two words occur ``min_count`` times.
+        FormatError: a text cannot be read or has no words.
+        ScoringError: the disk is full.
+    """
+    if (folder / VECTORS_STATE_FILE).exists():
+        raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
+    record_sources(folder, texts, normaliser)
+    return prepare_text(texts, normaliser, folder, min_count)
+
+
 def check_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser | None) -> None:
     """Compare texts and normaliser with those that a run was started with.
 
@@ -110,8 +124,7 @@ def check_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser | 
             "in another folder"
         )
     now = [SourceText.describe(text) for text in texts]
-    changes = _describe_changes(before, now)
-    if changes:
+    if changes := _describe_changes(before, now):
         raise ConfigError(
             f"{folder}: the run was started with other texts: {changes}; start again in another folder"
         )

@@ -94,8 +94,11 @@ class Word2VecOptions:
         for name in ("min_count", "epochs", "block_words"):
             value = getattr(self, name)
             _check(value >= 1, f"{name.replace('_', ' ')} {value}: expected 1 or more")
-        largest = {"dimensions": MAX_DIMENSIONS, "window": MAX_WINDOW, "negatives": MAX_NEGATIVES}
-        for name, most in largest.items():
+        for name, most in (
+            ("dimensions", MAX_DIMENSIONS),
+            ("window", MAX_WINDOW),
+            ("negatives", MAX_NEGATIVES),
+        ):
             value = getattr(self, name)
             _check(1 <= value <= most, f"{name} {value}: expected 1 to {most}")
         _check(self.subsample >= 0, f"subsample {self.subsample}: expected 0 or more")
@@ -369,7 +372,6 @@ class NegativeSampling:
             chunks: how the queries divide into chunks.
             pairs: (n, width, stride): 1 where a query of the chunk predicts a centre word.
             centres: (n, stride) ids of the centre words.
-            rate: learning rate.
 
         Returns:
             (n_rows, D), to be added to the queries.
@@ -410,7 +412,6 @@ def train_block(
 
     Args:
         vectors: (V + 1, D) input vectors, changed in place; the last row is for padding.
-        rate: learning rate.
     """
     rows = vectors.index_select(0, block.words)
     contexts, mask = block.contexts, block.mask
@@ -638,10 +639,7 @@ def start_run(texts: Sequence[Path], normaliser: Normaliser, folder: Path, optio
         ConfigError: the folder has a run, or the text has too few frequent words.
         ScoringError: the disk is full.
     """
-    if (folder / runs.VECTORS_STATE_FILE).exists():
-        raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
-    runs.record_sources(folder, texts, normaliser)
-    text = runs.prepare_text(texts, normaliser, folder, options.min_count)
+    text = runs.start_text(texts, normaliser, folder, options.min_count)
     save_state(folder, initialise_state(len(text.words), options), options)
 
 
