@@ -89,12 +89,7 @@ def list_output_products(config: NetworkConfig, words: Tensor, samples: int | No
 
 BASELINE = "plain PyTorch, LSTM, full softmax"
 MODELS = {
-    "lstm": ("lstm", "classes"),
-    "elman": ("elman", "classes"),
-    "gru": ("gru", "classes"),
-    "lbl": ("lbl", "classes"),
-    "feedforward": ("feedforward", "classes"),
-    "transformer": ("transformer", "classes"),
+    **{kind: (kind, "classes") for kind in ("lstm", "elman", "gru", "lbl", "feedforward", "transformer")},
     "lstm-full": ("lstm", "full"),
     "lstm-nce": ("lstm", "full"),
 }

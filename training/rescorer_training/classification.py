@@ -22,7 +22,6 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.evaluation.statistics import wilson_interval
-from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -36,12 +35,12 @@ from rescorer.models.network_files import (
 from rescorer.models.networks import ContextNetwork, State
 from rescorer.models.neural import NETWORKS, SequenceModel, load_weights
 from rescorer.models.outputs import FullSoftmax
-from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
 from rescorer_training import corpus
 from rescorer_training.batches import LabelledSentences, Sentences, cut_into_batches, label
 from rescorer_training.neural.build import set_window_defaults
+from rescorer_training.neural.checkpoint import ProcessGroup
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import Monitor, choose_vocabulary, encode_numbered, print_status
 from rescorer_training.neural.train import Trainer, TrainingRun, compute_fingerprint, format_validation
@@ -673,12 +672,8 @@ def train(
         ConfigError: the device is not available, or the run does not match the one to resume.
         ScoringError: training diverged, or a checkpoint cannot be written.
     """
-    target_device = torch_device(run.device)
-    use_threads(run.threads or 0)
-    if target_device.type == "cpu":
-        keep_freed_memory()
-    torch.manual_seed(options.seed)
-    model = make_classifier(text, network).to(target_device)
+    device = ProcessGroup().prepare(run, options.seed)
+    model = make_classifier(text, network).to(device)
     identity = inputs.identity() | {
         "network": asdict(network),
         "vocabulary": compute_fingerprint(text.vocabulary),

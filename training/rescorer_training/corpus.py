@@ -277,14 +277,21 @@ def read_sentences(
     Raises:
         FormatError: a file cannot be read; see ``read_lines``.
     """
+    for _, _, words in _normalise_lines(paths, normaliser, progress):
+        if words:
+            yield words[::-1] if backward else words
+
+
+def _normalise_lines(
+    paths: Sequence[Path], normaliser: Normaliser, progress: str
+) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Yield the number of each line in its text, the line, and its canonical words."""
     with track(progress, "lines") as task:
         for path in paths:
             for number, line in enumerate(read_lines(path), start=1):
                 if number % LINES_PER_REPORT == 0:
                     task.advance(LINES_PER_REPORT)
-                words = normaliser.normalise(line)
-                if words:
-                    yield words[::-1] if backward else words
+                yield number, line, normaliser.normalise(line)
 
 
 def count_words(
@@ -299,16 +306,11 @@ def count_words_and_marks(
 ) -> tuple[Counter[str], Counter[str]]:
     """Count each canonical word, and each mark of which the normaliser leaves nothing; warn likewise."""
     counts, marks, spacing = Counter[str](), Counter[str](), SpacingTally()
-    with track(progress, "lines") as task:
-        for path in paths:
-            for number, line in enumerate(read_lines(path), start=1):
-                if number % LINES_PER_REPORT == 0:
-                    task.advance(LINES_PER_REPORT)
-                words = normaliser.normalise(line)
-                counts.update(words)
-                marks.update(MARK.findall(line))
-                if number <= LINES_EXAMINED:
-                    spacing.add(words)
+    for number, line, words in _normalise_lines(paths, normaliser, progress):
+        counts.update(words)
+        marks.update(MARK.findall(line))
+        if number <= LINES_EXAMINED:
+            spacing.add(words)
     if found := spacing.describe():
         logger.warning("%s; divide the text into words, or put spaces between characters", found)
     dropped = {mark: count for mark, count in marks.items() if not normaliser.normalise(mark)}

@@ -32,24 +32,20 @@ def end_without_finalisation() -> Iterator[None]:
     (``terminate called without an active exception``, pytorch/pytorch#179291), and ``torchrun`` takes a
     training that has succeeded for one that failed.
     """
-    status = 0
+    status, is_worker = 0, "TORCHELASTIC_RUN_ID" in os.environ
     try:
         yield
     except SystemExit as end:
         if not (end.code is None or isinstance(end.code, int)):
             raise  # a message, which the interpreter prints
         status = end.code or 0
-        if not _is_worker():
+        if not is_worker:
             raise
-    if _is_worker():
+    if is_worker:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
                 stream.flush()
         os._exit(status)
-
-
-def _is_worker() -> bool:
-    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 class ProgressTask(Protocol):

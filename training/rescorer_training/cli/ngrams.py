@@ -136,9 +136,7 @@ def write_mixture(
     mixture = interpolate_files(paths, ngrams, list(shares.values()))
     with estimate.atomic_output(write) as partial:
         mixture.save(partial)
-    estimate.write_word_list(write, mixture.trie.words)
-    corpus.record_normaliser(write, models.normaliser)
-    corpus.record_direction(write, backward=ngrams[0].backward)
+    estimate.write_records(write, mixture.trie.words, models.normaliser, backward=ngrams[0].backward)
     text = list(corpus.read_sentences([validation], models.normaliser))
     measured = score_tokens({"written": open_ngram(write)}, text).log_probs["written"]
     return {
@@ -434,9 +432,7 @@ def prune_command(
     with estimate.staged_output(output) as file:
         with estimate.atomic_output(file) as partial:
             small.save(partial)
-        estimate.write_word_list(file, small.trie.words)
-        corpus.record_normaliser(file, chosen)
-        corpus.record_direction(file, backward=backward)
+        estimate.write_records(file, small.trie.words, chosen, backward=backward)
         facts: dict[str, Any] = {
             "history": criterion.source,
             **asdict(result),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import RenderableType
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, pluralise
 from rescorer.evaluation import figures
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.scored_lists import score_lists
@@ -381,17 +381,8 @@ def check_paths(output: Path) -> None:
 def report_few(n_chosen: int, n_wanted: int) -> None:
     """Print a note if the texts have too few fitting sentences."""
     if n_chosen < n_wanted:
-        fitting = count(n_chosen, "fitting sentence")
+        fitting = pluralise(n_chosen, "fitting sentence")
         typer.echo(f"note: the texts have only {fitting}, not {n_wanted:,}", err=True)
-
-
-def count(number: int, noun: str) -> str:
-    """A number with its noun.
-
-    >>> count(1, "list"), count(2_000, "list")
-    ('1 list', '2,000 lists')
-    """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -482,7 +473,7 @@ def speech_command(
         raise
     report_few(len(chosen), sentences.number)
     if summary.n_kept:
-        more = count(summary.n_kept, "finished sentence")
+        more = pluralise(summary.n_kept, "finished sentence")
         typer.echo(
             f"note: {more} of an earlier run, not asked for now, are kept in {folder}: a larger -n writes "
             "them, too; if you do not need them, delete the folder",
@@ -497,8 +488,8 @@ def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:
         typer.echo(json.dumps({**facts, "kept": summary.n_kept}, indent=2, ensure_ascii=False))
         return
     typer.echo(
-        f"{count(summary.written, 'list')} written to {output}; "
-        f"{count(summary.rejected.total(), 'sentence')} rejected"
+        f"{pluralise(summary.written, 'list')} written to {output}; "
+        f"{pluralise(summary.rejected.total(), 'sentence')} rejected"
     )
     for reason, n_sentences in summary.rejected.most_common():
         typer.echo(f"  {n_sentences:,}: {reason}")
@@ -575,7 +566,7 @@ def text_command(
         facts = {"output": str(output), "written": len(chosen), "imitated": len(imitator.templates)}
         typer.echo(json.dumps(facts, indent=2))
         return
-    made, imitated = count(len(chosen), "list"), count(len(imitator.templates), "real list")
+    made, imitated = pluralise(len(chosen), "list"), pluralise(len(imitator.templates), "real list")
     typer.echo(f"{made} written to {output}, in imitation of {imitated}")
 
 

@@ -23,13 +23,16 @@ from torch import Tensor, distributed
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.formats.io.text_io import make_folder
+from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import WEIGHTS_FILE, Vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import SequenceModel, deduplicated_state, load_model, save_model
+from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.text import Normaliser
 from rescorer_training.corpus import record_normaliser
 from rescorer_training.features import fold_class_inputs
 from rescorer_training.neural.optimisation import WeightAverage
+from rescorer_training.neural.options import RunOptions
 from rescorer_training.state_files import (
     check_options,
     describe_write_error,
@@ -67,11 +70,22 @@ class ProcessGroup:
         """Whether this process validates, writes files and reports progress."""
         return self.rank == 0
 
-    def choose_device(self, requested: torch.device) -> torch.device:
-        """Return the requested device; for ``cuda``, a different GPU for each process of a machine."""
-        if self.size == 1 or requested.type != "cuda":
-            return requested
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    def prepare(self, run: RunOptions, seed: int) -> torch.device:
+        """Set threads and random seed, and return the device to compute on.
+
+        For ``cuda``, this is a different GPU for each process of a machine.
+
+        Raises:
+            ConfigError: the device is not available.
+        """
+        device = torch_device(run.device)
+        if self.size > 1 and device.type == "cuda":
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        use_threads(run.threads or 0)
+        if device.type == "cpu":
+            keep_freed_memory()
+        torch.manual_seed(seed)
+        return device
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter], loss: Tensor) -> Tensor:
         """Replace the gradients by their sums over all processes; return the sum of the losses.
@@ -156,19 +170,15 @@ class ProcessGroup:
             distributed.gather_object(value, gathered)
         return gathered or []
 
-    def wait(self) -> None:
-        """Wait until all processes have reached this point."""
-        if self.size > 1:  # a broadcast would not do: its sender does not wait for the receivers
-            with _name_lost_processes():
-                distributed.all_reduce(torch.zeros(()))
-
     def leave(self) -> None:
         """Wait until all processes are ready to leave the group, then leave.
 
         If one process ended while another was still writing, ``torchrun`` might kill the other one.
         """
         if self.size > 1:
-            self.wait()
+            # a broadcast would not do: its sender does not wait for the receivers
+            with _name_lost_processes():
+                distributed.all_reduce(torch.zeros(()))
             distributed.destroy_process_group()
 
 

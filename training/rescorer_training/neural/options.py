@@ -93,14 +93,8 @@ class TrainingOptions:
 
     def __post_init__(self) -> None:
         for name in (
-            "epochs",
-            "batch_words",
-            "validations_an_epoch",
-            "patience",
-            "batch_rows",
-            "bptt",
-            "accumulate",
-        ):
+            "epochs", "batch_words", "validations_an_epoch", "patience", "batch_rows", "bptt", "accumulate",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
         if not 0 <= self.seed <= MAX_SEED:

@@ -27,11 +27,9 @@ from torch import Tensor
 
 from rescorer.errors import ConfigError
 from rescorer.models.contexts import TopicReader
-from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import NetworkConfig, Vocabulary, read_config, read_vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import NeuralModel, SequenceModel, load_model
-from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.safe_input import Folder
 from rescorer_training.batches import Batches, SentenceBatches, Sentences, StreamBatches
 from rescorer_training.corpus import record_normaliser
@@ -364,15 +362,11 @@ def train(
     Raises:
         ConfigError: the device is not available, or the run does not match the one to resume.
     """
-    target_device = processes.choose_device(torch_device(run.device))
-    use_threads(run.threads or 0)
-    if target_device.type == "cpu":
-        keep_freed_memory()
-    torch.manual_seed(options.seed)
+    device = processes.prepare(run, options.seed)
     model = build.make_network(
         inputs.folder, inputs.start_from, text, network, options.objective, resumed=run.resume
     )
-    model.to(target_device)
+    model.to(device)
     identity = inputs.identity() | {
         "network": asdict(network),
         "vocabulary": compute_fingerprint(text.vocabulary),
@@ -380,7 +374,7 @@ def train(
     monitor = prepare.Monitor(inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard)
     trainer = Trainer(
         TrainingRun(inputs.folder, identity, processes, monitor), model, text.vocabulary, options,
-        build.make_objective(options, text.counts(), target_device),
+        build.make_objective(options, text.counts(), device),
     )  # fmt: skip
     fingerprint = zlib.crc32(json.dumps(trainer.identity, sort_keys=True).encode())
     processes.check_same(fingerprint, "checksum of the options", "start all processes with the same ones")
@@ -427,16 +421,6 @@ def format_validation(entry: dict[str, Any]) -> str:
     )
 
 
-def describe_failure(progress: checkpoint.Progress, unigram_perplexity: float) -> str:
-    """Return a warning that a network is no better than word frequencies, and what to try."""
-    return (
-        f"WARNING: the network learnt nothing from context. Its validation perplexity is "
-        f"{progress.best_perplexity:,.2f}; the frequencies of single words alone give "
-        f"{unigram_perplexity:,.2f}. After {progress.step:,} steps, try more --epochs, smaller batches or "
-        "another --learning-rate."
-    )
-
-
 def write_facts(
     trainer: Trainer,
     config: NetworkConfig,
@@ -447,7 +431,12 @@ def write_facts(
     """Write metadata for the bundle's manifest to ``training.json`` in the best model's folder; return it."""
     unigram_perplexity = text.unigram_perplexity()
     if progress.best_perplexity > LEARNT_SHARE * unigram_perplexity:
-        prepare.print_status(describe_failure(progress, unigram_perplexity))
+        prepare.print_status(
+            "WARNING: the network learnt nothing from context. Its validation perplexity is "
+            f"{progress.best_perplexity:,.2f}; the frequencies of single words alone give "
+            f"{unigram_perplexity:,.2f}. After {progress.step:,} steps, try more --epochs, smaller batches "
+            "or another --learning-rate."
+        )
     facts = {
         "network": config.to_dict() | {"class_sizes": len(config.class_sizes)},
         "options": asdict(trainer.options),

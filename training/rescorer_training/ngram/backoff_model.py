@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from rescorer.models.arpa import ArpaModel, ArpaOrder, WordIds, read_arpa_ngrams
 from rescorer.models.network_files import END, START, UNKNOWN
 from rescorer.models.ngram_files import is_table_file, list_ngrams, map_table
 from rescorer.safe_input import open_regular
+from rescorer_training.ngram.smoothing import NGramProbabilities
 from rescorer_training.progress import track
 
 NGRAMS_PER_BLOCK = 200_000
@@ -30,29 +31,7 @@ MIN_LOG10 = -99.0
 """Log10 probability that stands for log 0 in ARPA files."""
 
 
-class NGramTable(Protocol):
-    """The n-grams of one order, as ``write_arpa`` needs them."""
-
-    @property
-    def prefix(self) -> np.ndarray:
-        """(N,) row of w_1 … w_{n-1} in the table one order lower."""
-
-    @property
-    def word(self) -> np.ndarray:
-        """(N,) id of w_n."""
-
-    @property
-    def prob(self) -> np.ndarray:
-        """(N,) float64 P(w_n | w_1 … w_{n-1})."""
-
-    @property
-    def backoff(self) -> np.ndarray:
-        """(N,) float64 back-off weight of w_1 … w_n."""
-
-    def __len__(self) -> int: ...
-
-
-def write_arpa(path: Path, model: Sequence[NGramTable], vocabulary: Sequence[str]) -> None:
+def write_arpa(path: Path, model: Sequence[NGramProbabilities], vocabulary: Sequence[str]) -> None:
     """Write a model to an ARPA file, gzip if the name ends in ``.gz``.
 
     Args:
@@ -80,7 +59,7 @@ def open_output(path: Path) -> BinaryIO:
 
 
 def _format_ngrams(
-    tables: Sequence[NGramTable], vocabulary: Sequence[str], with_backoff: bool
+    tables: Sequence[NGramProbabilities], vocabulary: Sequence[str], with_backoff: bool
 ) -> Iterator[str]:
     """Yield the lines of the last table's n-grams in blocks; the lower-order tables supply the prefixes."""
     top = tables[-1]
@@ -279,22 +258,12 @@ class BackoffModel:
 
     def save(self, path: Path) -> None:
         """Write an ARPA file, gzip if the name ends in ``.gz``."""
-        tables = [_OrderTable(self, n) for n in range(1, self.trie.order + 1)]
+        tables = []
+        for n in range(1, self.trie.order + 1):
+            rows, first_prefix = self.trie.rows(n), self.trie.bounds[n - 2] if n > 1 else 0
+            prefix, word = self.trie.prefix[rows] - first_prefix, self.trie.word[rows]
+            tables.append(NGramProbabilities(prefix, word, self.prob[rows], self.backoff[rows], discounts=()))
         write_arpa(path, tables, self.trie.words)
-
-
-class _OrderTable:
-    """One order of a model as an ``NGramTable``."""
-
-    def __init__(self, model: BackoffModel, order: int) -> None:
-        rows = model.trie.rows(order)
-        first_prefix = model.trie.bounds[order - 2] if order > 1 else 0
-        self.prefix = model.trie.prefix[rows] - first_prefix
-        self.word = model.trie.word[rows]
-        self.prob, self.backoff = model.prob[rows], model.backoff[rows]
-
-    def __len__(self) -> int:
-        return len(self.word)
 
 
 def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:

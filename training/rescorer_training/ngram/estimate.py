@@ -185,6 +185,13 @@ def write_word_list(output: Path, words: Iterable[str]) -> None:
         text_io.write_text(word_list_file(output), text)
 
 
+def write_records(output: Path, words: Iterable[str], normaliser: Normaliser, *, backward: bool) -> None:
+    """Write the files next to a model: the words of a KenLM binary, the normaliser and the direction."""
+    write_word_list(output, words)
+    corpus.record_normaliser(output, normaliser)
+    corpus.record_direction(output, backward=backward)
+
+
 @contextmanager
 def staged_output(output: Path) -> Iterator[Path]:
     """Yield the path of the model to write with the files next to it: ``output``, unless that is a stream.
@@ -473,9 +480,7 @@ def train_ngram(
                 sentences, arpa, options.cutoffs, vocabulary=vocabulary, memory=memory
             )
             orders = tuple(OrderSummary(*size) for size in sizes)
-    write_word_list(output, words)
-    corpus.record_normaliser(output, normaliser)
-    corpus.record_direction(output, backward=options.backward)
+    write_records(output, words, normaliser, backward=options.backward)
     return NGramSummary(
         output=str(output),
         output_bytes=output.stat().st_size,

@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -110,7 +111,10 @@ def draw_parameters(weights: np.ndarray, n_hidden: int, seed: int) -> NetworkPar
 def make_ensemble(members: list[NetworkParameters]) -> Ensemble:
     """Stack networks of the same shape."""
     names = [parameter.name for parameter in fields(NetworkParameters)]
-    return Ensemble(**{name: np.stack([getattr(member, name) for member in members]) for name in names})
+    stacked: dict[str, Any] = {
+        name: np.stack([getattr(member, name) for member in members]) for name in names
+    }
+    return Ensemble(**stacked)
 
 
 class PenalisedLoss:

@@ -57,12 +57,6 @@ def sum_cells(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
     return cells
 
 
-def write_cells(path: Path, cells: np.ndarray) -> None:
-    """Write cells to a file; on a full disk the error has its reason, which that of ``tofile`` lacks."""
-    with open(path, "wb") as stream:
-        stream.write(cells.view(np.uint8).data)
-
-
 def read_cells(path: Path, cells_per_block: int) -> Iterator[np.ndarray]:
     """Yield the cells of a file in blocks."""
     n_cells = path.stat().st_size // CELL.itemsize
@@ -156,7 +150,8 @@ def count_cooccurrences(
         runs = []
         for number, cells in enumerate(_count_blocks(text, window, by_distance, memory_bytes)):
             runs.append(Path(folder) / f"{number}.cells")
-            write_cells(runs[-1], cells)
+            # on a full disk the error has its reason, which that of ``tofile`` lacks
+            runs[-1].write_bytes(cells.view(np.uint8).data)
         partial = Path(folder) / output.name
         with open(partial, "wb") as stream:
             for cells in merge_runs(runs, memory_bytes):

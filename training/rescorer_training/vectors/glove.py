@@ -301,9 +301,11 @@ class GloveTrainer(runs.PartTrainer):
         x = entries["weight"].astype(np.float64)
         targets = torch.from_numpy(np.log(x).astype(np.float32))
         weights = np.minimum(1.0, (x / self.options.x_max) ** self.options.alpha).astype(np.float32)
-        whole = (rows, columns, targets, torch.from_numpy(weights))
-        blocks = zip(*(part.split(self.block_cells) for part in whole), strict=True)
-        parameters, rate = self.state.parameters, self.options.learning_rate
+        size, parameters, rate = self.block_cells, self.state.parameters, self.options.learning_rate
+        blocks = zip(
+            rows.split(size), columns.split(size), targets.split(size), torch.from_numpy(weights).split(size),
+            strict=True,
+        )  # fmt: skip
         return sum(train_block(parameters, *block, rate) for block in blocks)
 
     def finish_part(self, part: int, loss: float) -> None:

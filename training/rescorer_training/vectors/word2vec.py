@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -392,13 +392,8 @@ class NegativeSampling:
         return query_steps
 
 
-class OutputLayer(Protocol):
-    """Predicts centre words from queries; see ``NegativeSampling.train``."""
-
-    def train(
-        self, queries: Tensor, chunks: Chunks, pairs: Tensor, centres: Tensor, rate: float,
-        random: torch.Generator,
-    ) -> Tensor: ...  # fmt: skip
+OutputLayer = HierarchicalSoftmax | NegativeSampling
+"""Predicts centre words from queries; see ``NegativeSampling.train``."""
 
 
 def train_block(
