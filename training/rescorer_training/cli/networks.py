@@ -280,28 +280,16 @@ def print_report(report: Report, file: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredModels:
-    """Models to measure, and their sizes."""
+class MeasuringOptions:
+    """Models to measure, their sizes and training steps, and how speed is measured."""
 
     models: list[str] | None = option(None, "Model to measure; repeat for more. Default: all.", "--model")
     vocabulary_size: int = option(10_000, "Number of words in the vocabulary, the most frequent ones.")
     size: int = option(200, "Size of word vectors and hidden states.")
     classes: int = option(100, "Number of output classes.")
     window: int = option(4, "Number of context words of feed-forward and log-bilinear models.")
-
-
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """Words and noise of each training step."""
-
     noise_samples: int = option(512, "Noise words per batch for noise-contrastive estimation.")
     batch_words: int = option(4096, "Words per batch, including padding; the plain PyTorch loop ignores it.")
-
-
-@dataclass(frozen=True, slots=True)
-class ClockOptions:
-    """How speed is measured."""
-
     seconds: float = option(5.0, "Seconds to measure each model in each round.")
     rounds: int = option(3, "Number of rounds; each measures every model, and the median is reported.")
     threads: ThreadsOption = None
@@ -319,9 +307,7 @@ def bench(
         typer.Option(help="Text to train on, one sentence per line. Default: random Zipf-distributed words."),
     ] = None,
     *,
-    models: MeasuredModels,
-    batches: BatchOptions,
-    clock: ClockOptions,
+    measuring: MeasuringOptions,
     normaliser: NormaliserOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -335,16 +321,17 @@ def bench(
     from rescorer.runtime import keep_freed_memory, use_threads
     from rescorer_training import bench as bench_module
 
-    use_threads(clock.threads or 0)
+    use_threads(measuring.threads or 0)
     keep_freed_memory()  # as in training; the plain loop benefits too
     options = bench_module.BenchmarkOptions(
-        tuple(models.models or bench_module.MODELS), models.size, models.classes, models.window,
-        batches.noise_samples, batches.batch_words, clock.seconds, clock.rounds, clock.processor_time,
+        tuple(measuring.models or bench_module.MODELS), measuring.size, measuring.classes, measuring.window,
+        measuring.noise_samples, measuring.batch_words, measuring.seconds, measuring.rounds,
+        measuring.processor_time,
     )  # fmt: skip
     encoded, n_words = (
-        bench_module.read_text(text, choose_normaliser(normaliser), models.vocabulary_size)
+        bench_module.read_text(text, choose_normaliser(normaliser), measuring.vocabulary_size)
         if text
-        else bench_module.make_zipf_text(models.vocabulary_size)
+        else bench_module.make_zipf_text(measuring.vocabulary_size)
     )
     speeds = bench_module.run_benchmark(encoded, n_words, options)
     machine = {"threads": torch.get_num_threads(), "torch": torch.__version__, "vocabulary_size": n_words}

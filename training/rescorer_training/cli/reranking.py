@@ -386,23 +386,6 @@ def report_few(n_chosen: int, n_wanted: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class NoiseOptions:
-    """How much noise to add."""
-
-    min_snr: float = option(20.0, "Least ratio of speech to added noise, in decibels.", metavar="DB")
-    max_snr: float = option(40.0, "Largest ratio of speech to added noise, in decibels.", metavar="DB")
-
-    def to_range(self) -> tuple[float, float]:
-        """Raises ConfigError if the range is empty or not finite."""
-        if not -math.inf < self.min_snr <= self.max_snr < math.inf:
-            raise ConfigError(
-                f"--min-snr {self.min_snr:g}, --max-snr {self.max_snr:g}: expected two numbers in decibels, "
-                "the first at most as large as the second"
-            )
-        return self.min_snr, self.max_snr
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SpeechOptions:
     """How sentences are spoken and recognised."""
 
@@ -414,10 +397,20 @@ class SpeechOptions:
     )
     depth: int = option(100, "Maximum number of hypotheses per list.", min=1)
     processes: int = option(1, "Number of processes.", min=1)
-    noise: NoiseOptions
+    min_snr: float = option(20.0, "Least ratio of speech to added noise, in decibels.", metavar="DB")
+    max_snr: float = option(40.0, "Largest ratio of speech to added noise, in decibels.", metavar="DB")
     timeout: float = option(
         120.0, "Time for one sentence, after which it is rejected.", metavar="SECONDS", min=1
     )
+
+    def snr_range(self) -> tuple[float, float]:
+        """Raises ConfigError if the range is empty or not finite."""
+        if not -math.inf < self.min_snr <= self.max_snr < math.inf:
+            raise ConfigError(
+                f"--min-snr {self.min_snr:g}, --max-snr {self.max_snr:g}: expected two numbers in decibels, "
+                "the first at most as large as the second"
+            )
+        return self.min_snr, self.max_snr
 
 
 @expand_options
@@ -455,7 +448,7 @@ def speech_command(
 
     check_paths(output)
     choice = sentences.to_choice()
-    snr_range_db = speech.noise.to_range()
+    snr_range_db = speech.snr_range()
     voices = tuple(dict.fromkeys(speech.voice or DEFAULT_VOICES))
     check_voices(voices)
     import_pocketsphinx()

@@ -41,7 +41,6 @@ class Monitor:
         folder: folder of the run.
         quiet: report nothing; for all processes of a group except the first.
         tensorboard: also write scalars to ``folder/tensorboard``.
-
         unit: what is predicted and counted, in the plural.
 
     Raises:

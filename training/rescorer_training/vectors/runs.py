@@ -195,25 +195,18 @@ class Run(NamedTuple):
             types = (int, float) if name == "seconds" or isinstance(value, list) else (int,)
             if not all(type(item) in types and 0 <= item < math.inf for item in values):
                 raise BundleError(f"{self.file} is damaged: {name.replace('_', ' ')} is {value!r}; {ADVICE}")
-        check_tensors(self.file, tensors, shapes)
+        for name, shape in shapes.items():
+            tensor, spelt = tensors[name], name.replace("_", " ")
+            if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
+                raise BundleError(
+                    f"{self.file} is damaged: {spelt} of shape {tuple(tensor.shape)} and {tensor.dtype}; "
+                    f"expected {shape} and {torch.float32}; {ADVICE}"
+                )
+            if not torch.isfinite(tensor).all():
+                raise BundleError(
+                    f"{self.file} is damaged: {spelt} with values that are not finite; {ADVICE}"
+                )
         return state
-
-
-def check_tensors(path: Path, tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Check shapes, float32 and finite values.
-
-    Raises:
-        BundleError: a tensor has another shape or type, or a value that is not finite.
-    """
-    for name, shape in shapes.items():
-        tensor, described = tensors[name], name.replace("_", " ")
-        if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
-            raise BundleError(
-                f"{path} is damaged: {described} of shape {tuple(tensor.shape)} and {tensor.dtype}; expected "
-                f"{shape} and {torch.float32}; {ADVICE}"
-            )
-        if not torch.isfinite(tensor).all():
-            raise BundleError(f"{path} is damaged: {described} with values that are not finite; {ADVICE}")
 
 
 IDS_FILE, VOCABULARY_FILE = "text.ids", "vocabulary.json"
