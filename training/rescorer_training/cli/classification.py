@@ -19,6 +19,7 @@ from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer_training.classification import ClassifierOptions, ClassifierTraining
 from rescorer_training.cli.options import JsonOption, NormaliserOption, check_run_output, parse_pairs
 from rescorer_training.corpus import choose_normaliser
+from rescorer_training.evaluation.perplexity import resolve_model_folder
 from rescorer_training.neural.options import RunOptions
 from rescorer_training.progress import option
 
@@ -41,11 +42,6 @@ def parse_texts(values: list[str]) -> dict[str, Path]:
             raise ConfigError(f"class {name!r} is given twice; expected one text per class")
         texts[name] = Path(file)
     return texts
-
-
-def find_model(run: Path) -> Path:
-    """Return the folder of a classifier: ``best`` in the folder of a run, or the given folder itself."""
-    return run / "best" if (run / "best").is_dir() else run
 
 
 NAIVE_BAYES = "naive Bayes"
@@ -74,7 +70,7 @@ def evaluate_command(
     by_class = parse_texts(texts)
     systems: dict[str, Accuracy] = {}
     runs = [run, *(against or [])]
-    common = choose_normaliser(normaliser, map(find_model, runs))  # for the same sentences
+    common = choose_normaliser(normaliser, map(resolve_model_folder, runs))  # for the same sentences
     for folder in runs:
         systems |= _measure(folder, by_class, common, with_baseline=folder == run)
     measured, *others = systems
@@ -96,7 +92,7 @@ def _measure(
     from rescorer_training import classification
     from rescorer_training.classification import load_classifier, predict
 
-    model, vocabulary = load_classifier(find_model(run))
+    model, vocabulary = load_classifier(resolve_model_folder(run))
     labels = model.config.labels
     text = classification.read_labelled(by_class, labels, normaliser, vocabulary)
     measured = {str(run): classification.measure(text, labels, predict(model, text))}
@@ -186,7 +182,7 @@ def predict_command(
     """
     from rescorer_training.classification import load_classifier, predict_lines
 
-    folder = find_model(run)
+    folder = resolve_model_folder(run)
     model, vocabulary = load_classifier(folder)
     lines = (line for _, line in text_io.read_lines_strict(text))
     if not as_json:

@@ -192,17 +192,12 @@ def ngram_file(run: RecipeRun, name: str) -> Path:
 def estimate_ngrams(run: RecipeRun) -> None:
     """Estimate the n-gram models that do not exist yet."""
     for name, options in list_ngrams(run.recipe).items():
-        output = ngram_file(run, name)
-        facts_file = output.with_name(f"{output.name}.json")
-        made_from = describe_source(run.train, options)
-        if output.exists():
-            check_ngrams_unchanged(output, facts_file, made_from)
-            run.log(f"{output} exists")
+        output, made_from = ngram_file(run, name), describe_source(run.train, options)
+        if is_made(run, output, made_from):
             continue
         run.log(f"estimating {name}")
         summary = train_ngram(run.train, run.normaliser, output, options)
-        facts = json.dumps({**asdict(summary), "made_from": made_from}, indent=2) + "\n"
-        facts_file.write_text(facts, encoding="utf-8")
+        write_model_facts(output, asdict(summary), made_from)
         run.log(f"estimated {name} from {summary.n_words:,} words in {summary.seconds:.0f} s")
 
 
@@ -213,16 +208,30 @@ def describe_source(texts: Sequence[Path], options: NGramOptions | Word2VecOptio
     return source
 
 
-def check_ngrams_unchanged(output: Path, facts_file: Path, made_from: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a model was estimated with other options or from other texts."""
-    facts = json.loads(facts_file.read_text(encoding="utf-8")) if facts_file.exists() else {}
-    if "made_from" in facts and (
-        changes := describe_changes(facts["made_from"], made_from, known_to_both=True)
-    ):
+def write_model_facts(model: Path, facts: Mapping[str, Any], made_from: Mapping[str, Any]) -> None:
+    """Write facts about a model, and what it was made from, to a file next to it."""
+    text = json.dumps({**facts, "made_from": made_from}, indent=2) + "\n"
+    model.with_name(f"{model.name}.json").write_text(text, encoding="utf-8")
+
+
+def read_model_facts(model: Path) -> dict[str, Any]:
+    """Read what ``write_model_facts`` wrote; empty if there is no file."""
+    file = model.with_name(f"{model.name}.json")
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def is_made(run: RecipeRun, model: Path, made_from: Mapping[str, Any]) -> bool:
+    """Whether a model exists; raises ConfigError if it was made with other options or from other texts."""
+    if not model.exists():
+        return False
+    before = read_model_facts(model).get("made_from", {})
+    if changes := describe_changes(before, made_from, known_to_both=True):
         raise ConfigError(
-            f"{output} was estimated by another recipe or from another text: {changes}; remove the file to "
+            f"{model} was estimated by another recipe or from another text: {changes}; remove the file to "
             "estimate the model again, or choose another --output"
         )
+    run.log(f"{model} exists")
+    return True
 
 
 def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:
@@ -231,8 +240,7 @@ def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:
     for name, options in list_ngrams(run.recipe).items():
         alone = name == FIRST or options.backward
         measured, shares = measure_together(run, [name] if alone else [FIRST, name])
-        facts = ngram_file(run, name).with_name(f"{ngram_file(run, name).name}.json")
-        seconds = json.loads(facts.read_text(encoding="utf-8"))["seconds"] if facts.exists() else None
+        seconds = read_model_facts(ngram_file(run, name)).get("seconds")
         row = MeasuredModel(
             name="n-gram" if name in (FIRST, BACKWARD) else name,
             perplexity={text: perplexities[name] for text, perplexities in measured.items()},
@@ -243,7 +251,7 @@ def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:
             },
             network_share=shares.get(name),
             minutes=None if seconds is None else seconds / 60,
-            note=describe(options),
+            note=describe_ngram(options),
         )
         rows.append(row)
     return rows
@@ -285,7 +293,7 @@ def measure_together(
     return measured, shares
 
 
-def describe(options: NGramOptions) -> str:
+def describe_ngram(options: NGramOptions) -> str:
     """Describe an n-gram model in a few words, for the report."""
     method = {"kneser-ney": "Kneser-Ney", "katz": "Katz", "witten-bell": "Witten-Bell"}[options.smoothing]
     parts = [method, f"order {options.order}"]
@@ -309,20 +317,16 @@ def train_vectors(run: RecipeRun) -> None:
     """Train the vectors that do not exist yet, or resume their training; one thread unless more are given."""
     for name, recipe in run.recipe.vectors.items():
         output = vectors_file(run, name)
-        facts_file = output.with_name(f"{output.name}.json")
         texts = [run.data / text for text in recipe.train]
         made_from = describe_source(texts, recipe.options)
-        if output.exists():
-            check_ngrams_unchanged(output, facts_file, made_from)
-            run.log(f"{output} exists")
+        if is_made(run, output, made_from):
             continue
         run.log(f"training vectors {name}")
         folder = output.parent / name
         if not (folder / VECTORS_STATE_FILE).exists():
             word2vec.start_run(texts, choose_normaliser(None), folder, recipe.options)
         vectors, report = word2vec.run(folder, recipe.options, run.threads or 1)
-        facts = json.dumps({**report, "made_from": made_from}, indent=2) + "\n"
-        facts_file.write_text(facts, encoding="utf-8")
+        write_model_facts(output, report, made_from)
         write_vectors(output, vectors, VectorFormat.WORD2VEC)
         run.log(f"trained {len(vectors):,} vectors in {report['seconds']:.0f} s")
 
@@ -343,7 +347,7 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
         facts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if facts.get("asked") != asked or "ways" not in facts:  # older versions wrote no mixtures
             run.log(f"measuring {name} with the past of the text")
-            facts = {"asked": asked, "ways": _measure(run, name)}
+            facts = {"asked": asked, "ways": _measure_ways(run, name)}
             with atomic_output(file) as partial:
                 partial.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         rows += [
@@ -355,7 +359,7 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
     return rows
 
 
-def _measure(run: RecipeRun, name: str) -> dict[str, dict[str, Any]]:
+def _measure_ways(run: RecipeRun, name: str) -> dict[str, dict[str, Any]]:
     """Settings and perplexities of each way to use the past, alone and mixed with the n-gram model."""
     recipe, texts = run.recipe.past_text, run.read_texts()
     models = load_models(None, [ngram_file(run, FIRST)], [run.network_folder(name)], device=run.device).models
