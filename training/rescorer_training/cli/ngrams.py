@@ -298,7 +298,15 @@ def ngram(
             measured = measure(score_tokens({"ngram": open_ngram(file)}, words, "measuring"))
     with print_results_apart(output):
         if as_json:
-            facts = measured and perplexity_facts(measured)
+            facts = None
+            if measured:
+                figures = measured.models["ngram"]
+                facts = {
+                    "n_tokens": measured.n_tokens,
+                    "n_unknown": figures.n_unknown,
+                    "perplexity": figures.counted,
+                    "perplexity_excluding_unknown": figures.excluded,
+                }
             typer.echo(json.dumps(asdict(summary) | {"validation": facts}))
         else:
             print_summary(summary, measured)
@@ -310,17 +318,6 @@ def parse_cutoffs(text: str) -> tuple[int, ...]:
         return tuple(int(number) for number in text.replace(",", " ").split())
     except ValueError:
         raise ConfigError(f"--prune expects whole numbers such as 0 0 1 1, got {text!r}") from None
-
-
-def perplexity_facts(measured: TextPerplexity) -> dict[str, Any]:
-    """Return the statistics of the validation text that ``--json`` reports."""
-    ngram = measured.models["ngram"]
-    return {
-        "n_tokens": measured.n_tokens,
-        "n_unknown": ngram.n_unknown,
-        "perplexity": ngram.counted,
-        "perplexity_excluding_unknown": ngram.excluded,
-    }
 
 
 def print_summary(summary: estimate.NGramSummary, measured: TextPerplexity | None) -> None:

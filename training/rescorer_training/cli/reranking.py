@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import RenderableType
 
 from rescorer.errors import ConfigError, FormatError, pluralise
 from rescorer.evaluation import figures
@@ -39,14 +38,6 @@ if TYPE_CHECKING:
     from rescorer_training.lists.patterns import Choice
     from rescorer_training.lists.speech import Summary
     from rescorer_training.reranker.training import TrainingLists
-
-
-def make_tables(report: RerankerReport) -> Iterator[RenderableType]:
-    """Yield the tables and lines of a report."""
-    for heading, table in make_sections(report):
-        yield _fill(heading, table)
-        yield ""
-    yield from describe(report)
 
 
 Section = tuple[str, list[list[str]]]
@@ -246,7 +237,8 @@ def reranker_command(
         use = f"written to {wanted.output}: use it with --weights {wanted.name}"
         what = use if is_written else "not written (see --force)"
         outcome = f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected"
-        print_out(*make_tables(report), outcome)
+        tables = (part for section in make_sections(report) for part in (_fill(*section), ""))
+        print_out(*tables, *describe(report), outcome)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
 

@@ -366,11 +366,6 @@ class NGramOptions:
     backward: bool = False
     """Count the n-grams of reversed sentences: the model then predicts a word from those after it."""
 
-    @property
-    def needs_table(self) -> bool:
-        """Whether only an n-gram table can hold the model."""
-        return bool(self.classes or self.class_file or self.skip)
-
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:
             raise ConfigError(f"smoothing is {self.smoothing!r}; expected one of {', '.join(SMOOTHINGS)}")
@@ -458,7 +453,7 @@ def train_ngram(
     started = time.perf_counter()
     if engine not in ("ours", "lmplz"):
         raise ConfigError(f"engine is {engine!r}; expected ours or lmplz")
-    if options.needs_table and output.suffix != SUFFIX:
+    if (options.classes or options.class_file or options.skip) and output.suffix != SUFFIX:
         raise ConfigError(
             f"{output} cannot hold a model of classes or with a gap; give a name that ends in {SUFFIX}"
         )

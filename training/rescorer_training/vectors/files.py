@@ -290,21 +290,13 @@ def find_problem(word: str, *, blanks: bool) -> str:
     """
     if not word or word != word.strip(" \r") or any(mark in word for mark in "\n\0"):
         return "is empty, or has a line end, a NUL or a blank at its end; no format of vectors can hold it"
-    if word.startswith(text_io.BYTE_ORDER_MARK) or not _is_encodable(word):
+    if word.startswith(text_io.BYTE_ORDER_MARK) or word != word.encode(errors="ignore").decode():
         return "starts with a byte order mark or is not valid Unicode; no format of vectors can hold it"
     if not blanks and " " in word:
         return "has a blank, which word2vec's formats cannot hold; write the format glove"
     if any(is_number(part) for part in word.split(" ")[1:]):
         return "has a number after a blank, which could not be told from its values"
     return ""
-
-
-def _is_encodable(word: str) -> bool:
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _read_header(lines: Iterator[tuple[int, str]], name: str, expected: int | None) -> Header:

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -45,11 +45,6 @@ class Category:
 
     name: str
     questions: tuple[tuple[str, ...], ...]
-
-    @property
-    def is_syntactic(self) -> bool:
-        """Whether the questions are about grammar; Google's names of those begin with ``gram``."""
-        return self.name.startswith("gram")
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +317,9 @@ def sum_answers(name: str, answers: Sequence[Answers]) -> Answers:
 def _answer_category(folded: FoldedVectors, category: Category) -> Answers:
     found = [rows for question in category.questions if (rows := folded.find(question))]
     right = dict.fromkeys(Method, 0)
-    for block in _split(np.array(found).reshape(-1, 4), max(MAX_SCORES // len(folded.unit_rows), 1)):
+    questions, size = np.array(found).reshape(-1, 4), max(MAX_SCORES // len(folded.unit_rows), 1)
+    for start in range(0, len(questions), size):
+        block = questions[start : start + size]
         for method in Method:
             scores = score_answers(folded.unit_rows, block[:, :3], method)
             for question, row_scores in zip(block, scores, strict=True):
@@ -353,10 +350,6 @@ def score_answers(unit_rows: np.ndarray, questions: np.ndarray, method: Method) 
     return np.asarray(near_b * near_c / (near_a + np.float32(EPSILON)))
 
 
-def _split(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
 def summarise(categories: Sequence[Category], answers: Sequence[Answers]) -> list[Answers]:
     """Return the sums over semantic, syntactic and all questions; only the last if there is one kind.
 
@@ -371,7 +364,8 @@ def summarise(categories: Sequence[Category], answers: Sequence[Answers]) -> lis
         )
     by_kind: dict[str, list[Answers]] = {"semantic": [], "syntactic": []}
     for category, item in zip(categories, answers, strict=True):
-        by_kind["syntactic" if category.is_syntactic else "semantic"].append(item)
+        # Google's names of questions about grammar begin with ``gram``
+        by_kind["syntactic" if category.name.startswith("gram") else "semantic"].append(item)
     if not all(by_kind.values()):
         return [total]
     return [*(sum_answers(kind, items) for kind, items in by_kind.items()), total]

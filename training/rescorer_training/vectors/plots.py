@@ -246,7 +246,10 @@ def _label(picture: Picture, points: np.ndarray, figure: Any, axes: Any) -> int:
             start = x + dx - (width if alignment == "right" else 0)
             box = (start, y + dy - 1, start + width, y + dy + LABEL_POINTS)
             is_inside = box[0] > left and box[1] > bottom and box[2] < right and box[3] < top
-            if is_inside and not any(_overlaps(box, other) for other in taken):
+            if is_inside and not any(
+                box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+                for other in taken
+            ):
                 axes.annotate(
                     _escape(word), point, (dx, dy), textcoords="offset points", ha=alignment,
                     fontsize=LABEL_POINTS, color="#222222",
@@ -255,10 +258,6 @@ def _label(picture: Picture, points: np.ndarray, figure: Any, axes: Any) -> int:
                 n_labels += 1
                 break
     return n_labels
-
-
-def _overlaps(box: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def _escape(text: str) -> str:
