@@ -202,7 +202,7 @@ class AdaptedNgram:
     shares: Mapping[str, float] = field(default_factory=dict)
     """Interpolation weights of the bundle's n-gram and of the domain's; empty if not interpolated."""
     reason: str = ""
-    """Why the domain's n-gram stands beside that of the bundle."""
+    """Reason why the domain's n-gram is added to that of the bundle."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data."""
@@ -216,7 +216,7 @@ def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
     """Estimate a Kneser-Ney model of the domain's text, and interpolate the bundle's n-gram with it.
 
     The interpolation weights are fitted by EM on held-out text. A KenLM binary cannot be read back, so the
-    domain's model then stands beside it, as a further model of the mixture.
+    domain's model is then added, as a further model of the mixture.
 
     Raises:
         ConfigError: the text has special words, such as ``<unk>``.
@@ -393,13 +393,13 @@ class AdaptedModels:
 
 @dataclass(frozen=True)
 class AdaptationReport:
-    """What was done to a bundle, and what it changed."""
+    """Report of what was done to a bundle, and what it changed."""
 
     adapted: AdaptedModels
     shares: Mapping[str, Change]
     """Interpolation weight λ of each model in the mixture."""
     texts: Mapping[str, MeasuredText]
-    """What was measured on the ``domain`` and on the ``general`` text."""
+    """Measurements on the ``domain`` and on the ``general`` text."""
     stale_weights: Sequence[str]
     """Weights sets that lost what was learnt with the models of the source, as from ``write_settings``."""
 
@@ -467,14 +467,14 @@ def pair_up(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
 
 @dataclass(frozen=True)
 class ListComparison:
-    """What the first pass, the bundle and the adapted one choose."""
+    """Choices of the first pass, the bundle and the adapted one."""
 
     results: Sequence[Result]
     """The first pass, before and after, with intervals."""
     gain: Gain
     """By how much the adapted bundle has a lower error rate than the bundle."""
     unit: str
-    """What the bootstrap drew: ``list`` or ``group``."""
+    """Unit that the bootstrap drew: ``list`` or ``group``."""
     n_units: int
     n_lists: int
     rejected: Sequence[InvalidList]

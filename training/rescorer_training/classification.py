@@ -333,7 +333,7 @@ LENGTH_BOUNDS = (1, 2, 4, 7, 11, 16, 26)
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What a classifier predicted for labelled sentences."""
+    """Predictions of a classifier for labelled sentences."""
 
     labels: tuple[str, ...]
     truth: np.ndarray

@@ -57,7 +57,7 @@ class ClassEmbedding(nn.Embedding):
 
 
 def add_class_inputs(model: NeuralModel, classes: Tensor) -> None:
-    """Let a model read the classes of words, (V, C), beside the words; it stays the same function at first.
+    """Let a model also read the classes of words, (V, C); it stays the same function at first.
 
     Raises:
         ConfigError: the output layer is a tree that is tied to the embedding.
@@ -189,7 +189,7 @@ class TagModel:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedCounts:
-    """How often tags are expected to occur in a text."""
+    """Expected occurrences of tags in a text."""
 
     start: np.ndarray
     transitions: np.ndarray

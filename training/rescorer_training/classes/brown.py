@@ -121,7 +121,7 @@ def compute_neighbour_vectors(ids: np.ndarray, class_of: np.ndarray) -> np.ndarr
     """Compute a vector for each word from the classes before and after it, without training a network.
 
     The values are square roots of relative frequencies, so that distances are Hellinger distances. A word's
-    own neighbours are smoothed with those of its class, because rare words have too few of their own.
+    own neighbours are smoothed with those of its class, because rare words have too few neighbours.
 
     Args:
         ids: (T,) word ids, sentences closed by id 0.

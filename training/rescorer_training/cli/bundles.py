@@ -138,7 +138,7 @@ class MeasuringTexts:
 
 @dataclass(frozen=True, slots=True)
 class FurtherTraining:
-    """How the networks are trained further."""
+    """Further training of the networks."""
 
     epochs: int = option(12, "Largest number of passes of the network over the text.")
     learning_rate: float = option(1e-3, "Peak learning rate of the network.")
@@ -311,7 +311,7 @@ class DefaultWeights:
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
-    """What the bundle has besides models and default weights, and how it is stored."""
+    """Contents of the bundle other than models and default weights, and how it is stored."""
 
     weight_set: list[Path] | None = option(
         None, "JSON file of a further weight set to include; repeat for more."

@@ -203,7 +203,7 @@ def predict_command(
 
 @dataclass(frozen=True, slots=True)
 class LabelledTextOptions:
-    """How texts are prepared: what is held out, which words are known, and the normaliser."""
+    """Preparation of texts: what is held out, which words are known, and the normaliser."""
 
     validation: list[str] | None = option(
         None,

@@ -138,7 +138,7 @@ def make_answer_table(answers: Mapping[str, completion.Answers]) -> FoldingTable
 
 @dataclass(frozen=True, slots=True)
 class FittingOptions:
-    """Held-out text, and what is fitted on it besides λ.
+    """Held-out text, and what is fitted on it in addition to λ.
 
     Raises:
         ConfigError: something is to be fitted, but there is no held-out text.
@@ -334,7 +334,7 @@ def make_perplexity_table(path: str, measured: TextPerplexity) -> FoldingTable:
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """How many sentences to sample, and how."""
+    """Number of sentences to sample, and the way to do it."""
 
     number: int = option(5, "Number of sentences.", "-n", "--number", min=1)
     prompt: str = option("", "Words at the beginning of every sentence.")

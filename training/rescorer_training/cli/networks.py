@@ -57,7 +57,7 @@ class TextOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparationOptions:
-    """How texts are prepared: their words, their normaliser, and how long sentences may be."""
+    """Preparation of texts: their words, their normaliser, and how long sentences may be."""
 
     vocabulary: Path | None = option(None, "File of the words to model, one per line.")
     vocabulary_size: int = option(
@@ -76,7 +76,7 @@ class PreparationOptions:
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What is reported of a run."""
+    """Reports of a run."""
 
     tensorboard: bool = option(False, "Write TensorBoard scalars into the folder of the run.")
     as_json: JsonOption = False

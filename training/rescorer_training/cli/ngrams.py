@@ -262,7 +262,7 @@ class EstimatedModel:
 
 @dataclass(frozen=True, slots=True)
 class EstimatorOptions:
-    """What estimates the model."""
+    """The program that estimates the model."""
 
     engine: str = option(
         "ours", "Estimator: 'ours', in memory; or KenLM's 'lmplz', on disk.", metavar="ours|lmplz"
@@ -353,7 +353,7 @@ def print_summary(summary: estimate.NGramSummary, measured: TextPerplexity | Non
 
 @dataclass(frozen=True, slots=True)
 class CriterionOptions:
-    """How many n-grams are pruned, and what tells how often their histories occur.
+    """Number of n-grams to prune, and the source of how often their histories occur.
 
     Raises:
         ConfigError: options contradict one another.

@@ -326,7 +326,7 @@ class SentenceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingOptions:
-    """How lists and texts are read."""
+    """Reading of lists and texts."""
 
     reference: ReferenceOption = None
     list_options: ListInputOptions
@@ -379,7 +379,7 @@ def report_few(n_chosen: int, n_wanted: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SpeechOptions:
-    """How sentences are spoken and recognised."""
+    """Settings to speak and recognise sentences."""
 
     voice: list[str] | None = option(
         None,
@@ -482,7 +482,7 @@ def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrongWordOptions:
-    """What wrong words sound like, and in which contexts they occur."""
+    """Sources of what wrong words sound like, and in which contexts they occur."""
 
     dictionary: Path | None = option(
         None,

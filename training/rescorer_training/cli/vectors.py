@@ -69,7 +69,7 @@ def save_vectors(output: Path, vectors: WordVectors, to: VectorFormat, note: str
 def open_temporary_folder(output: Path) -> Iterator[Path]:
     """Open a folder for temporary files, on the disk of an output; removed afterwards.
 
-    Beside a device or a pipe nothing can be created: then it is the system's folder for temporary files.
+    Next to a device or a pipe nothing can be created: then it is the system's folder for temporary files.
     """
     place = None if is_stream(output) else output.parent
     with tempfile.TemporaryDirectory(dir=place, prefix=".vectors-") as folder:
@@ -101,7 +101,7 @@ OutputFormatOption = Annotated[VectorFormat, typer.Option("--to", help="Format o
 
 @dataclass(frozen=True, slots=True)
 class VectorReadingOptions:
-    """How a file of word vectors is read."""
+    """Reading of a file of word vectors."""
 
     format: VectorFormat | None = option(
         None,
@@ -130,7 +130,7 @@ class VectorsTarget:
 
 @dataclass(frozen=True, slots=True)
 class VectorRunOptions:
-    """How a run of training reads its texts, and whether it continues."""
+    """Settings of a run of training: how it reads its texts, and whether it continues."""
 
     normaliser: NormaliserOption = None
     threads: ThreadsOption = None
@@ -536,7 +536,7 @@ def format_interval(interval: tuple[float, float] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MatrixOptions:
-    """How pairs of words are counted, and their matrix weighted and decomposed."""
+    """Settings that count pairs of words, and weight and decompose their matrix."""
 
     dimensions: DimensionsOption = 100
     window: WindowOption = 5

@@ -286,7 +286,7 @@ def read_dynamically(
     root_mean_squares: Sequence[Tensor],
     description: str = "",
 ) -> TextReading:
-    """Read a text with a copy of the network that goes on learning; the model itself does not change.
+    """Read a text with a copy of the network that continues to learn; the model itself does not change.
 
     After each segment, each parameter p moves by −η g / (RMS + ε), and back towards its trained value by the
     decay, less where the RMS is small. ε is the mean RMS of all parameters: with a much smaller one, words
@@ -365,16 +365,16 @@ class PastTextScores:
 
     network: str
     way: str
-    """How the network learns from the past, such as ``cache of 500``."""
+    """The way in which the network learns from the past, such as ``cache of 500``."""
     settings: Mapping[str, Any]
-    """What was fitted on the validation text."""
+    """Settings that were fitted on the validation text."""
     log_probs: Mapping[str, np.ndarray]
     """(T,) float64 ln P of every word and every ``</s>`` by text; a word that the network does not know gets
     its share of ``<unk>``."""
 
     @property
     def name(self) -> str:
-        """What is reported, such as ``neural, cache of 500``."""
+        """Name to report, such as ``neural, cache of 500``."""
         return f"{self.network}, {self.way}"
 
     def perplexities(self) -> dict[str, float]:

@@ -353,7 +353,7 @@ def perplexity(log_probs: np.ndarray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one model contributes to a mixture, measured on the text used to fit the interpolation weights."""
+    """Contribution of one model to a mixture, measured on the text used to fit the interpolation weights."""
 
     share: float
     """Interpolation weight λ."""

@@ -23,7 +23,7 @@ from rescorer.trie import Words
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How the next word is chosen, and when a sentence ends."""
+    """Ways to choose the next word, and the end of a sentence."""
 
     temperature: float = 1.0
     """Divisor of the log-probabilities; 0 always chooses the most probable word."""

@@ -187,7 +187,7 @@ class _Worker(Generic[Task, Result]):
 
 
 def _serve(make: Callable[[], Callable[[Task], Result]], connection: Connection) -> None:
-    os.setsid()  # a group of its own, to be killed with its programs; Ctrl-C reaches the parent only
+    os.setsid()  # its own group, to be killed with its programs; Ctrl-C reaches the parent only
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     function = make()
     while True:
@@ -248,7 +248,7 @@ def run_tasks(
 
 SAMPLE_RATE_HZ = 16_000
 COMMANDS = {"flite": "flite", "espeak-ng": "espeak-ng", "festival": "text2wave"}
-"""What to run, by package."""
+"""Program to run, by package."""
 FLITE_PITCHES_HZ = {"awb": 130.0, "kal": 95.0, "kal16": 95.0, "rms": 95.0, "slt": 165.0}
 """Voices of flite with their usual mean pitch. kal is sampled at 8 kHz, so it sounds like a telephone."""
 ESPEAK_ACCENTS = ("en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-us-nyc")
@@ -280,7 +280,7 @@ class SynthesisError(RescorerError):
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How a sentence is spoken."""
+    """Properties of the speech of a sentence."""
 
     voice: str
     """One of ``VOICES``."""
@@ -523,7 +523,7 @@ class Recogniser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpeechSettings:
-    """What determines a list, besides its sentence."""
+    """Settings that determine a list, together with its sentence."""
 
     seed: int
     depth: int
@@ -534,7 +534,7 @@ class SpeechSettings:
 
 
 class ListMaker:
-    """Speaks sentences and recognises them; lives in a process of its own."""
+    """Speaks sentences and recognises them; lives in its own process."""
 
     def __init__(
         self, load_recogniser: Callable[[], Recogniser], settings: SpeechSettings, folder: Path
@@ -585,7 +585,7 @@ class Summary:
     rejected: Counter[str]
     """Number of sentences without a list, by reason."""
     n_kept: int
-    """Number of finished sentences that were not asked for and are kept beside the output."""
+    """Number of finished sentences that were not asked for and are kept next to the output."""
 
 
 def unfinished_folder(output: Path) -> Path:
@@ -604,7 +604,7 @@ def make_speech_lists(
 ) -> Summary:
     """Make the lists of sentences and write them to a file, in the order of the sentences.
 
-    Finished lists are kept in the folder ``OUTPUT.unfinished`` until all are done; a second call goes on
+    Finished lists are kept in the folder ``OUTPUT.unfinished`` until all are done; a second call continues
     where the first one was interrupted. If it has fewer sentences, the folder stays, with the lists of the
     others.
 

@@ -53,7 +53,7 @@ class ProcessGroup:
 
     @classmethod
     def join(cls) -> ProcessGroup:
-        """Join the processes started by ``torchrun``; any other process gets a group of its own.
+        """Join the processes started by ``torchrun``; any other process is alone in its group.
 
         Tensors on the CPU are exchanged by gloo, those on GPUs by nccl.
         """

@@ -236,7 +236,7 @@ class NetworkOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a training run is carried out. When the run is resumed, these options may differ."""
+    """Settings that carry out a training run. When the run is resumed, these options may differ."""
 
     threads: int | None = option(None, "Number of CPU threads. Default: all.", min=1)
     device: str = option("cpu", "Device to compute on: cpu, cuda, cuda:1, …")

@@ -256,7 +256,7 @@ def divide_into_classes(
 ) -> UnitText:
     """Replace the words of a text by their classes.
 
-    Special words and words that are not in the model stay units of their own. P(word | class) is the word's
+    Special words and words that are not in the model stay separate units. P(word | class) is the word's
     share of the occurrences of its class.
 
     Args:

@@ -179,7 +179,7 @@ class NGramProbabilities:
     backoff: np.ndarray
     """(N,) float64: back-off weight of w_1 … w_n as a context."""
     discounts: tuple[float, ...]
-    """What the smoothing method discounts of small counts, for reports; may be empty."""
+    """Discounts of small counts by the smoothing method, for reports; may be empty."""
 
     def __len__(self) -> int:
         return len(self.word)

@@ -72,7 +72,7 @@ def check_model_name(name: str, streams: Collection[str]) -> None:
     """Raise ConfigError unless a model can have this name, which is also that of its folder in the bundle.
 
     Args:
-        streams: score streams of the default weights, which are components of a total beside the models.
+        streams: score streams of the default weights, which are further components of a total.
     """
     if len(name) > MAX_NAME_CHARACTERS or not re.fullmatch(r"\w[\w-]*", name):
         raise ConfigError(

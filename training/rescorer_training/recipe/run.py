@@ -202,7 +202,7 @@ def estimate_ngrams(run: RecipeRun) -> None:
 
 
 def describe_source(texts: Sequence[Path], options: NGramOptions | Word2VecOptions) -> dict[str, Any]:
-    """What a model is estimated from, as plain data: options, and the name and bytes of each text."""
+    """Options, and name and bytes of each text, that a model is estimated from, as plain data."""
     sizes = [[path.name, path.stat().st_size] for path in texts]
     source: dict[str, Any] = json.loads(json.dumps({**asdict(options), "texts": sizes}, default=str))
     return source
@@ -338,7 +338,7 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
     """Measure the networks of ``[past_text]`` with a neural cache and by dynamic evaluation.
 
     Settings are fitted on the validation text. Dynamic evaluation takes as long as training epochs do, so
-    results are kept beside the network.
+    results are kept with the network.
     """
     recipe, rows = run.recipe.past_text, []
     for name in recipe.networks:
@@ -450,7 +450,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 
 VOCABULARY_FILE, BUNDLES_FOLDER = "vocabulary.txt", "bundle"
 FOUND_ELSEWHERE = {"start_from", "vectors", "embeddings", "vocabulary"}
-"""What is saved of a run and depends on where the folder is, or has been counted before."""
+"""Saved options of a run that depend on where the folder is, or have been counted before."""
 
 
 def run_recipe(

@@ -167,7 +167,7 @@ ObjectiveName = Literal["expected errors", "cross entropy", "pairwise"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 """Names of the objectives; the first one is what is counted in the end, the others are convex."""
 MAX_PAIR_DISTANCE = 16
-"""How far apart in the list the two hypotheses of a pair may be: pairs grow with it, not with the square of
+"""Largest distance in the list of the two hypotheses of a pair: pairs grow with it, not with the square of
 the list."""
 
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -344,7 +344,7 @@ class Average:
 
 
 Choice = Candidate | Average
-"""What cross-validation chooses."""
+"""A choice of cross-validation."""
 
 
 def average(candidates: Sequence[Candidate]) -> Choice:

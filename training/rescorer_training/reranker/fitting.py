@@ -340,7 +340,7 @@ ORDER_FEATURES = ("log_rank", "first")
 
 @dataclass(frozen=True, slots=True)
 class ListKeys:
-    """What lists of two kinds may share; parallel sequences of L."""
+    """Properties that lists of two kinds may share; parallel sequences of L."""
 
     ids: Sequence[str]
     groups: Sequence[str]
@@ -559,7 +559,7 @@ class CrossValidation:
     """Scores of each list by a reranker that was chosen and trained without it."""
 
     chosen: tuple[Choice, ...]
-    """What was chosen in each fold."""
+    """Choice in each fold."""
     scores: np.ndarray
     """(H,) float64."""
     errors: np.ndarray

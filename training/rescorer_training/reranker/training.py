@@ -89,7 +89,7 @@ class FeatureWeight:
 
 @dataclass(frozen=True, slots=True)
 class FeatureWorth:
-    """What is lost, held out, if a reranker of the same kind is trained without some features."""
+    """Loss, held out, if a reranker of the same kind is trained without some features."""
 
     name: str
     """Kind of the features, or the stream or model that they are about."""
@@ -333,7 +333,7 @@ def publish_with_reranker(bundle: Bundle, reranker: Reranker, page: str, output:
     """Copy a bundle as another version, and add a reranker.
 
     Args:
-        page: Markdown page about the reranker, which is kept beside it.
+        page: Markdown page about the reranker, which is kept next to it.
         output: NAME/VERSION of the new bundle.
     """
     weights = Weights(

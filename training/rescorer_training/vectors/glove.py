@@ -234,7 +234,7 @@ def _step(values: Tensor, squares: Tensor, rows: Tensor, steps: Tensor) -> None:
     own = steps.square()
     # with an expanded index, scatter_add_ adds whole rows: faster than index_add_
     squares.scatter_add_(0, index, own)
-    # at least the initial 1, also where rounding loses it beside a large square
+    # at least the initial 1, also where rounding loses it next to a large square
     scales = squares.index_select(0, rows).sub_(own).clamp_(min=1.0).rsqrt_()
     values.scatter_add_(0, index, scales.mul_(steps).neg_())
 

@@ -54,7 +54,7 @@ class SimilaritySet:
     name: str
     pairs: tuple[tuple[str, str], ...]
     scores: np.ndarray
-    """(N,) float64, higher is more similar; every set has a scale of its own."""
+    """(N,) float64, higher is more similar; every set has its own scale."""
 
     def is_part_of(self, other: SimilaritySet) -> bool:
         """Whether all pairs are in another, larger set, in either order and any case."""
@@ -273,7 +273,7 @@ MAX_SCORES = 1 << 22
 
 
 class Method(StrEnum):
-    """How a question is answered."""
+    """Ways to answer a question."""
 
     ADD = "3CosAdd"
     MULTIPLY = "3CosMul"

@@ -92,7 +92,7 @@ def _check(selection: Selection) -> Selection:
 
 
 class Projection(StrEnum):
-    """How vectors become points."""
+    """Ways to turn vectors into points."""
 
     PCA = "PCA"
     TSNE = "t-SNE"

@@ -452,7 +452,7 @@ class PartTrainer(ABC):
     """
 
     unit: ClassVar[str]
-    """What progress is counted in."""
+    """Unit in which progress is counted."""
     parts_per_round: ClassVar[int]
     """Largest number of parts between two moments at which the state can be saved."""
     ends_rounds_with_epochs: ClassVar[bool] = False
