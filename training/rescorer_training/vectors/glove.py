@@ -135,9 +135,7 @@ def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, 
     ):
         parts = [Path(folder) / f"{number}.entries" for number in range(n_parts)]
         for block in counts.read_cells(cells, max(1, capacity // 2)):
-            rows, columns, weights = counts.mirror_cells(block, n_words)
-            entries = np.empty(len(rows), dtype=ENTRY)
-            entries["row"], entries["column"], entries["weight"] = rows, columns, weights
+            entries = _make_entries(block, n_words)
             entries = entries[random.permutation(len(entries))]
             for part, piece in zip(parts, np.array_split(entries, n_parts), strict=True):
                 with open(part, "ab") as stream:
@@ -150,6 +148,14 @@ def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, 
                 n_entries += len(entries)
         partial.replace(output)
     return n_entries
+
+
+def _make_entries(cells: np.ndarray, n_words: int) -> np.ndarray:
+    # a function, so that the arrays of mirrored cells do not stay in memory
+    rows, columns, weights = counts.mirror_cells(cells, n_words)
+    entries = np.empty(len(rows), dtype=ENTRY)
+    entries["row"], entries["column"], entries["weight"] = rows, columns, weights
+    return entries
 
 
 MAX_GRADIENT = 100.0
