@@ -119,11 +119,7 @@ def fit_word_topics(ids: np.ndarray, n_words: int, n_topics: int, *, seed: int =
         raise ConfigError(
             "topics need scikit-learn, which the extra 'vectors' of rescorer installs"
         ) from None
-    from scipy.sparse import csr_matrix
-
-    blocks, shape = np.arange(len(ids)) // BLOCK_WORDS, (-(-len(ids) // BLOCK_WORDS), n_words)
-    documents = csr_matrix((np.ones(len(ids), dtype=np.float32), (blocks, ids)), shape)  # counts of words
-    documents.sum_duplicates()
+    documents = count_blocks(ids, n_words)
     n_blocks = np.bincount(documents.indices, minlength=n_words)
     topical = (n_blocks >= MIN_BLOCKS) & (n_blocks <= max(MIN_BLOCKS, MAX_BLOCK_SHARE * documents.shape[0]))
     topical[:2] = False
@@ -140,14 +136,24 @@ def fit_word_topics(ids: np.ndarray, n_words: int, n_topics: int, *, seed: int =
     return word_topics
 
 
+def count_blocks(ids: np.ndarray, n_words: int):  # type: ignore[no-untyped-def]
+    """Count the words of each block of a text: (blocks, V) scipy CSR matrix."""
+    from scipy.sparse import csr_matrix
+
+    blocks = np.arange(len(ids)) // BLOCK_WORDS
+    shape = (-(-len(ids) // BLOCK_WORDS), n_words)
+    counts = csr_matrix((np.ones(len(ids), dtype=np.float32), (blocks, ids)), shape)
+    counts.sum_duplicates()
+    return counts
+
+
 CHUNK_SENTENCES = 64
 """Number of sentences whose topics are inferred together; few, so that their words stay in the cache."""
 
 
 def write_sentence_topics(path: Path, reader: TopicReader, text: Sentences, progress: str = "") -> None:
     """Write the topic features of the text before each sentence, (S, K) float32, as an npy file."""
-    topical = np.flatnonzero(reader.topical(text.ids))
-    topical_words, n_before = text.ids[topical].astype(np.int64), np.searchsorted(topical, text.starts)
+    topical_words, n_before = find_topical_words(reader, text)
     last = np.arange(reader.n_read)
     features = open_memmap(path, "w+", np.float32, (len(text.starts), reader.n_topics))
     with track(progress, "sentences", len(text.starts)) as task:
@@ -158,6 +164,12 @@ def write_sentence_topics(path: Path, reader: TopicReader, text: Sentences, prog
             features[chunk] = reader.read_last(words, np.minimum(n_before[chunk], reader.n_read)).numpy()
             task.advance(len(positions))
     features.flush()
+
+
+def find_topical_words(reader: TopicReader, text: Sentences) -> tuple[np.ndarray, np.ndarray]:
+    """Find the topical words of a text, (n,) int64, and how many of them come before each sentence, (S,)."""
+    positions = np.flatnonzero(reader.topical(text.ids))
+    return text.ids[positions].astype(np.int64), np.searchsorted(positions, text.starts)
 
 
 ITERATIONS = 10

@@ -99,16 +99,29 @@ def compute_perplexity_changes(model: BackoffModel, history: np.ndarray) -> tupl
         lower = model.compute_lower_order_probs(n)
         lower_left_over = model.compute_left_over_mass(n, lower)  # (N_{n-1},)
         left_over[contexts] = model.backoff[contexts] * lower_left_over  # more precise than 1 - Σ P
-        prob, lower, left = (
-            np.maximum(part, 1e-99) for part in (model.prob[rows], lower, left_over[context])
+        changes[rows] = _compute_changes(
+            np.maximum(model.prob[rows], 1e-99),
+            np.maximum(lower, 1e-99),
+            np.maximum(left_over[context], 1e-99),
+            lower_left_over[context - contexts.start],
+            history[context],
         )
-        lower_left = lower_left_over[context - contexts.start]
-        log_backoff = np.log(left / lower_left)  # Stolcke's equation 5, for each n-gram
-        log_new_backoff = np.log((left + prob) / (lower_left + lower))
-        moved = prob * (np.log(lower) + log_new_backoff - np.log(prob))
-        moved += left * (log_new_backoff - log_backoff)
-        changes[rows] = np.expm1(-history[context] * moved)
     return changes, left_over
+
+
+def _compute_changes(
+    prob: np.ndarray,
+    lower: np.ndarray,
+    left_over: np.ndarray,
+    lower_left_over: np.ndarray,
+    history: np.ndarray,
+) -> np.ndarray:
+    """Compute e^D - 1 for n-grams of one order, (N,) each, by Stolcke's equation 5."""
+    log_backoff = np.log(left_over / lower_left_over)
+    log_new_backoff = np.log((left_over + prob) / (lower_left_over + lower))
+    moved = prob * (np.log(lower) + log_new_backoff - np.log(prob))
+    moved += left_over * (log_new_backoff - log_backoff)
+    return np.expm1(-history * moved)
 
 
 def select_survivors(model: BackoffModel, changes: np.ndarray, threshold: float) -> np.ndarray:
