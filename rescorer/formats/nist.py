@@ -48,7 +48,7 @@ from rescorer.formats.common import (
 from rescorer.formats.fields import NUMBER_KEYS, WORDS_FIELD, get_word_times, is_finite_number
 from rescorer.formats.io.folders import Lists, Sample, ends_with_id
 from rescorer.formats.io.json_io import describe_type, parse_object
-from rescorer.formats.io.text_io import EncodingError, Source, read_lines, source_name
+from rescorer.formats.io.text_io import EncodingError, Source, read_lines, read_lines_strict, source_name
 from rescorer.types import Hypothesis, NBestList
 
 Channel = tuple[str, str]

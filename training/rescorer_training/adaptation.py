@@ -1,7 +1,5 @@
 """Adapt a bundle to a domain by text alone: its n-gram, its networks and the weights of its mixture.
 
-Adapt a bundle to a domain by text alone.
-
 A bundle and a text come in; a new bundle comes out, with perplexities and error rates before and after.
 """
 
@@ -30,7 +28,7 @@ from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import NETWORK_FILES
 from rescorer.models.neural import load_model
 from rescorer.models.ngram_files import contains_words
-from rescorer.models.ngrams import NgramModel, align_vocabularies
+from rescorer.models.ngrams import align_vocabularies
 from rescorer.pipeline import Rescorer, load_bundle_models, load_ngram
 from rescorer.safe_input import Folder
 from rescorer.scoring.combination import MIXTURE, weights_to_dict
@@ -205,7 +203,7 @@ class AdaptedNgram:
     shares: Mapping[str, float] = field(default_factory=dict)
     """Interpolation weights of the bundle's n-gram and of the domain's; empty if not interpolated."""
     reason: str = ""
-    """Why the domain's n-gram stands beside that of the bundle."""
+    """Reason why the domain's n-gram is added to that of the bundle."""
 
     def to_dict(self) -> dict[str, Any]:
         """Convert to JSON data."""
@@ -219,10 +217,7 @@ def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
     """Estimate a Kneser-Ney model of the domain's text, and interpolate the bundle's n-gram with it.
 
     The interpolation weights are fitted by EM on held-out text. A KenLM binary cannot be read back, so the
-    domain's model then stands beside it, as a further model of the mixture.
-
-    Args:
-        folder: folder for the files.
+    domain's model is then added, as a further model of the mixture.
 
     Raises:
         ConfigError: the text has special words, such as ``<unk>``.
@@ -241,23 +236,17 @@ def adapt_ngram(bundle: Bundle, text: DomainText, folder: Path) -> AdaptedNgram:
         return AdaptedNgram(beside, file, order, reason="the bundle's n-gram is a KenLM binary")
     models = {SOURCE: source, DOMAIN: open_ngram(file, DOMAIN)}
     try:
-        shares = _interpolate(models, [path, file], text, bundle, folder / "ngram.arpa.gz")
+        align_vocabularies(list(models.values()))
+        sentences = list(read_sentences([text.fitting], bundle.normaliser))
+        fitted = fit_mixture(score_tokens(models, sentences, "fitting the n-grams").log_probs)
+        domain = min(fitted[DOMAIN], 1 - MIN_SOURCE_SHARE)
+        shares = {SOURCE: 1 - domain, DOMAIN: domain}
+        interpolate_files([path, file], list(models.values()), list(shares.values())).save(
+            folder / "ngram.arpa.gz"
+        )
     except (FormatError, BundleError) as error:
         return AdaptedNgram(beside, file, order, reason=str(error))
     return AdaptedNgram(name, folder / "ngram.arpa.gz", max(source.order, order), shares)
-
-
-def _interpolate(
-    models: Mapping[str, NgramModel], paths: list[Path], text: DomainText, bundle: Bundle, output: Path
-) -> dict[str, float]:
-    """Fit the interpolation weights and write the interpolated model; return the weights."""
-    align_vocabularies(list(models.values()))
-    sentences = list(read_sentences([text.fitting], bundle.normaliser))
-    fitted = fit_mixture(score_tokens(models, sentences, "fitting the n-grams").log_probs)
-    domain = min(fitted[DOMAIN], 1 - MIN_SOURCE_SHARE)
-    shares = {SOURCE: 1 - domain, DOMAIN: domain}
-    interpolate_files(paths, list(models.values()), list(shares.values())).save(output)
-    return shares
 
 
 LONGEST_SENTENCE = 200
@@ -405,13 +394,13 @@ class AdaptedModels:
 
 @dataclass(frozen=True)
 class AdaptationReport:
-    """What was done to a bundle, and what it changed."""
+    """Report of what was done to a bundle, and what it changed."""
 
     adapted: AdaptedModels
     shares: Mapping[str, Change]
     """Interpolation weight λ of each model in the mixture."""
     texts: Mapping[str, MeasuredText]
-    """What was measured on the ``domain`` and on the ``general`` text."""
+    """Measurements on the ``domain`` and on the ``general`` text."""
     stale_weights: Sequence[str]
     """Weights sets that lost what was learnt with the models of the source, as from ``write_settings``."""
 
@@ -432,13 +421,8 @@ class AdaptationReport:
         }
 
 
-@dataclass(frozen=True)
-class JudgedText:
-    """A text to measure perplexities on."""
-
-    file: str
-    """Name to report."""
-    sentences: Sequence[Words]
+JudgedText = tuple[str, Sequence[Words]]
+"""A text to measure perplexities on: the name to report, and its sentences."""
 
 
 @dataclass(frozen=True)
@@ -461,17 +445,17 @@ def measure_texts(
     align_vocabularies(list(before.models.values()), vocabulary)
     align_vocabularies(list(after.models.values()))
     measured: dict[str, MeasuredText] = {}
-    for name, text in texts.items():
+    for name, (file, sentences) in texts.items():
         perplexities: list[dict[str, float]] = []
         unknown: list[int] = []
         n_tokens = 0
         for label, mixed in ((BEFORE, before), (AFTER, after)):
-            scores = score_tokens(mixed.models, text.sentences, f"scoring {name} text, {label}")
+            scores = score_tokens(mixed.models, sentences, f"scoring {name} text, {label}")
             values = measure(scores, mixed.shares)
             perplexities.append({model: value.shared for model, value in values.models.items()})
             unknown.append(values.models[MIXTURE].n_unknown)
             n_tokens = values.n_tokens
-        measured[name] = MeasuredText(text.file, n_tokens, Change(*unknown), pair_up(*perplexities))
+        measured[name] = MeasuredText(file, n_tokens, Change(*unknown), pair_up(*perplexities))
     return measured
 
 
@@ -484,14 +468,14 @@ def pair_up(before: Mapping[str, float], after: Mapping[str, float]) -> dict[str
 
 @dataclass(frozen=True)
 class ListComparison:
-    """What the first pass, the bundle and the adapted one choose."""
+    """Choices of the first pass, the bundle and the adapted one."""
 
     results: Sequence[Result]
     """The first pass, before and after, with intervals."""
     gain: Gain
     """By how much the adapted bundle has a lower error rate than the bundle."""
     unit: str
-    """What the bootstrap drew: ``list`` or ``group``."""
+    """Unit that the bootstrap drew: ``list`` or ``group``."""
     n_units: int
     n_lists: int
     rejected: Sequence[InvalidList]
@@ -588,12 +572,11 @@ def write_settings(bundle: Bundle, shares: Mapping[str, float], folder: Path) ->
         adapted = replace(weights, mixture=mixture, calibration=None, held_out={}, rerankers={})
         text = json.dumps(weights_to_dict(adapted), indent=2)
         (folder / WEIGHTS / f"{name}.json").write_text(text + "\n", encoding="utf-8")
-    return [name for name, weights in bundle.weights.items() if depends_on_models(weights)]
-
-
-def depends_on_models(weights: Weights) -> bool:
-    """Whether weights have something that was learnt with the models of their bundle, other than λ."""
-    return bool(weights.calibration or weights.held_out or weights.rerankers)
+    return [
+        name
+        for name, weights in bundle.weights.items()
+        if weights.calibration or weights.held_out or weights.rerankers
+    ]
 
 
 @dataclass(frozen=True)
@@ -657,14 +640,14 @@ def adapt_networks(
     bundle: Bundle, text: DomainText, inputs: AdaptationInputs, options: TrainingOptions, folder: Path
 ) -> dict[str, AdaptedNetwork]:
     """Finish each network of a bundle on the domain's text; returns them by model name."""
-    networks: dict[str, AdaptedNetwork] = {}
-    for name, entry in bundle.manifest["models"].items():
-        if entry["kind"] == "neural":
-            networks[name] = adapt_network(
-                bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
-                device=inputs.device, threads=inputs.threads,
-            )  # fmt: skip
-    return networks
+    return {
+        name: adapt_network(
+            bundle.files.path / entry["path"], text, bundle.normaliser, options, folder / "runs" / name,
+            device=inputs.device, threads=inputs.threads,
+        )
+        for name, entry in bundle.manifest["models"].items()
+        if entry["kind"] == "neural"
+    }  # fmt: skip
 
 
 def read_judged_texts(
@@ -674,13 +657,11 @@ def read_judged_texts(
     files = {"domain": (text.held_out_name, text.judging)}
     if inputs.general:
         files["general"] = inputs.general.name, inputs.general
-    texts = {
-        name: JudgedText(file, tuple(read_sentences([path], normaliser)))
-        for name, (file, path) in files.items()
-    }
-    for name, judged in texts.items():
-        if not judged.sentences:
-            raise ConfigError(f"the {name} text {judged.file} has no words; expected one sentence per line")
+    texts: dict[str, JudgedText] = {}
+    for name, (file, path) in files.items():
+        texts[name] = file, tuple(read_sentences([path], normaliser))
+        if not texts[name][1]:
+            raise ConfigError(f"the {name} text {file} has no words; expected one sentence per line")
     return texts
 
 

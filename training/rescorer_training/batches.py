@@ -1,14 +1,10 @@
-"""Batch encoded text: sentence by sentence, or in order as parallel streams.
+"""Batch encoded text: sentence by sentence, or in order as parallel streams; with labels, for classifiers.
 
-Batch encoded text sentence by sentence, sentences of similar length together.
+A sentence is one row that begins at the start state, as in scoring; sentences of similar length are together.
+The order is random but depends only on the seed and the epoch. ``stream_batches`` keeps the text in order.
 
-Each sentence is one row that begins at the start state, as in scoring. The order is random but depends only
-on the seed and the epoch. ``stream_batches`` is the alternative, which keeps the text in order.
-
-Encoded sentences with labels to predict: one per sentence, or one per word.
-
-The rows are the words of a sentence and ``</s>``, so that a sentence without words has one position. They are
-padded with ``<s>``, which occurs nowhere else in them.
+The rows of sentences with labels, one per sentence or one per word, are the words and ``</s>``, so that a
+sentence without words has one position. They are padded with ``<s>``, which occurs nowhere else in them.
 """
 
 from __future__ import annotations

@@ -1,16 +1,8 @@
-"""Measure training speed against a plain PyTorch loop and the hardware's floor.
+"""Measure training speed against a plain PyTorch loop and the hardware's floor, in one run on one machine.
 
-Measure training speed against a plain PyTorch loop and the hardware's floor.
-
-Takes options and a text, real or random; returns words per second of each model and of the baseline.
-
-Baseline of the training benchmark: an LSTM language model as a typical PyTorch user would write it.
-
-It uses no code of this project: a plain model, cross_entropy, Adam, and padded batches of 64 sentences in
-random order.
-
-Benchmark training speed: each model against a plain PyTorch loop, and against the time that the model's
-matrix products alone take, measured in one run on one machine.
+The baseline is an LSTM language model as a typical PyTorch user would write it, without code of this project:
+a plain model, cross_entropy, Adam, and padded batches of 64 sentences in random order. The floor is the time
+that the model's matrix products alone take.
 """
 
 from __future__ import annotations
@@ -36,10 +28,6 @@ from rescorer_training.batches import Sentences, plan_batches
 from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
 from rescorer_training.corpus import count_words, encode_text
 from rescorer_training.neural.optimisation import MaximumLikelihood, Noise, NoiseContrastive, Objective
-
-
-def make_plain_optimiser(model: PlainLstm) -> torch.optim.Optimizer:
-    return torch.optim.Adam(model.parameters(), lr=1e-3)
 
 
 def train_plain_step(
@@ -101,12 +89,7 @@ def list_output_products(config: NetworkConfig, words: Tensor, samples: int | No
 
 BASELINE = "plain PyTorch, LSTM, full softmax"
 MODELS = {
-    "lstm": ("lstm", "classes"),
-    "elman": ("elman", "classes"),
-    "gru": ("gru", "classes"),
-    "lbl": ("lbl", "classes"),
-    "feedforward": ("feedforward", "classes"),
-    "transformer": ("transformer", "classes"),
+    **{kind: (kind, "classes") for kind in ("lstm", "elman", "gru", "lbl", "feedforward", "transformer")},
     "lstm-full": ("lstm", "full"),
     "lstm-nce": ("lstm", "full"),
 }
@@ -267,7 +250,7 @@ def run_benchmark(text: Sentences, vocabulary_size: int, options: BenchmarkOptio
 def make_baseline(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> Candidate:
     """Make the plain PyTorch loop, with sentences in random order."""
     model = PlainLstm(vocabulary_size, options.size)
-    optimiser = make_plain_optimiser(model)
+    optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
     order = np.random.default_rng(1).permutation(len(text.starts))
     config = NetworkConfig(
         vocabulary_size, embedding_size=options.size, hidden_size=options.size, output="full", tied=False

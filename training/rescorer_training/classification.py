@@ -1,17 +1,10 @@
 """Classify sentences, or the words of a sentence, with the networks and the training loop of language models.
 
-Classify sentences, or the words of a sentence, with the networks and the training loop of language models.
-
-Reads one text per class; produces a classifier, its predictions and their accuracy beside naive Bayes.
-
-Classify sequences: context networks in one or two directions, pooling, and a softmax over the classes.
-
-Bidirectional recurrent networks are those of Schuster & Paliwal (1997). As in ELMo (Peters et al. 2018), the
-directions are separate stacks, which share the word embedding; their vectors are concatenated.
-
-Prepare the texts of a classifier: number the labels, choose the vocabulary, and split off validation text.
-
-A text has one sentence per line, and is the text of one class.
+One text per class comes in, with one sentence per line; a classifier, its predictions and their accuracy
+compared with naive Bayes go out. A classifier is context networks in one or two directions, pooling, and a
+softmax over the classes. Bidirectional recurrent networks are those of Schuster & Paliwal (1997). As in ELMo
+(Peters et al. 2018), the directions are separate stacks, which share the word embedding; their vectors are
+concatenated.
 """
 
 from __future__ import annotations
@@ -29,8 +22,6 @@ from torch import Tensor
 
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.evaluation.statistics import wilson_interval
-from rescorer.formats.io.text_io import make_folder
-from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import (
     CONFIG_FILE,
     WEIGHTS_FILE,
@@ -44,20 +35,12 @@ from rescorer.models.network_files import (
 from rescorer.models.networks import ContextNetwork, State
 from rescorer.models.neural import NETWORKS, SequenceModel, load_weights
 from rescorer.models.outputs import FullSoftmax
-from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
+from rescorer_training import corpus
 from rescorer_training.batches import LabelledSentences, Sentences, cut_into_batches, label
-from rescorer_training.corpus import (
-    count_ids,
-    find_size,
-    number_words,
-    read_encoded,
-    read_sentences,
-    record_normaliser,
-)
 from rescorer_training.neural.build import set_window_defaults
-from rescorer_training.neural.checkpoint import STATE_FILE
+from rescorer_training.neural.checkpoint import ProcessGroup
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import Monitor, choose_vocabulary, encode_numbered, print_status
 from rescorer_training.neural.train import Trainer, TrainingRun, compute_fingerprint, format_validation
@@ -160,9 +143,6 @@ class ClassifierConfig:
                 "the network has the output layer, the state or the topics of a language model; expected "
                 "output 'full', no topics or tags, and false for tied, carried and backward"
             )
-        self._check_labels()
-
-    def _check_labels(self) -> None:
         if not 2 <= len(self.labels) <= MAX_LABELS:
             raise BundleError(f"{len(self.labels)} labels; expected 2 to {MAX_LABELS:,}")
         for name in self.labels:
@@ -353,7 +333,7 @@ LENGTH_BOUNDS = (1, 2, 4, 7, 11, 16, 26)
 
 @dataclass(frozen=True)
 class Accuracy:
-    """What a classifier predicted for labelled sentences."""
+    """Predictions of a classifier for labelled sentences."""
 
     labels: tuple[str, ...]
     truth: np.ndarray
@@ -439,10 +419,7 @@ class NaiveBayes:
         pairs = text.labels[sentence] * n_words + ids
         counts = np.bincount(pairs, minlength=n_labels * n_words).reshape(n_labels, n_words) + SMOOTHING
         priors = np.bincount(text.labels, minlength=n_labels) + SMOOTHING
-        return cls(
-            np.log(priors / priors.sum()),
-            np.log(counts / counts.sum(axis=1, keepdims=True)),
-        )
+        return cls(np.log(priors / priors.sum()), np.log(counts / counts.sum(axis=1, keepdims=True)))
 
     def predict(self, text: LabelledSentences) -> np.ndarray:
         """Return the class probabilities of each sentence, (S, C) float64."""
@@ -507,7 +484,7 @@ def prepare_text(
     if not 0 < validation_share < 1:
         raise ConfigError(f"validation share is {validation_share}; expected a number between 0 and 1")
     paths = [*texts.values(), *(validation[name] for name in texts if validation)]
-    words, n_sentences = number_words(paths, normaliser, folder / TEXT_FILE, "reading text")
+    words, n_sentences = corpus.number_words(paths, normaliser, folder / TEXT_FILE, "reading text")
     if validation:
         n_train, split = n_sentences[: len(texts)], "texts of their own"
     else:
@@ -532,11 +509,11 @@ def _count_training_words(
     folder: Path, n_sentences: Sequence[int], n_train: Sequence[int], n_words: int
 ) -> np.ndarray:
     """Count the words 1 … ``n_words`` in the training sentences: (n_words,)."""
-    ids = read_encoded(folder / TEXT_FILE)
+    ids = corpus.read_encoded(folder / TEXT_FILE)
     bounds = np.concatenate([[0], np.flatnonzero(ids == 0) + 1])
     counts = np.zeros(n_words + 1, dtype=np.int64)
     for first, n in zip(np.cumsum([0, *n_sentences]), n_train, strict=False):
-        counts += count_ids(ids[bounds[first] : bounds[first + n]], n_words + 1)
+        counts += corpus.count_ids(ids[bounds[first] : bounds[first + n]], n_words + 1)
     return counts[1:]
 
 
@@ -552,7 +529,7 @@ def load_prepared(folder: Path) -> LabelledText:
     vocabulary = Vocabulary.load(folder / VOCABULARY_FILE)
     labels, n_sentences, n_train = tuple(facts["labels"]), facts["n_sentences"], facts["n_train"]
     text_labels = np.arange(len(n_sentences)) % len(labels)
-    text = label(read_encoded(folder / TEXT_FILE), np.repeat(text_labels, n_sentences), vocabulary)
+    text = label(corpus.read_encoded(folder / TEXT_FILE), np.repeat(text_labels, n_sentences), vocabulary)
     starts = np.cumsum([0, *n_sentences])
     train = [np.arange(first, first + n) for first, n in zip(starts, n_train, strict=False)]
     is_train = np.zeros(len(text.starts), dtype=bool)
@@ -587,7 +564,7 @@ def read_labelled(
     sentences: list[tuple[str, ...]] = []
     numbers: list[int] = []
     for name, path in texts.items():
-        found = list(read_sentences([path], normaliser, "reading text"))
+        found = list(corpus.read_sentences([path], normaliser, "reading text"))
         if not found:
             raise FormatError(f"no words in the text of class {name!r}", file=str(path))
         sentences += found
@@ -657,18 +634,9 @@ class RunInputs:
     def identity(self) -> dict[str, Any]:
         """Return the inputs that must not change when the run is resumed, as plain data."""
         return {
-            name: [[label, path.name, find_size(path)] for label, path in texts.items()]
+            name: [[label, path.name, corpus.find_size(path)] for label, path in texts.items()]
             for name, texts in (("texts", self.texts), ("validation_texts", self.validation))
         } | {"normaliser": json.loads(self.normaliser.settings.to_json())}
-
-
-def start_folder(inputs: RunInputs) -> None:
-    """Make the folder of a new run; raises ConfigError if it already has one."""
-    folder = inputs.folder
-    if (folder / STATE_FILE).exists():
-        raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
-    make_folder(folder)
-    record_normaliser(folder, inputs.normaliser)
 
 
 def make_classifier(text: LabelledText, options: ClassifierOptions) -> Classifier:
@@ -704,12 +672,8 @@ def train(
         ConfigError: the device is not available, or the run does not match the one to resume.
         ScoringError: training diverged, or a checkpoint cannot be written.
     """
-    target_device = torch_device(run.device)
-    use_threads(run.threads or 0)
-    if target_device.type == "cpu":
-        keep_freed_memory()
-    torch.manual_seed(options.seed)
-    model = make_classifier(text, network).to(target_device)
+    device = ProcessGroup().prepare(run, options.seed)
+    model = make_classifier(text, network).to(device)
     identity = inputs.identity() | {
         "network": asdict(network),
         "vocabulary": compute_fingerprint(text.vocabulary),
@@ -773,6 +737,6 @@ def write_facts(
         "seconds": round(progress.seconds, 1),
         "torch": torch.__version__,
     }
-    record_normaliser(best, inputs.normaliser)
+    corpus.record_normaliser(best, inputs.normaliser)
     (best / "training.json").write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
     return facts

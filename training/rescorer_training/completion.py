@@ -1,23 +1,19 @@
 """Sentence completion: choose the word that is missing in a sentence, by language models and word vectors.
 
-Sentence completion: choose the word that is missing in a sentence, by language models and word vectors.
+Zweig & Burges (2011), "The Microsoft Research sentence completion challenge". Word vectors score a candidate
+by how well it goes with the words around the blank:
 
-Zweig & Burges (2011), "The Microsoft Research sentence completion challenge". Questions and models come in;
-scores of candidates, answers, and what a learned combination of the scores answers come out.
+- Skip-gram: the candidate predicts the words near it, and the log-probabilities are summed (Mikolov et al.
+  2013, arXiv 1301.3781).
+- CBOW: the words near the blank predict the candidate; what counts is by how much they raise its probability,
+  since frequent candidates are not better ones.
+- Any vectors, as those of latent semantic analysis: the mean cosine of the candidate and each word of the
+  sentence (Zweig et al. 2012, "Computational approaches to sentence completion").
 
-Score candidates by word vectors: how well they go with the words around the blank.
-
-Skip-gram: the candidate predicts the words near it, and the log-probabilities are summed (Mikolov et al.
-2013, arXiv 1301.3781). CBOW: the words near the blank predict the candidate; what counts is by how much they
-raise its probability, since frequent candidates are not better ones. Any vectors, as those of latent semantic
-analysis: the mean cosine of the candidate and each word of the sentence (Zweig et al. 2012, "Computational
-approaches to sentence completion").
-
-Combine the scores of several models: weights by maximum likelihood, judged by nested cross-validation.
-
-P(candidate) ∝ exp Σ_m w_m s_m over the candidates of a question, where s_m are the scores of model m, less
-their mean over the question, in units of their standard deviation over the training questions. The weights
-maximise the mean log-probability of the answers, less a penalty of strength/2 · Σ w² (McFadden 1974).
+Models are combined by P(candidate) ∝ exp Σ_m w_m s_m over the candidates of a question, where s_m are the
+scores of model m, less their mean over the question, in units of their standard deviation over the training
+questions. The weights maximise the mean log-probability of the answers, less a penalty of strength/2 · Σ w²
+(McFadden 1974), and are judged by nested cross-validation.
 """
 
 from __future__ import annotations

@@ -1,22 +1,12 @@
 """Read text files, normalise, count and number their words, and encode them as word ids.
 
-Turn text corpora into training batches.
+A text has one sentence per line; lines without canonical words are skipped. For backward models, the words of
+each sentence are reversed here.
 
-Text files and a normaliser go in; word counts, word ids on disk and padded batches of them come out.
-
-Choose the normaliser that text passes through, and record it with every trained model.
-
-A model is right only for text that is normalised as its training text was. Commands that use models therefore
-take the recorded normaliser unless they are given another one.
-
-Record the direction of an n-gram model next to its file, because no format of n-grams has a place for it.
-
-The config of a network says its direction, and the manifest of a bundle that of each of its models.
-
-Read text files, count and number their words, and encode them as word ids.
-
-A text has one sentence per line. It passes through the same normaliser as n-best lists and references do;
-lines without canonical words are skipped. For backward models, the words of each sentence are reversed here.
+A model is right only for text that is normalised as its training text was, so the normaliser is recorded with
+every trained model, and commands that use models take the recorded one unless they are given another. The
+direction of an n-gram model is recorded next to its file, because no format of n-grams has a place for it;
+the config of a network and the manifest of a bundle do.
 """
 
 from __future__ import annotations
@@ -282,20 +272,26 @@ def read_sentences(
     """Yield the canonical words of each sentence.
 
     Args:
-        progress: description under which progress is reported; empty for no report.
         backward: reverse the words of each sentence.
 
     Raises:
         FormatError: a file cannot be read; see ``read_lines``.
     """
+    for _, _, words in _normalise_lines(paths, normaliser, progress):
+        if words:
+            yield words[::-1] if backward else words
+
+
+def _normalise_lines(
+    paths: Sequence[Path], normaliser: Normaliser, progress: str
+) -> Iterator[tuple[int, str, tuple[str, ...]]]:
+    """Yield the number of each line in its text, the line, and its canonical words."""
     with track(progress, "lines") as task:
         for path in paths:
             for number, line in enumerate(read_lines(path), start=1):
                 if number % LINES_PER_REPORT == 0:
                     task.advance(LINES_PER_REPORT)
-                words = normaliser.normalise(line)
-                if words:
-                    yield words[::-1] if backward else words
+                yield number, line, normaliser.normalise(line)
 
 
 def count_words(
@@ -310,16 +306,11 @@ def count_words_and_marks(
 ) -> tuple[Counter[str], Counter[str]]:
     """Count each canonical word, and each mark of which the normaliser leaves nothing; warn likewise."""
     counts, marks, spacing = Counter[str](), Counter[str](), SpacingTally()
-    with track(progress, "lines") as task:
-        for path in paths:
-            for number, line in enumerate(read_lines(path), start=1):
-                if number % LINES_PER_REPORT == 0:
-                    task.advance(LINES_PER_REPORT)
-                words = normaliser.normalise(line)
-                counts.update(words)
-                marks.update(MARK.findall(line))
-                if number <= LINES_EXAMINED:
-                    spacing.add(words)
+    for number, line, words in _normalise_lines(paths, normaliser, progress):
+        counts.update(words)
+        marks.update(MARK.findall(line))
+        if number <= LINES_EXAMINED:
+            spacing.add(words)
     if found := spacing.describe():
         logger.warning("%s; divide the text into words, or put spaces between characters", found)
     dropped = {mark: count for mark, count in marks.items() if not normaliser.normalise(mark)}

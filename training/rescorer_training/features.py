@@ -1,17 +1,10 @@
-"""Features beside the word: word classes, topics and parts of speech, in training.
+"""Features next to the word that networks read in training: word classes, topics and parts of speech.
 
-Features beside the word: encoded text in, vectors or ids of features out, and networks that read them.
-
-``docs/decisions/feature-inputs.md`` says how a word's input is made of its embedding and its features.
-
-Word classes as inputs of a network in training: a vector of each class is added to a word's embedding.
-
-A class depends on the word alone, so a saved model has the sums as its embedding and no classes.
-
-Induce parts of speech: a hidden Markov model of the words of sentences (Baum et al. 1970; Merialdo 1994).
-
-Tags start as Brown clusters, one tag per cluster with a little of all others, and expectation maximisation
-lets words have several tags, by the tags around them.
+``docs/decisions/feature-inputs.md`` says how a word's input is made of its embedding and its features. The
+vector of a class is added to the word's embedding; as it depends on the word alone, a saved model has the
+sums as its embedding and no classes. Parts of speech are induced by a hidden Markov model of the words of
+sentences (Baum et al. 1970; Merialdo 1994): tags start as Brown clusters, one tag per cluster with a little
+of all others, and expectation maximisation lets words have several tags, by the tags around them.
 """
 
 from __future__ import annotations
@@ -64,7 +57,7 @@ class ClassEmbedding(nn.Embedding):
 
 
 def add_class_inputs(model: NeuralModel, classes: Tensor) -> None:
-    """Let a model read the classes of words, (V, C), beside the words; it stays the same function at first.
+    """Let a model also read the classes of words, (V, C); it stays the same function at first.
 
     Raises:
         ConfigError: the output layer is a tree that is tied to the embedding.
@@ -159,11 +152,7 @@ CHUNK_SENTENCES = 64
 
 
 def write_sentence_topics(path: Path, reader: TopicReader, text: Sentences, progress: str = "") -> None:
-    """Write the topic features of the text before each sentence, (S, K) float32, as an npy file.
-
-    Args:
-        progress: description under which progress is reported; empty for no report.
-    """
+    """Write the topic features of the text before each sentence, (S, K) float32, as an npy file."""
     topical_words, n_before = find_topical_words(reader, text)
     last = np.arange(reader.n_read)
     features = open_memmap(path, "w+", np.float32, (len(text.starts), reader.n_topics))
@@ -212,7 +201,7 @@ class TagModel:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedCounts:
-    """How often tags are expected to occur in a text."""
+    """Expected occurrences of tags in a text."""
 
     start: np.ndarray
     transitions: np.ndarray

@@ -1,13 +1,7 @@
-"""Report the progress of long computations, which others show.
+"""Report the progress of long computations, end processes cleanly, and define fields that become options.
 
-Also fields of options.
-
-The end of processes.
-
-Report the progress of long computations without deciding whether or how it is shown.
-
-As with logging, library code only reports; the program that runs it installs a display. Without one, reports
-go nowhere.
+As with logging, library code only reports progress; the program that runs it installs a display. Without one,
+reports go nowhere.
 """
 
 from __future__ import annotations
@@ -38,24 +32,20 @@ def end_without_finalisation() -> Iterator[None]:
     (``terminate called without an active exception``, pytorch/pytorch#179291), and ``torchrun`` takes a
     training that has succeeded for one that failed.
     """
-    status = 0
+    status, is_worker = 0, "TORCHELASTIC_RUN_ID" in os.environ
     try:
         yield
     except SystemExit as end:
         if not (end.code is None or isinstance(end.code, int)):
             raise  # a message, which the interpreter prints
         status = end.code or 0
-        if not _is_worker():
+        if not is_worker:
             raise
-    if _is_worker():
+    if is_worker:
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError, AttributeError):  # closed, or there is none
                 stream.flush()
         os._exit(status)
-
-
-def _is_worker() -> bool:
-    return "TORCHELASTIC_RUN_ID" in os.environ
 
 
 class ProgressTask(Protocol):

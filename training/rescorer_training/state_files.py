@@ -101,7 +101,7 @@ def describe_changes(
 
 
 def _flatten(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options with those of groups such as ``network`` beside the others."""
+    """The options with those of groups such as ``network`` among the others."""
     flat: dict[str, Any] = {}
     for name, value in options.items():
         flat |= _flatten(value) if isinstance(value, Mapping) else {name: value}

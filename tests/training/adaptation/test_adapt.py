@@ -13,7 +13,7 @@ from rescorer.models.bundle import publish, read_bundle
 from rescorer.models.neural import save_model
 from rescorer.pipeline import Rescorer, load_bundle_models
 from rescorer.text import Normaliser
-from rescorer_training.adaptation import JudgedText, MixedModels, measure_texts
+from rescorer_training.adaptation import MixedModels, measure_texts
 from rescorer_training.cli import main
 from rescorer_training.neural.checkpoint import find_precision
 from tests.support.domain_text import write_domain_lists, write_domain_text
@@ -209,7 +209,7 @@ def test_perplexities_before_and_after_are_over_the_same_words(bundle, text):
     ngram = {"ngram": models["ngram"]}
     before, after = MixedModels(ngram, {"ngram": 1.0}), MixedModels(models, {"ngram": 0.5, "neural": 0.5})
     lines = text.read_text().splitlines()
-    judged = {"domain": JudgedText("domain.txt", list(map(Normaliser().normalise, lines)))}
+    judged = {"domain": ("domain.txt", list(map(Normaliser().normalise, lines)))}
     measured = measure_texts(before, after, judged)["domain"]
     scores = Rescorer.load(bundle).score_text(lines)  # of a bundle that knows the same words
     log_prob = sum(sum(score.log_probs["ngram"]) for score in scores)

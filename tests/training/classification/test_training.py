@@ -25,9 +25,9 @@ from rescorer_training.classification import (
     predict_lines,
     prepare_text,
     read_labelled,
-    start_folder,
     train,
 )
+from rescorer_training.neural.checkpoint import start_folder
 from rescorer_training.neural.options import RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import perplexity
 from rescorer_training.neural.train import Trainer, TrainingRun
@@ -43,7 +43,7 @@ def make_inputs(folder, texts, validation=None) -> RunInputs:
 
 def run_training(folder, texts, network=NETWORK, options=OPTIONS, **settings) -> dict:
     inputs = make_inputs(folder, texts)
-    start_folder(inputs)
+    start_folder(inputs.folder, inputs.normaliser)
     return train(inputs, prepare_text(folder, texts, {}, inputs.normaliser), network, options, **settings)
 
 
@@ -151,7 +151,7 @@ def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, texts, run, monkeyp
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(model.state_dict()[name], value, rtol=0, atol=0)
     with pytest.raises(ConfigError, match="already has a training run"):
-        start_folder(inputs)
+        start_folder(inputs.folder, inputs.normaliser)
 
 
 def test_embeddings_are_loaded_and_may_be_frozen(tmp_path, texts):

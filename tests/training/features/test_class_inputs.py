@@ -14,7 +14,7 @@ from rescorer.models.neural import NeuralLanguageModel, load_model, save_model
 from rescorer.trie import build_trie
 from rescorer_training.cli import app
 from rescorer_training.features import ClassEmbedding, add_class_inputs, fold_class_inputs
-from rescorer_training.neural.build import load_class_inputs, parse_depths
+from rescorer_training.neural.build import CLASS_INPUTS_FILE, parse_depths
 from rescorer_training.neural.prepare import load_prepared, perplexity
 from tests.support.tiny_models import NETWORK_WORDS, random_network
 from tests.support.toy_training import write_text
@@ -103,7 +103,7 @@ def test_trains_folds_and_resumes_exactly(tmp_path):
     assert not model.config.tied
     for name, value in model.state_dict().items():
         torch.testing.assert_close(resumed.state_dict()[name], value, rtol=0, atol=0)
-    classes = load_class_inputs(tmp_path / "whole")
+    classes = np.load(tmp_path / "whole" / CLASS_INPUTS_FILE)
     assert classes.shape == (len(vocabulary), 3)
     assert classes[vocabulary.start].tolist() == classes[vocabulary.end].tolist()
     best = json.loads((tmp_path / "whole" / "best" / "training.json").read_text())["validation_perplexity"]

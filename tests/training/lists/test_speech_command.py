@@ -20,9 +20,9 @@ from tests.support.fake_speech import CALLS, FakeRecogniser, install_flite
 ROOT = Path(__file__).parents[3]
 PROGRAM = """
 from rescorer_training.cli import main
-from rescorer_training.lists import pocketsphinx
+from rescorer_training.lists import speech
 from tests.support.fake_speech import FakeRecogniser
-pocketsphinx.PocketSphinx, pocketsphinx.import_pocketsphinx = FakeRecogniser, lambda: None
+speech.PocketSphinx, speech.import_pocketsphinx = FakeRecogniser, lambda: None
 main()
 """
 

@@ -76,7 +76,7 @@ def imitate(text: Path, seed: int = 1) -> tuple[ListImitator, list[NBestList]]:
         make_real_lists(), Normaliser(), Pronunciations(DICTIONARY), counts, CountModel(counts)
     )
     sentences = choose_sentences([text], Normaliser(), Choice(100, seed, 3, 20), set())
-    return imitator, list(imitator.make_all(sentences))
+    return imitator, list(map(imitator.make, sentences))
 
 
 def test_made_lists_resemble_real_ones(text: Path) -> None:

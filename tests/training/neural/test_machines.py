@@ -159,8 +159,8 @@ def apart(tmp_path):
     program = tmp_path / "apart.py"
     program.write_text(
         "import os, runpy, sys\n"
-        "from rescorer_training.neural import distributed\n"
-        "distributed.FILE_WAIT_S = 0.5\n"
+        "from rescorer_training.neural import checkpoint\n"
+        "checkpoint.FILE_WAIT_S = 0.5\n"
         "sys.argv = [argument.replace('{rank}', os.environ['RANK']) for argument in sys.argv]\n"
         "runpy.run_module('rescorer_training', run_name='__main__')\n"
     )

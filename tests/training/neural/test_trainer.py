@@ -48,7 +48,7 @@ def test_time_includes_validations_but_no_interruptions(tmp_path, text, monkeypa
         return 5.0
 
     monkeypatch.setattr("rescorer_training.neural.train.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("rescorer_training.neural.train.perplexity", validate)
+    monkeypatch.setattr("rescorer_training.neural.prepare.perplexity", validate)
     options = replace(OPTIONS, epochs=2, validations_an_epoch=1)
     assert make_trainer(tmp_path, text, options).train(text.train, text.validation).seconds == 20
     now[0] += 500

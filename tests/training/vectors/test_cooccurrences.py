@@ -57,9 +57,8 @@ def test_equals_a_dictionary_for_any_sizes_of_blocks(
     output = tmp_path_factory.mktemp("counts") / "cells"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(counts_module, "MAX_BLOCK_IDS", block_ids)
-        patch.setattr(
-            counts_module, "merge_runs", lambda runs, _: counts_module.merge_runs(runs, merge_bytes)
-        )
+        merge_runs = counts_module.merge_runs
+        patch.setattr(counts_module, "merge_runs", lambda runs, _: merge_runs(runs, merge_bytes))
         if not expected.any():
             with pytest.raises(ConfigError, match="no two words"):
                 count_cooccurrences(

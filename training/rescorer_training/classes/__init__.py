@@ -1,4 +1,4 @@
-"""Group words for factored output layers, and read pretrained word vectors.
+"""Group words for factored output layers and tree softmaxes.
 
-Encoded text or word vectors go in; word classes, binary trees of words and initialised embeddings come out.
+Encoded text or word vectors go in; word classes and binary trees of words come out.
 """

@@ -1,17 +1,13 @@
 """Find Brown clusters, and join them to a binary tree of classes.
 
-Find Brown clusters: word classes that maximise the average mutual information of neighbouring classes.
+Brown clusters are word classes that maximise the average mutual information of neighbouring classes (Brown et
+al. 1992), here by the exchange algorithm (Martin, Liermann & Ney 1998): each word in turn is taken out of its
+class and put into the one where the objective is largest, until a sweep over the words gains little. For each
+word, a sweep computes a table with C rows and one column per class that occurs next to the word.
 
-The objective is that of Brown et al. (1992). It is maximised by the exchange algorithm (Martin, Liermann &
-Ney 1998): each word in turn is taken out of its class and put into the one where the objective is largest,
-until a sweep over the words gains little. For each word, a sweep computes a table with C rows and one column
-per class that occurs next to the word.
-
-Join Brown clusters to a binary tree, whose paths give each word coarse and fine classes.
-
-As in Brown et al. (1992), the two classes whose union costs least mutual information are joined, until one is
-left. A prefix of the path from the root names a class: short prefixes are coarse, long ones fine (Miller,
-Guinness & Zamanian 2004).
+In the tree, the two classes whose union costs least mutual information are joined, until one is left. A
+prefix of the path from the root names a class: short prefixes are coarse, long ones fine (Miller, Guinness &
+Zamanian 2004).
 """
 
 from __future__ import annotations
@@ -125,7 +121,7 @@ def compute_neighbour_vectors(ids: np.ndarray, class_of: np.ndarray) -> np.ndarr
     """Compute a vector for each word from the classes before and after it, without training a network.
 
     The values are square roots of relative frequencies, so that distances are Hellinger distances. A word's
-    own neighbours are smoothed with those of its class, because rare words have too few of their own.
+    own neighbours are smoothed with those of its class, because rare words have too few neighbours.
 
     Args:
         ids: (T,) word ids, sentences closed by id 0.

@@ -175,14 +175,13 @@ def bin_by_frequency(counts: np.ndarray, n_classes: int, power: float = 0.5) -> 
 def make_brown_classes(
     ids: np.ndarray, n_words: int, n_classes: int, *, max_class_size: int | None = None, seed: int = 1
 ) -> ClassOrder:
-    """Make Brown classes (see ``find_brown_clusters``); ``</s>`` is in a class of its own.
+    """Make Brown classes (see ``find_brown_clusters``); ``</s>`` is alone in a class.
 
     Args:
         ids: (T,) word ids by falling count, sentences closed by id 0.
         n_words: V, number of words that can be predicted.
         max_class_size: maximum number of words per class, which bounds the time to score a word; None for no
             limit.
-        seed: random seed.
 
     Raises:
         ConfigError: there are fewer words than classes, or the classes cannot hold the words.
@@ -203,7 +202,7 @@ def make_embedding_classes(
     max_class_size: int | None = None,
     seed: int = 1,
 ) -> ClassOrder:
-    """Make classes of words whose vectors have similar directions; ``</s>`` is in a class of its own.
+    """Make classes of words whose vectors have similar directions; ``</s>`` is alone in a class.
 
     Args:
         vectors: (V, D) vectors that are similar for similar words, such as an embedding or the result of
@@ -211,7 +210,6 @@ def make_embedding_classes(
             because they only distinguish words within a class.
         counts: (V,) occurrences of each word.
         max_class_size: as for ``make_brown_classes``.
-        seed: random seed.
 
     Raises:
         ConfigError: there are fewer words than classes, or the classes cannot hold the words.

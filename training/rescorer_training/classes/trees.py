@@ -1,12 +1,7 @@
 """Build binary trees of words for a tree softmax: Huffman trees, and trees learned from word vectors.
 
-Build binary trees of words for a tree softmax: Huffman trees, and trees learned from word vectors.
-
-``rescorer.models.tree_softmax`` says how decisions and leaves are numbered.
-
-Build trees of words for tree softmax from the contexts of a trained network.
-
-Takes a network and encoded text; leaves the vector of each word and a tree of words.
+The vector of a word may be its mean context in a trained network. ``rescorer.models.tree_softmax`` says how
+decisions and leaves are numbered.
 """
 
 from __future__ import annotations

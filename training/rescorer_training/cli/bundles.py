@@ -1,9 +1,4 @@
-"""Commands that make bundles: from models, or from a bundle and the text of a domain.
-
-Commands that make bundles: from models, or from a bundle and the text of a domain.
-
-A new bundle comes out, with a table of perplexities.
-"""
+"""Commands that make bundles: from models, or from a bundle and the text of a domain."""
 
 from __future__ import annotations
 
@@ -17,18 +12,7 @@ import typer
 from rich.console import RenderableType
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.evaluation.figures import (
-    UNKNOWN,
-    describe_p,
-    describe_unknown,
-    format_gain,
-    format_interval,
-    format_number,
-    format_p,
-    format_percent,
-    format_signed,
-    format_size,
-)
+from rescorer.evaluation import figures
 from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.terminal.evaluation_options import ReferenceOption, collect_lists, make_list_reader
 from rescorer.terminal.list_options import ListInputOptions
@@ -47,6 +31,7 @@ from rescorer_training.cli.options import (
 )
 from rescorer_training.corpus import choose_normaliser, is_pipe
 from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer_training.adaptation import AdaptationInputs, AdaptationReport, Change, ListComparison
@@ -69,14 +54,14 @@ def print_report(report: AdaptationReport, target: Path) -> None:
 
 def format_change(change: Change) -> tuple[str, str, str]:
     """A perplexity before and after, and the change in percent."""
-    percent = UNKNOWN
+    percent = figures.UNKNOWN
     if change.before and change.after:
-        percent = f"{format_signed(100 * (change.after / change.before - 1), 1)} %"
+        percent = f"{figures.format_signed(100 * (change.after / change.before - 1), 1)} %"
     return format_value(change.before, 2), format_value(change.after, 2), percent
 
 
 def format_value(value: float | None, decimals: int) -> str:
-    return UNKNOWN if value is None else format_number(value, decimals)
+    return figures.UNKNOWN if value is None else figures.format_number(value, decimals)
 
 
 def describe_models(report: AdaptationReport) -> Iterator[str]:
@@ -116,10 +101,10 @@ def describe_lists(compared: ListComparison, weights: str) -> Iterator[Renderabl
         is_known = gain is not None and gain.interval.is_finite
         table.add_row(
             result.row.name,
-            format_percent(system.rate),
-            format_interval(result.interval),
-            format_gain(gain) if gain else UNKNOWN,
-            format_p(gain.p_value) if gain and is_known else UNKNOWN,
+            figures.format_percent(system.rate),
+            figures.format_interval(result.interval),
+            figures.format_gain(gain) if gain else figures.UNKNOWN,
+            figures.format_p(gain.p_value) if gain and is_known else figures.UNKNOWN,
             f"{system.errors:,}",
         )
     yield table
@@ -128,9 +113,9 @@ def describe_lists(compared: ListComparison, weights: str) -> Iterator[Renderabl
     if not gain.units_changed:
         yield "after against before: the same errors"
     elif gain.interval.is_finite:
-        yield f"after against before: {format_gain(gain)} points, {describe_p(gain.p_value)}"
+        yield f"after against before: {figures.format_gain(gain)} points, {figures.describe_p(gain.p_value)}"
     else:
-        yield describe_unknown("the weights after", "those before", gain, compared.unit)
+        yield figures.describe_unknown("the weights after", "those before", gain, compared.unit)
 
 
 BATCH_WORDS, WARMUP_STEPS, PATIENCE = 1024, 20, 2
@@ -141,28 +126,23 @@ BATCH_WORDS, WARMUP_STEPS, PATIENCE = 1024, 20, 2
 class MeasuringTexts:
     """Texts that models are not trained on."""
 
-    valid: Annotated[
-        Path | None,
-        typer.Option(
-            help="Held-out text of the domain: half of it chooses λ and when training stops, half judges. "
-            "Default: a tenth of the text, blocks of consecutive sentences chosen by --seed."
-        ),
-    ] = None
-    general: Annotated[
-        Path | None,
-        typer.Option(help="Text of another kind, to measure what the models forget of what they knew."),
-    ] = None
+    valid: Path | None = option(
+        None,
+        "Held-out text of the domain: half of it chooses λ and when training stops, half judges. "
+        "Default: a tenth of the text, blocks of consecutive sentences chosen by --seed.",
+    )
+    general: Path | None = option(
+        None, "Text of another kind, to measure what the models forget of what they knew."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class FurtherTraining:
-    """How the networks are trained further."""
+    """Further training of the networks."""
 
-    epochs: Annotated[int, typer.Option(help="Largest number of passes of the network over the text.")] = 12
-    learning_rate: Annotated[float, typer.Option(help="Peak learning rate of the network.")] = 1e-3
-    seed: Annotated[
-        int, typer.Option(min=0, help="Random seed of the held-out part and of the training.")
-    ] = 1
+    epochs: int = option(12, "Largest number of passes of the network over the text.")
+    learning_rate: float = option(1e-3, "Peak learning rate of the network.")
+    seed: int = option(1, "Random seed of the held-out part and of the training.", min=0)
     device: DeviceOption = "cpu"
     threads: ThreadsOption = None
 
@@ -199,10 +179,7 @@ class ListsToRank:
 class RankingOptions:
     """Lists to rank by both bundles, and the weights to do it by."""
 
-    lists: Annotated[
-        str | None,
-        typer.Option(help="N-best lists with references, to measure error rates before and after."),
-    ] = None
+    lists: str | None = option(None, "N-best lists with references, to measure error rates before and after.")
     reference: ReferenceOption = None
     list_options: ListInputOptions
     weight_options: WeightOptions
@@ -295,48 +272,36 @@ class BundledModels:
     validation: Annotated[
         Path, typer.Option(help="Held-out text on which to fit the interpolation weights λ.")
     ]
-    ngram: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]FILE",
-            help="ARPA file, n-gram table or KenLM binary; repeat for more, named ngram, ngram2, … unless a "
-            "name is given. Words that the first one does not know are the unknown ones.",
-        ),
-    ] = None
-    neural: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]FOLDER",
-            help="Folder of a trained network or of its run; repeat for more, named neural, neural2, … "
-            "unless a name is given.",
-        ),
-    ] = None
-    share: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=WEIGHT",
-            help="Interpolation weight λ of a model in the mixture; repeat for each model. 0 alone leaves a "
-            "model out, and the λ of the others are fitted. Default: all fitted.",
-        ),
-    ] = None
+    ngram: list[str] | None = option(
+        None,
+        "ARPA file, n-gram table or KenLM binary; repeat for more, named ngram, ngram2, … unless a "
+        "name is given. Words that the first one does not know are the unknown ones.",
+        metavar="[NAME=]FILE",
+    )
+    neural: list[str] | None = option(
+        None,
+        "Folder of a trained network or of its run; repeat for more, named neural, neural2, … "
+        "unless a name is given.",
+        metavar="[NAME=]FOLDER",
+    )
+    share: list[str] | None = option(
+        None,
+        "Interpolation weight λ of a model in the mixture; repeat for each model. 0 alone leaves a "
+        "model out, and the λ of the others are fitted. Default: all fitted.",
+        metavar="NAME=WEIGHT",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class DefaultWeights:
     """Values of the weights set ``default``."""
 
-    stream: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=WEIGHT",
-            help="Weight of a score stream; repeat for more. Default: acoustic=1.",
-        ),
-    ] = None
-    lm_weight: Annotated[float, typer.Option(help="Weight of the mixture's log-probability.")] = 1.0
-    word: Annotated[float, typer.Option(help="Word insertion penalty: score added per word.")] = 0.0
-    oov: Annotated[float, typer.Option(help="Score added per word that the n-gram model does not know.")] = (
-        0.0
+    stream: list[str] | None = option(
+        None, "Weight of a score stream; repeat for more. Default: acoustic=1.", metavar="NAME=WEIGHT"
     )
+    lm_weight: float = option(1.0, "Weight of the mixture's log-probability.")
+    word: float = option(0.0, "Word insertion penalty: score added per word.")
+    oov: float = option(0.0, "Score added per word that the n-gram model does not know.")
 
     def to_weights(self, shares: Mapping[str, float]) -> Weights:
         """Raises ConfigError if a stream has no number."""
@@ -346,33 +311,25 @@ class DefaultWeights:
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
-    """What the bundle has besides models and default weights, and how it is stored."""
+    """Contents of the bundle other than models and default weights, and how it is stored."""
 
-    weight_set: Annotated[
-        list[Path] | None, typer.Option(help="JSON file of a further weight set to include; repeat for more.")
-    ] = None
-    reranker: Annotated[
-        list[Path] | None,
-        typer.Option(
-            metavar="FOLDER",
-            help="Folder of a reranker that was trained with these models, to include; repeat for more.",
-        ),
-    ] = None
-    tables: Annotated[
-        bool,
-        typer.Option(
-            help="Store n-grams as tables instead of ARPA files: larger, but opened at once and shared by "
-            "the workers of a server."
-        ),
-    ] = False
-    half: Annotated[bool, typer.Option(help="Store networks in half precision.")] = False
-    note: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY=TEXT",
-            help="Note for the manifest, such as commands, text or licence; repeat for more.",
-        ),
-    ] = None
+    weight_set: list[Path] | None = option(
+        None, "JSON file of a further weight set to include; repeat for more."
+    )
+    reranker: list[Path] | None = option(
+        None,
+        "Folder of a reranker that was trained with these models, to include; repeat for more.",
+        metavar="FOLDER",
+    )
+    tables: bool = option(
+        False,
+        "Store n-grams as tables instead of ARPA files: larger, but opened at once and shared by "
+        "the workers of a server.",
+    )
+    half: bool = option(False, "Store networks in half precision.")
+    note: list[str] | None = option(
+        None, "Note for the manifest, such as commands, text or licence; repeat for more.", metavar="KEY=TEXT"
+    )
 
 
 @expand_options
@@ -437,7 +394,7 @@ def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> Folding
     title = f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})"
     table = FoldingTable("text", "tokens", "unknown", *names, title=title)
     for facts in manifest["measured"].values():
-        values = [format_size(facts["perplexity"][name]) for name in names]
+        values = [figures.format_size(facts["perplexity"][name]) for name in names]
         table.add_row(facts["text"], f"{facts['tokens']:,}", f"{facts['unknown_words']:,}", *values)
     return table
 

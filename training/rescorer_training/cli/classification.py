@@ -19,7 +19,9 @@ from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer_training.classification import ClassifierOptions, ClassifierTraining
 from rescorer_training.cli.options import JsonOption, NormaliserOption, check_run_output, parse_pairs
 from rescorer_training.corpus import choose_normaliser
+from rescorer_training.evaluation.perplexity import resolve_model_folder
 from rescorer_training.neural.options import RunOptions
+from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer.text import Normaliser
@@ -40,11 +42,6 @@ def parse_texts(values: list[str]) -> dict[str, Path]:
             raise ConfigError(f"class {name!r} is given twice; expected one text per class")
         texts[name] = Path(file)
     return texts
-
-
-def find_model(run: Path) -> Path:
-    """Return the folder of a classifier: ``best`` in the folder of a run, or the given folder itself."""
-    return run / "best" if (run / "best").is_dir() else run
 
 
 NAIVE_BAYES = "naive Bayes"
@@ -73,7 +70,7 @@ def evaluate_command(
     by_class = parse_texts(texts)
     systems: dict[str, Accuracy] = {}
     runs = [run, *(against or [])]
-    common = choose_normaliser(normaliser, map(find_model, runs))  # for the same sentences
+    common = choose_normaliser(normaliser, map(resolve_model_folder, runs))  # for the same sentences
     for folder in runs:
         systems |= _measure(folder, by_class, common, with_baseline=folder == run)
     measured, *others = systems
@@ -95,7 +92,7 @@ def _measure(
     from rescorer_training import classification
     from rescorer_training.classification import load_classifier, predict
 
-    model, vocabulary = load_classifier(find_model(run))
+    model, vocabulary = load_classifier(resolve_model_folder(run))
     labels = model.config.labels
     text = classification.read_labelled(by_class, labels, normaliser, vocabulary)
     measured = {str(run): classification.measure(text, labels, predict(model, text))}
@@ -185,7 +182,7 @@ def predict_command(
     """
     from rescorer_training.classification import load_classifier, predict_lines
 
-    folder = find_model(run)
+    folder = resolve_model_folder(run)
     model, vocabulary = load_classifier(folder)
     lines = (line for _, line in text_io.read_lines_strict(text))
     if not as_json:
@@ -206,25 +203,18 @@ def predict_command(
 
 @dataclass(frozen=True, slots=True)
 class LabelledTextOptions:
-    """How texts are prepared: what is held out, which words are known, and the normaliser."""
+    """Preparation of texts: what is held out, which words are known, and the normaliser."""
 
-    validation: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=FILE",
-            help="Held-out text of a class for early stopping; repeat for each class. Default: the last "
-            "sentences of each text, which are then not trained on.",
-        ),
-    ] = None
-    validation_share: Annotated[
-        float, typer.Option(help="Share of each text that is held out if there is no --validation.")
-    ] = 0.1
-    vocabulary_size: Annotated[
-        int,
-        typer.Option(
-            help="Number of words to know, the most frequent ones; words that occur only once are unknown."
-        ),
-    ] = 50_000
+    validation: list[str] | None = option(
+        None,
+        "Held-out text of a class for early stopping; repeat for each class. Default: the last "
+        "sentences of each text, which are then not trained on.",
+        metavar="NAME=FILE",
+    )
+    validation_share: float = option(0.1, "Share of each text that is held out if there is no --validation.")
+    vocabulary_size: int = option(
+        50_000, "Number of words to know, the most frequent ones; words that occur only once are unknown."
+    )
     normaliser: NormaliserOption = None
 
 
@@ -252,6 +242,7 @@ def train_command(
     """
     # deferred, because importing torch takes seconds
     from rescorer_training import classification
+    from rescorer_training.neural.checkpoint import start_folder
 
     by_class = parse_texts(texts)
     if len(by_class) < 2:
@@ -264,7 +255,7 @@ def train_command(
     else:
         files = (TEXT, classification.VOCABULARY_FILE, classification.TEXT_FILE, classification.SPLIT_FILE)
         check_run_output("-o", output_folder, files)
-        classification.start_folder(inputs)
+        start_folder(output_folder, chosen)
         text = classification.prepare_text(
             output_folder, by_class, validation, inputs.normaliser,
             vocabulary_size=preparation.vocabulary_size, validation_share=preparation.validation_share,

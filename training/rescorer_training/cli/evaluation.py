@@ -1,9 +1,4 @@
-"""Commands that measure language models: perplexity, sentence completion, sampled text.
-
-Commands that measure language models: perplexity, sentence completion, sampled text.
-
-Models and text come in; tables or JSON come out.
-"""
+"""Commands that measure language models: perplexity, sentence completion, sampled text."""
 
 from __future__ import annotations
 
@@ -20,6 +15,7 @@ from rescorer.errors import ConfigError, pluralise
 from rescorer.evaluation.figures import format_size
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
+from rescorer_training import completion
 from rescorer_training.cli.options import (
     DeviceOption,
     JsonOption,
@@ -28,15 +24,6 @@ from rescorer_training.cli.options import (
     SeedOption,
     read_words,
     score_file,
-)
-from rescorer_training.completion import (
-    Answers,
-    CandidateScores,
-    answer,
-    combine,
-    read_questions,
-    score_sentences,
-    score_vectors,
 )
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.evaluation.past_text import (
@@ -52,6 +39,7 @@ from rescorer_training.evaluation.perplexity import (
     fit_mixture,
     measure,
 )
+from rescorer_training.progress import option
 
 if TYPE_CHECKING:
     from rescorer_training.evaluation.sample import SamplingOptions
@@ -61,14 +49,12 @@ if TYPE_CHECKING:
 class AnsweringModels(MixtureOptions):
     """Models that answer questions: language models, and word vectors."""
 
-    vectors: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="[NAME=]PATH",
-            help="Folder of a run of vectors train, or a file of word vectors, whose cosines are taken; "
-            "repeat for more. The name is that of the row.",
-        ),
-    ] = None
+    vectors: list[str] | None = option(
+        None,
+        "Folder of a run of vectors train, or a file of word vectors, whose cosines are taken; "
+        "repeat for more. The name is that of the row.",
+        metavar="[NAME=]PATH",
+    )
 
     @property
     def has_language_models(self) -> bool:
@@ -106,16 +92,16 @@ def complete_command(
 
     Example: rescorer-train complete msr-dev.csv --bundle models/starter/1
     """
-    asked = read_questions(questions)
-    scores: dict[str, CandidateScores] = {}
+    asked = completion.read_questions(questions)
+    scores: dict[str, completion.CandidateScores] = {}
     shares: Mapping[str, float] = {}
     chosen = choose_normaliser(normaliser)
     if models.has_language_models:
         opened = models.open(normaliser, device)
-        scores, shares, chosen = score_sentences(opened, asked), opened.shares, opened.normaliser
-    scores |= score_vectors(models.vectors or [], asked, chosen, taken=scores)
-    combination = combine(scores, asked, seed) if learn else None
-    answers = answer(scores, asked, combination)
+        scores, shares, chosen = completion.score_sentences(opened, asked), opened.shares, opened.normaliser
+    scores |= completion.score_vectors(models.vectors or [], asked, chosen, taken=scores)
+    combination = completion.combine(scores, asked, seed) if learn else None
+    answers = completion.answer(scores, asked, combination)
     if as_json:
         facts = {name: _describe(row) for name, row in answers.items()}
         weights = dict(zip(combination.names, combination.mean_weights, strict=True)) if combination else None
@@ -124,12 +110,12 @@ def complete_command(
         print_out(make_answer_table(answers))
 
 
-def _describe(row: Answers) -> dict[str, Any]:
+def _describe(row: completion.Answers) -> dict[str, Any]:
     facts = asdict(row) | {"accuracy": round(row.accuracy, 2), "interval": row.interval}
     return facts if row.test else {name: value for name, value in facts.items() if name != "test"}
 
 
-def make_answer_table(answers: Mapping[str, Answers]) -> FoldingTable:
+def make_answer_table(answers: Mapping[str, completion.Answers]) -> FoldingTable:
     """Make a table with one row per model."""
     compared = any(row.test for row in answers.values())
     paired = ("only it is right", "only the combination is right", "p") if compared else ()
@@ -152,40 +138,32 @@ def make_answer_table(answers: Mapping[str, Answers]) -> FoldingTable:
 
 @dataclass(frozen=True, slots=True)
 class FittingOptions:
-    """Held-out text, and what is fitted on it besides λ.
+    """Held-out text, and what is fitted on it in addition to λ.
 
     Raises:
         ConfigError: something is to be fitted, but there is no held-out text.
     """
 
-    validation: Annotated[
-        Path | None,
-        typer.Option(help="Held-out text on which to fit the interpolation weights λ; overrides --share."),
-    ] = None
-    cache_words: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Also report a neural cache of so many past words, fitted on --validation; 500 to 4,000 are "
-            "usual.",
-        ),
-    ] = 0
-    dynamic: Annotated[
-        bool,
-        typer.Option(
-            "--dynamic",
-            help="Also report dynamic evaluation, which goes on training on the past of the text, fitted on "
-            "--validation.",
-        ),
-    ] = False
-    session: Annotated[
-        bool,
-        typer.Option(
-            "--session",
-            help="Also report the mixture with a cache of the lines before each line, as weights.cache adds "
-            "it in rescoring; its λ is fitted on --validation.",
-        ),
-    ] = False
+    validation: Path | None = option(
+        None, "Held-out text on which to fit the interpolation weights λ; overrides --share."
+    )
+    cache_words: int = option(
+        0,
+        "Also report a neural cache of so many past words, fitted on --validation; 500 to 4,000 are usual.",
+        min=0,
+    )
+    dynamic: bool = option(
+        False,
+        "Also report dynamic evaluation, which goes on training on the past of the text, fitted on "
+        "--validation.",
+        "--dynamic",
+    )
+    session: bool = option(
+        False,
+        "Also report the mixture with a cache of the lines before each line, as weights.cache adds "
+        "it in rescoring; its λ is fitted on --validation.",
+        "--session",
+    )
 
     def __post_init__(self) -> None:
         if (self.cache_words or self.dynamic or self.session) and not self.validation:
@@ -272,16 +250,8 @@ def measure_past_text(
 
     texts = {str(path): read_words(models, path) for path in scores}
     others = {str(path): of_text for path, of_text in scores.items()}
-    return {
-        past.name: {
-            "settings": dict(past.settings),
-            "perplexity": past.perplexities(),
-            "mixture": past.mix_with(others, str(validation)),
-        }
-        for past in score_past_texts(
-            models.models, texts, str(validation), cache_words=cache_words, dynamic=dynamic
-        )
-    }
+    found = score_past_texts(models.models, texts, str(validation), cache_words=cache_words, dynamic=dynamic)
+    return {past.name: past.figures(others, str(validation)) for past in found}
 
 
 def measure_text_sessions(
@@ -364,23 +334,19 @@ def make_perplexity_table(path: str, measured: TextPerplexity) -> FoldingTable:
 
 @dataclass(frozen=True, slots=True)
 class SampleOptions:
-    """How many sentences to sample, and how."""
+    """Number of sentences to sample, and the way to do it."""
 
-    number: Annotated[int, typer.Option("-n", "--number", help="Number of sentences.", min=1)] = 5
-    prompt: Annotated[str, typer.Option(help="Words at the beginning of every sentence.")] = ""
-    temperature: Annotated[
-        float,
-        typer.Option(
-            help="Sampling temperature: below 1 favours likely words, above 1 unlikely ones; 0 always takes "
-            "the likeliest word."
-        ),
-    ] = 1.0
-    top_k: Annotated[int, typer.Option(help="Number of likeliest words to choose from; 0 for all words.")] = 0
-    top_p: Annotated[float, typer.Option(help="Total probability of the likeliest words to choose from.")] = (
-        1.0
+    number: int = option(5, "Number of sentences.", "-n", "--number", min=1)
+    prompt: str = option("", "Words at the beginning of every sentence.")
+    temperature: float = option(
+        1.0,
+        "Sampling temperature: below 1 favours likely words, above 1 unlikely ones; 0 always takes "
+        "the likeliest word.",
     )
-    longest: Annotated[int, typer.Option(help="Maximum number of words per sentence.")] = 50
-    unknown: Annotated[bool, typer.Option("--unknown", help="Allow <unk> in sentences.")] = False
+    top_k: int = option(0, "Number of likeliest words to choose from; 0 for all words.")
+    top_p: float = option(1.0, "Total probability of the likeliest words to choose from.")
+    longest: int = option(50, "Maximum number of words per sentence.")
+    unknown: bool = option(False, "Allow <unk> in sentences.", "--unknown")
     seed: SeedOption = 1
 
     def to_sampling(self) -> SamplingOptions:

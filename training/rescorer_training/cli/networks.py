@@ -33,6 +33,7 @@ from rescorer_training.neural.prepare import (
     RunInputs,
     load_prepared,
 )
+from rescorer_training.progress import option
 from rescorer_training.recipe.config import list_shipped_recipes, load_recipe_file
 
 if TYPE_CHECKING:
@@ -56,33 +57,28 @@ class TextOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparationOptions:
-    """How texts are prepared: their words, their normaliser, and how long sentences may be."""
+    """Preparation of texts: their words, their normaliser, and how long sentences may be."""
 
-    vocabulary: Annotated[Path | None, typer.Option(help="File of the words to model, one per line.")] = None
-    vocabulary_size: Annotated[
-        int, typer.Option(help="Number of words to model without --vocabulary, the most frequent ones.")
-    ] = 50_000
+    vocabulary: Path | None = option(None, "File of the words to model, one per line.")
+    vocabulary_size: int = option(
+        50_000, "Number of words to model without --vocabulary, the most frequent ones."
+    )
     normaliser: NormaliserOption = None
-    start_from: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of a run whose best model and vocabulary to start from. To adapt a model to a "
-            "domain, train it on all text, then start from it on the text of the domain."
-        ),
-    ] = None
-    longest: Annotated[
-        int,
-        typer.Option(help="Maximum number of words per training sentence; longer sentences are truncated."),
-    ] = 200
+    start_from: Path | None = option(
+        None,
+        "Folder of a run whose best model and vocabulary to start from. To adapt a model to a "
+        "domain, train it on all text, then start from it on the text of the domain.",
+    )
+    longest: int = option(
+        200, "Maximum number of words per training sentence; longer sentences are truncated."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """What is reported of a run."""
+    """Reports of a run."""
 
-    tensorboard: Annotated[
-        bool, typer.Option(help="Write TensorBoard scalars into the folder of the run.")
-    ] = False
+    tensorboard: bool = option(False, "Write TensorBoard scalars into the folder of the run.")
     as_json: JsonOption = False
 
 
@@ -284,50 +280,24 @@ def print_report(report: Report, file: Path) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class MeasuredModels:
-    """Models to measure, and their sizes."""
+class MeasuringOptions:
+    """Models to measure, their sizes and training steps, and how speed is measured."""
 
-    models: Annotated[
-        list[str] | None, typer.Option("--model", help="Model to measure; repeat for more. Default: all.")
-    ] = None
-    vocabulary_size: Annotated[
-        int, typer.Option(help="Number of words in the vocabulary, the most frequent ones.")
-    ] = 10_000
-    size: Annotated[int, typer.Option(help="Size of word vectors and hidden states.")] = 200
-    classes: Annotated[int, typer.Option(help="Number of output classes.")] = 100
-    window: Annotated[
-        int, typer.Option(help="Number of context words of feed-forward and log-bilinear models.")
-    ] = 4
-
-
-@dataclass(frozen=True, slots=True)
-class BatchOptions:
-    """Words and noise of each training step."""
-
-    noise_samples: Annotated[
-        int, typer.Option(help="Noise words per batch for noise-contrastive estimation.")
-    ] = 512
-    batch_words: Annotated[
-        int, typer.Option(help="Words per batch, including padding; the plain PyTorch loop ignores it.")
-    ] = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class ClockOptions:
-    """How speed is measured."""
-
-    seconds: Annotated[float, typer.Option(help="Seconds to measure each model in each round.")] = 5.0
-    rounds: Annotated[
-        int, typer.Option(help="Number of rounds; each measures every model, and the median is reported.")
-    ] = 3
+    models: list[str] | None = option(None, "Model to measure; repeat for more. Default: all.", "--model")
+    vocabulary_size: int = option(10_000, "Number of words in the vocabulary, the most frequent ones.")
+    size: int = option(200, "Size of word vectors and hidden states.")
+    classes: int = option(100, "Number of output classes.")
+    window: int = option(4, "Number of context words of feed-forward and log-bilinear models.")
+    noise_samples: int = option(512, "Noise words per batch for noise-contrastive estimation.")
+    batch_words: int = option(4096, "Words per batch, including padding; the plain PyTorch loop ignores it.")
+    seconds: float = option(5.0, "Seconds to measure each model in each round.")
+    rounds: int = option(3, "Number of rounds; each measures every model, and the median is reported.")
     threads: ThreadsOption = None
-    processor_time: Annotated[
-        bool,
-        typer.Option(
-            "--processor-time",
-            help="Measure processor time instead of elapsed time, for busy machines; needs --threads 1.",
-        ),
-    ] = False
+    processor_time: bool = option(
+        False,
+        "Measure processor time instead of elapsed time, for busy machines; needs --threads 1.",
+        "--processor-time",
+    )
 
 
 @expand_options
@@ -337,9 +307,7 @@ def bench(
         typer.Option(help="Text to train on, one sentence per line. Default: random Zipf-distributed words."),
     ] = None,
     *,
-    models: MeasuredModels,
-    batches: BatchOptions,
-    clock: ClockOptions,
+    measuring: MeasuringOptions,
     normaliser: NormaliserOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -353,16 +321,17 @@ def bench(
     from rescorer.runtime import keep_freed_memory, use_threads
     from rescorer_training import bench as bench_module
 
-    use_threads(clock.threads or 0)
+    use_threads(measuring.threads or 0)
     keep_freed_memory()  # as in training; the plain loop benefits too
     options = bench_module.BenchmarkOptions(
-        tuple(models.models or bench_module.MODELS), models.size, models.classes, models.window,
-        batches.noise_samples, batches.batch_words, clock.seconds, clock.rounds, clock.processor_time,
+        tuple(measuring.models or bench_module.MODELS), measuring.size, measuring.classes, measuring.window,
+        measuring.noise_samples, measuring.batch_words, measuring.seconds, measuring.rounds,
+        measuring.processor_time,
     )  # fmt: skip
     encoded, n_words = (
-        bench_module.read_text(text, choose_normaliser(normaliser), models.vocabulary_size)
+        bench_module.read_text(text, choose_normaliser(normaliser), measuring.vocabulary_size)
         if text
-        else bench_module.make_zipf_text(models.vocabulary_size)
+        else bench_module.make_zipf_text(measuring.vocabulary_size)
     )
     speeds = bench_module.run_benchmark(encoded, n_words, options)
     machine = {"threads": torch.get_num_threads(), "torch": torch.__version__, "vocabulary_size": n_words}

@@ -1,9 +1,4 @@
-"""Commands that estimate n-gram models, or change them.
-
-Commands that estimate language models, or change them: n-grams and networks.
-
-Text or models come in; a model comes out.
-"""
+"""Commands that estimate n-gram models, or change them."""
 
 from __future__ import annotations
 
@@ -25,6 +20,7 @@ from rescorer.terminal.options import expand_options
 from rescorer.terminal.program import print_results_apart
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import Normaliser
+from rescorer_training import corpus
 from rescorer_training.cli.options import (
     DeviceOption,
     JsonOption,
@@ -33,15 +29,6 @@ from rescorer_training.cli.options import (
     TextsArgument,
     check_model_output,
     score_file,
-)
-from rescorer_training.corpus import (
-    check_no_pipe,
-    choose_normaliser,
-    encode_text,
-    is_backward,
-    read_sentences,
-    record_direction,
-    record_normaliser,
 )
 from rescorer_training.evaluation.perplexity import (
     Contribution,
@@ -55,15 +42,8 @@ from rescorer_training.evaluation.perplexity import (
     perplexity,
     score_tokens,
 )
+from rescorer_training.ngram import estimate
 from rescorer_training.ngram.backoff_model import BackoffModel, load_backoff_model
-from rescorer_training.ngram.estimate import (
-    NGramOptions,
-    NGramSummary,
-    atomic_output,
-    staged_output,
-    train_ngram,
-    write_word_list,
-)
 from rescorer_training.ngram.prune import (
     HISTORIES,
     compute_count_history,
@@ -72,6 +52,7 @@ from rescorer_training.ngram.prune import (
     interpolate_files,
     prune,
 )
+from rescorer_training.progress import option
 
 
 @expand_options
@@ -120,7 +101,7 @@ def interpolate_command(
     if test:
         facts["test"] = {"text": str(test), "perplexity": perplexity(score_file(models, test).mix(shares))}
     if write:
-        with staged_output(write) as file:
+        with estimate.staged_output(write) as file:
             written = write_mixture(models, given.ngram or [], scores, file, validation)
         facts["written"] = {**written, "file": str(write)}
     with print_results_apart(write or ""):
@@ -137,7 +118,7 @@ def check_write(write: Path | None, ngrams: list[Path]) -> None:
     if len(ngrams) < 2:
         raise ConfigError("--write interpolates n-gram models; give at least two of them with --ngram")
     for path in ngrams:
-        check_no_pipe(path)
+        corpus.check_no_pipe(path)
         if not contains_words(path):
             raise ConfigError(
                 f"{path}: --write cannot read KenLM binaries; give the model's ARPA file or table"
@@ -153,12 +134,10 @@ def write_mixture(
     ngrams = [model for name in names if isinstance(model := models.models[name], NgramModel)]
     shares = fit_mixture({name: scores.log_probs[name] for name in names})
     mixture = interpolate_files(paths, ngrams, list(shares.values()))
-    with atomic_output(write) as partial:
+    with estimate.atomic_output(write) as partial:
         mixture.save(partial)
-    write_word_list(write, mixture.trie.words)
-    record_normaliser(write, models.normaliser)
-    record_direction(write, backward=ngrams[0].backward)
-    text = list(read_sentences([validation], models.normaliser))
+    estimate.write_records(write, mixture.trie.words, models.normaliser, backward=ngrams[0].backward)
+    text = list(corpus.read_sentences([validation], models.normaliser))
     measured = score_tokens({"written": open_ngram(write)}, text).log_probs["written"]
     return {
         "file": str(write),
@@ -220,70 +199,54 @@ OutputOption = Annotated[
 class EstimatedModel:
     """The model to estimate: its n-grams, their units and their smoothing."""
 
-    order: Annotated[int, typer.Option(help="Length of the longest n-grams, 2 to 6 words.")] = 4
-    smoothing: Annotated[
-        str,
-        typer.Option(
-            metavar="kneser-ney|katz|witten-bell",
-            help="kneser-ney: interpolated, with modified discounts, the best for most texts. katz: "
-            "back-off with Good-Turing discounts. witten-bell: interpolated, by counts of distinct words.",
-        ),
-    ] = "kneser-ney"
-    classes: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Learn so many classes of words (Brown clusters) from the text, and estimate n-grams of "
-            "classes: P(class | classes before) · P(word | class). For mixtures with an n-gram of words. "
-            "Writes an n-gram table.",
-        ),
-    ] = 0
-    class_file: Annotated[
-        Path | None,
-        typer.Option(help="Take classes from a file instead, one 'WORD CLASS' per line, as mkcls writes."),
-    ] = None
-    skip: Annotated[
-        int,
-        typer.Option(
-            metavar="N",
-            help="Leave out the N words right before each word: with 1, P(word | the words before the last "
-            "one). For mixtures. Writes an n-gram table.",
-        ),
-    ] = 0
-    prune: Annotated[
-        str,
-        typer.Option(
-            metavar="K K …",
-            help="Count cut-offs: prune n-grams of order 1, 2, … that occur at most K times, such as "
-            "0 0 1 1. The first must be 0; the last one repeats for higher orders.",
-        ),
-    ] = "0"
-    vocabulary: Annotated[
-        Path | None, typer.Option(help="File of the words to predict, one per line. Default: all words.")
-    ] = None
-    vocabulary_size: Annotated[
-        int | None,
-        typer.Option(help="Number of words to predict, the most frequent ones. Default: all words."),
-    ] = None
-    count_unk: Annotated[
-        bool,
-        typer.Option(
-            "--count-unk",
-            help="Count <unk>, in the text or for out-of-vocabulary words, like any other word. Otherwise "
-            "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
-        ),
-    ] = False
-    backward: Annotated[
-        bool,
-        typer.Option(
-            "--backward/--forward",
-            help="Count the n-grams of reversed sentences, to predict each word from the words after it.",
-        ),
-    ] = False
+    order: int = option(4, "Length of the longest n-grams, 2 to 6 words.")
+    smoothing: str = option(
+        "kneser-ney",
+        "kneser-ney: interpolated, with modified discounts, the best for most texts. katz: "
+        "back-off with Good-Turing discounts. witten-bell: interpolated, by counts of distinct words.",
+        metavar="kneser-ney|katz|witten-bell",
+    )
+    classes: int = option(
+        0,
+        "Learn so many classes of words (Brown clusters) from the text, and estimate n-grams of "
+        "classes: P(class | classes before) · P(word | class). For mixtures with an n-gram of words. "
+        "Writes an n-gram table.",
+        metavar="N",
+    )
+    class_file: Path | None = option(
+        None, "Take classes from a file instead, one 'WORD CLASS' per line, as mkcls writes."
+    )
+    skip: int = option(
+        0,
+        "Leave out the N words right before each word: with 1, P(word | the words before the last "
+        "one). For mixtures. Writes an n-gram table.",
+        metavar="N",
+    )
+    prune: str = option(
+        "0",
+        "Count cut-offs: prune n-grams of order 1, 2, … that occur at most K times, such as "
+        "0 0 1 1. The first must be 0; the last one repeats for higher orders.",
+        metavar="K K …",
+    )
+    vocabulary: Path | None = option(None, "File of the words to predict, one per line. Default: all words.")
+    vocabulary_size: int | None = option(
+        None, "Number of words to predict, the most frequent ones. Default: all words."
+    )
+    count_unk: bool = option(
+        False,
+        "Count <unk>, in the text or for out-of-vocabulary words, like any other word. Otherwise "
+        "n-grams with out-of-vocabulary words are pruned, and <unk> in the text is an error.",
+        "--count-unk",
+    )
+    backward: bool = option(
+        False,
+        "Count the n-grams of reversed sentences, to predict each word from the words after it.",
+        "--backward/--forward",
+    )
 
-    def to_options(self) -> NGramOptions:
+    def to_options(self) -> estimate.NGramOptions:
         """Raises ConfigError if a value is out of range, or options contradict one another."""
-        return NGramOptions(
+        return estimate.NGramOptions(
             order=self.order,
             cutoffs=parse_cutoffs(self.prune),
             vocabulary=self.vocabulary,
@@ -299,15 +262,12 @@ class EstimatedModel:
 
 @dataclass(frozen=True, slots=True)
 class EstimatorOptions:
-    """What estimates the model."""
+    """The program that estimates the model."""
 
-    engine: Annotated[
-        str,
-        typer.Option(metavar="ours|lmplz", help="Estimator: 'ours', in memory; or KenLM's 'lmplz', on disk."),
-    ] = "ours"
-    memory: Annotated[
-        str, typer.Option(help="Memory that lmplz may use for sorting (its option -S), such as 80% or 4G.")
-    ] = "80%"
+    engine: str = option(
+        "ours", "Estimator: 'ours', in memory; or KenLM's 'lmplz', on disk.", metavar="ours|lmplz"
+    )
+    memory: str = option("80%", "Memory that lmplz may use for sorting (its option -S), such as 80% or 4G.")
 
 
 @expand_options
@@ -326,17 +286,27 @@ def ngram(
     Example: rescorer-train ngram train.txt.gz -o model.arpa.gz --order 4 --prune 0 0 1 1
     """
     check_model_output("-o", output)
-    chosen = choose_normaliser(normaliser)
+    chosen = corpus.choose_normaliser(normaliser)
     options = model.to_options()
-    with staged_output(output) as file:
-        summary = train_ngram(texts, chosen, file, options, engine=estimator.engine, memory=estimator.memory)
+    with estimate.staged_output(output) as file:
+        summary = estimate.train_ngram(
+            texts, chosen, file, options, engine=estimator.engine, memory=estimator.memory
+        )
         summary, measured = replace(summary, output=str(output)), None
         if validation:
-            words = list(read_sentences([validation], chosen))
+            words = list(corpus.read_sentences([validation], chosen))
             measured = measure(score_tokens({"ngram": open_ngram(file)}, words, "measuring"))
     with print_results_apart(output):
         if as_json:
-            facts = measured and perplexity_facts(measured)
+            facts = None
+            if measured:
+                figures = measured.models["ngram"]
+                facts = {
+                    "n_tokens": measured.n_tokens,
+                    "n_unknown": figures.n_unknown,
+                    "perplexity": figures.counted,
+                    "perplexity_excluding_unknown": figures.excluded,
+                }
             typer.echo(json.dumps(asdict(summary) | {"validation": facts}))
         else:
             print_summary(summary, measured)
@@ -350,18 +320,7 @@ def parse_cutoffs(text: str) -> tuple[int, ...]:
         raise ConfigError(f"--prune expects whole numbers such as 0 0 1 1, got {text!r}") from None
 
 
-def perplexity_facts(measured: TextPerplexity) -> dict[str, Any]:
-    """Return the statistics of the validation text that ``--json`` reports."""
-    ngram = measured.models["ngram"]
-    return {
-        "n_tokens": measured.n_tokens,
-        "n_unknown": ngram.n_unknown,
-        "perplexity": ngram.counted,
-        "perplexity_excluding_unknown": ngram.excluded,
-    }
-
-
-def print_summary(summary: NGramSummary, measured: TextPerplexity | None) -> None:
+def print_summary(summary: estimate.NGramSummary, measured: TextPerplexity | None) -> None:
     """Print the sizes, discounts and perplexity of an estimated model."""
     n_discounts = max(len(order.discounts) for order in summary.orders)
     names = ("D1", "D2", "D3+") if n_discounts == 3 else (f"d{r}" for r in range(1, n_discounts + 1))
@@ -394,31 +353,24 @@ def print_summary(summary: NGramSummary, measured: TextPerplexity | None) -> Non
 
 @dataclass(frozen=True, slots=True)
 class CriterionOptions:
-    """How many n-grams are pruned, and what tells how often their histories occur.
+    """Number of n-grams to prune, and the source of how often their histories occur.
 
     Raises:
         ConfigError: options contradict one another.
     """
 
-    threshold: Annotated[
-        float | None,
-        typer.Option(help="Relative rise of the perplexity below which an n-gram is pruned: 1e-8, 1e-7, …"),
-    ] = None
-    keep: Annotated[
-        int | None, typer.Option(help="Maximum number of n-grams to keep; use instead of --threshold.")
-    ] = None
-    history: Annotated[
-        str | None,
-        typer.Option(
-            metavar="|".join(HISTORIES),
-            help="Source of the probability of a history: 'counts' of --text; 'stationary', an endless text "
-            "that the model generates; or 'model', the product of the model's probabilities, which is wrong "
-            "for Kneser-Ney models. Default: counts with --text, otherwise stationary.",
-        ),
-    ] = None
-    text: Annotated[
-        list[Path] | None, typer.Option(help="Training text for --history counts; repeat for more.")
-    ] = None
+    threshold: float | None = option(
+        None, "Relative rise of the perplexity below which an n-gram is pruned: 1e-8, 1e-7, …"
+    )
+    keep: int | None = option(None, "Maximum number of n-grams to keep; use instead of --threshold.")
+    history: str | None = option(
+        None,
+        "Source of the probability of a history: 'counts' of --text; 'stationary', an endless text "
+        "that the model generates; or 'model', the product of the model's probabilities, which is wrong "
+        "for Kneser-Ney models. Default: counts with --text, otherwise stationary.",
+        metavar="|".join(HISTORIES),
+    )
+    text: list[Path] | None = option(None, "Training text for --history counts; repeat for more.")
 
     @property
     def source(self) -> str:
@@ -466,20 +418,18 @@ def prune_command(
     Example: rescorer-train prune books4.arpa.gz -o small.arpa.gz --keep 1000000 --test test.txt
     """
     check_model_output("-o", output)
-    check_no_pipe(model)
+    corpus.check_no_pipe(model)
     if not contains_words(model):
         raise ConfigError(f"{model}: is a KenLM binary; give the ARPA file that it was made from")
-    chosen = choose_normaliser(normaliser, [model])
+    chosen = corpus.choose_normaliser(normaliser, [model])
     whole = load_backoff_model(model, "reading")
-    backward = is_backward(model)
+    backward = corpus.is_backward(model)
     probs = compute_history(whole, criterion, chosen, backward=backward)
     small, result = prune(whole, probs, threshold=criterion.threshold, keep=criterion.keep)
-    with staged_output(output) as file:
-        with atomic_output(file) as partial:
+    with estimate.staged_output(output) as file:
+        with estimate.atomic_output(file) as partial:
             small.save(partial)
-        write_word_list(file, small.trie.words)
-        record_normaliser(file, chosen)
-        record_direction(file, backward=backward)
+        estimate.write_records(file, small.trie.words, chosen, backward=backward)
         facts: dict[str, Any] = {
             "history": criterion.source,
             **asdict(result),
@@ -502,7 +452,7 @@ def compute_history(
     if criterion.source == "model":
         return compute_model_history(model)
     ids = {word: i for i, word in enumerate(model.trie.words)}
-    encoded = encode_text(
+    encoded = corpus.encode_text(
         criterion.text or [], normaliser, ids,
         unknown_id=ids[UNKNOWN], end_id=ids[END], backward=backward,
     )  # fmt: skip
@@ -511,7 +461,7 @@ def compute_history(
 
 def compare_perplexities(before: Path, after: Path, text: Path, normaliser: Normaliser) -> list[float]:
     """Measure the perplexities of two models with the same vocabulary."""
-    words = list(read_sentences([text], normaliser))
+    words = list(corpus.read_sentences([text], normaliser))
     paths = {"before": before, "after": after}
     scores = (score_tokens({name: open_ngram(path, name)}, words, name) for name, path in paths.items())
     return [next(iter(measure(model_scores).models.values())).shared for model_scores in scores]

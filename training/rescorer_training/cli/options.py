@@ -24,7 +24,7 @@ from rescorer_training.evaluation.perplexity import (
     score_tokens,
 )
 from rescorer_training.ngram.estimate import BINARY_SUFFIXES, word_list_file
-from rescorer_training.progress import ProgressTask
+from rescorer_training.progress import ProgressTask, option
 
 NormaliserOption = Annotated[
     str | None,
@@ -51,11 +51,7 @@ def parse_shares(values: list[str] | None) -> dict[str, float]:
 
 
 def parse_pairs(values: list[str]) -> list[tuple[str, str]]:
-    """Split NAME=VALUE options.
-
-    Raises:
-        ConfigError: a value has no ``=``.
-    """
+    """Split NAME=VALUE options; raises ConfigError if a value has no ``=``."""
     for value in values:
         if "=" not in value:
             raise ConfigError(f"expected NAME=VALUE, got {value!r}")
@@ -110,17 +106,13 @@ def show_bar(description: str, unit: str, total: int | None) -> Iterator[Progres
 class ModelOptions:
     """Language models to open."""
 
-    bundle: Annotated[
-        Path | None, typer.Option(help="Bundle folder: NAME/VERSION, or NAME for its newest version.")
-    ] = None
-    ngram: Annotated[
-        list[Path] | None,
-        typer.Option(help="ARPA file, n-gram table or KenLM binary; repeat for more models."),
-    ] = None
-    neural: Annotated[
-        list[Path] | None,
-        typer.Option(help="Folder of a trained network or of its run; repeat for more models."),
-    ] = None
+    bundle: Path | None = option(None, "Bundle folder: NAME/VERSION, or NAME for its newest version.")
+    ngram: list[Path] | None = option(
+        None, "ARPA file, n-gram table or KenLM binary; repeat for more models."
+    )
+    neural: list[Path] | None = option(
+        None, "Folder of a trained network or of its run; repeat for more models."
+    )
 
     @property
     def shares(self) -> Mapping[str, float]:
@@ -143,14 +135,12 @@ class ModelOptions:
 class MixtureOptions(ModelOptions):
     """Language models to open, and their interpolation weights λ."""
 
-    share: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=WEIGHT",
-            help="Interpolation weight λ of a model in the mixture, such as ngram=0.4; repeat for each "
-            "model. Default: the bundle's weights, or equal ones.",
-        ),
-    ] = None
+    share: list[str] | None = option(
+        None,
+        "Interpolation weight λ of a model in the mixture, such as ngram=0.4; repeat for each "
+        "model. Default: the bundle's weights, or equal ones.",
+        metavar="NAME=WEIGHT",
+    )
 
     @property
     def shares(self) -> Mapping[str, float]:

@@ -12,82 +12,75 @@ from rescorer_training.cli.options import show_bar
 from rescorer_training.corpus import keep_pipes
 from rescorer_training.progress import install_display
 
+
+def _command(function: str, help: str, cls: str = "") -> LazyCommand:
+    """A command of this folder: ``module:name`` of its function, and of its class if it has one."""
+    folder = "rescorer_training.cli."
+    return LazyCommand(folder + function, help, cls and folder + cls)
+
+
 COMMANDS = {
-    "ngram": LazyCommand(
-        "rescorer_training.cli.ngrams:ngram",
+    "ngram": _command(
+        "ngrams:ngram",
         "Estimate an n-gram model of words or of classes of words, by default with Kneser-Ney smoothing.",
-        "rescorer_training.cli.ngrams:NGramCommand",
+        "ngrams:NGramCommand",
     ),
-    "neural": LazyCommand(
-        "rescorer_training.cli.networks:neural",
-        "Train a neural language model.",
+    "neural": _command("networks:neural", "Train a neural language model."),
+    "run": _command(
+        "networks:run", "Follow a recipe from raw text to a verified bundle and a one-page report."
     ),
-    "run": LazyCommand(
-        "rescorer_training.cli.networks:run",
-        "Follow a recipe from raw text to a verified bundle and a one-page report.",
-    ),
-    "bench": LazyCommand(
-        "rescorer_training.cli.networks:bench",
+    "bench": _command(
+        "networks:bench",
         "Compare training speed with a plain PyTorch loop and with the time that the "
         "matrix products alone take.",
     ),
-    "bundle": LazyCommand(
-        "rescorer_training.cli.bundles:bundle",
-        "Publish trained models as a bundle that rescorer can serve.",
+    "bundle": _command("bundles:bundle", "Publish trained models as a bundle that rescorer can serve."),
+    "adapt": _command(
+        "bundles:adapt", "Adapt a bundle to a domain by text alone, and measure what that changes."
     ),
-    "adapt": LazyCommand(
-        "rescorer_training.cli.bundles:adapt",
-        "Adapt a bundle to a domain by text alone, and measure what that changes.",
+    "tables": _command(
+        "bundles:tables", "Publish a bundle again, with n-gram tables in place of its ARPA files."
     ),
-    "tables": LazyCommand(
-        "rescorer_training.cli.bundles:tables",
-        "Publish a bundle again, with n-gram tables in place of its ARPA files.",
-    ),
-    "perplexity": LazyCommand(
-        "rescorer_training.cli.evaluation:perplexity_command",
+    "perplexity": _command(
+        "evaluation:perplexity_command",
         "Measure the perplexity of texts under models and their mixture, including </s>.",
     ),
-    "interpolate": LazyCommand(
-        "rescorer_training.cli.ngrams:interpolate_command",
+    "interpolate": _command(
+        "ngrams:interpolate_command",
         "Fit the interpolation weights λ of a word-level mixture by EM, "
         "and show what each model contributes.",
     ),
-    "prune": LazyCommand(
-        "rescorer_training.cli.ngrams:prune_command",
-        "Remove those n-grams from a model whose removal raises its perplexity least.",
+    "prune": _command(
+        "ngrams:prune_command", "Remove those n-grams from a model whose removal raises its perplexity least."
     ),
-    "sample": LazyCommand(
-        "rescorer_training.cli.evaluation:sample_command",
+    "sample": _command(
+        "evaluation:sample_command",
         "Sample sentences word by word from an n-gram model, a network or a mixture.",
     ),
-    "quantise": LazyCommand(
-        "rescorer_training.cli.networks:quantise_command",
+    "quantise": _command(
+        "networks:quantise_command",
         "Store a network's weights in fewer bits; scoring still computes in float32.",
     ),
-    "average": LazyCommand(
-        "rescorer_training.cli.networks:average_command",
-        "Average the weights of several networks into one network.",
+    "average": _command(
+        "networks:average_command", "Average the weights of several networks into one network."
     ),
-    "complete": LazyCommand(
-        "rescorer_training.cli.evaluation:complete_command",
+    "complete": _command(
+        "evaluation:complete_command",
         "Answer sentence-completion questions by language models, word vectors, and their combination.",
     ),
-    "reranker": LazyCommand(
-        "rescorer_training.cli.reranking:reranker_command",
+    "reranker": _command(
+        "reranking:reranker_command",
         "Train a reranker: a small model that scores hypotheses by features of their whole list.",
     ),
-    "lists": LazyCommand(
-        "rescorer_training.cli.reranking:lists_app",
+    "lists": _command(
+        "reranking:lists_app",
         "Make n-best lists with references, for training where there are few real ones.",
     ),
-    "classify": LazyCommand(
-        "rescorer_training.cli.classification:classify_app",
+    "classify": _command(
+        "classification:classify_app",
         "Classify sentences by the kind of text that they come from, with recurrent and other networks.",
     ),
-    "vectors": LazyCommand(
-        "rescorer_training.cli.vectors:vectors_app",
-        "Train, measure and look at word vectors.",
-    ),
+    "vectors": _command("vectors:vectors_app", "Train, measure and look at word vectors."),
 }
 
 

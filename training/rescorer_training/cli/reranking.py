@@ -1,9 +1,4 @@
-"""Commands that train rerankers, and that make the lists to train them on.
-
-Commands that train rerankers, and that make the lists to train them on.
-
-Lists, speech or text come in; a bundle with a reranker, or lists, come out.
-"""
+"""Commands that train rerankers, and that make the lists to train them on."""
 
 from __future__ import annotations
 
@@ -16,18 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import RenderableType
 
-from rescorer.errors import ConfigError, FormatError
+from rescorer.errors import ConfigError, FormatError, pluralise
+from rescorer.evaluation import figures
 from rescorer.evaluation.error_rate import CountingSettings
-from rescorer.evaluation.figures import (
-    describe_p,
-    format_gain,
-    format_interval,
-    format_p,
-    format_percent,
-    format_signed,
-)
 from rescorer.evaluation.scored_lists import score_lists
 from rescorer.formats.io.text_io import is_stream, write_text
 from rescorer.pipeline import Rescorer
@@ -44,20 +31,13 @@ from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, che
 from rescorer.terminal.tables import FoldingTable, print_out, to_markdown
 from rescorer.types import NBestList, Weights
 from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOption
+from rescorer_training.progress import option
 from rescorer_training.reranker.training import RerankerReport
 
 if TYPE_CHECKING:
     from rescorer_training.lists.patterns import Choice
     from rescorer_training.lists.speech import Summary
     from rescorer_training.reranker.training import TrainingLists
-
-
-def make_tables(report: RerankerReport) -> Iterator[RenderableType]:
-    """Yield the tables and lines of a report."""
-    for heading, table in make_sections(report):
-        yield _fill(heading, table)
-        yield ""
-    yield from describe(report)
 
 
 Section = tuple[str, list[list[str]]]
@@ -81,10 +61,10 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
             *(
                 [
                     system.name,
-                    format_percent(float(report.bootstrap.rates[index])),
-                    format_interval(report.bootstrap.interval(index)),
-                    format_gain(gain),
-                    format_p(gain.p_value) if gain.interval.is_finite else "-",
+                    figures.format_percent(float(report.bootstrap.rates[index])),
+                    figures.format_interval(report.bootstrap.interval(index)),
+                    figures.format_gain(gain),
+                    figures.format_p(gain.p_value) if gain.interval.is_finite else "-",
                     "yes" if system.held_out else "-",
                 ]
                 for index, system in enumerate(report.systems)
@@ -106,7 +86,10 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
         "lost by training without these features",
         [
             ["without", "points", "features"],
-            *([part.name, format_signed(100 * part.loss), str(len(part.features))] for part in report.worth),
+            *(
+                [part.name, figures.format_signed(100 * part.loss), str(len(part.features))]
+                for part in report.worth
+            ),
         ],
     )
 
@@ -114,7 +97,7 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
 def describe(report: RerankerReport) -> Iterator[str]:
     """Yield lines about the judgement, the choices in the folds and the calibration."""
     judgement = report.judgement
-    p_value = f" ({describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
+    p_value = f" ({figures.describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
     yield f"{report.explain()}{p_value}"
     if report.n_seen:
         yield (
@@ -156,30 +139,22 @@ class RerankerOptions:
             help="Folder of the bundle to write: a copy of --bundle with the reranker.",
         ),
     ]
-    name: Annotated[str, typer.Option(help="Name of the reranker, and of the weights set that uses it.")] = (
-        "reranker"
+    name: str = option("reranker", "Name of the reranker, and of the weights set that uses it.")
+    force: bool = option(False, "Write the reranker even if its gain may be chance.", "--force")
+    share_references: bool = option(
+        False,
+        "Divide the lists by group alone: also train on lists whose reference the held-out lists "
+        "have too, as where everybody says the same few sentences.",
+        "--share-references",
     )
-    force: Annotated[
-        bool, typer.Option("--force", help="Write the reranker even if its gain may be chance.")
-    ] = False
-    share_references: Annotated[
-        bool,
-        typer.Option(
-            "--share-references",
-            help="Divide the lists by group alone: also train on lists whose reference the held-out lists "
-            "have too, as where everybody says the same few sentences.",
-        ),
-    ] = False
-    prior_lists: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE",
-            help="Lists of another kind, with references: made ones, or without some stream; repeat for "
-            "more. A first reranker is trained on them, and its weights are a further start to choose from. "
-            "--map, --stream, --format, --join-pieces and --groups are not for them: apply these by "
-            "`rescorer convert`.",
-        ),
-    ] = None
+    prior_lists: list[str] | None = option(
+        None,
+        "Lists of another kind, with references: made ones, or without some stream; repeat for "
+        "more. A first reranker is trained on them, and its weights are a further start to choose from. "
+        "--map, --stream, --format, --join-pieces and --groups are not for them: apply these by "
+        "`rescorer convert`.",
+        metavar="FILE",
+    )
     seed: SeedOption = 0
 
 
@@ -216,7 +191,11 @@ def reranker_command(
     rescorer = cache.load_rescorer(bundle, device)
     check_output(wanted.output, rescorer.bundle, wanted.name)
     page_file = wanted.output.with_suffix(".md")
-    check_page_path(page_file)
+    try:
+        page_file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"-o: the folder {page_file.parent} cannot be made: {error.strerror}") from None
+    check_output_path("-o", page_file)
     base = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     first_pass = options.parse_first_pass()
     rejected = Rejections()
@@ -229,7 +208,10 @@ def reranker_command(
     rejected.report()
     training_lists.check()
     if prior:
-        check_prior_lists(prior)
+        try:
+            prior.check_scores()
+        except ConfigError as error:
+            raise ConfigError(f"--prior-lists: {error}") from None
     share = wanted.share_references
     rules = compare_rules(training_lists, rescorer, first_pass, share_references=share)
     words = encode_lists(rescorer, [item.nbest for item in training_lists.scored])
@@ -255,19 +237,10 @@ def reranker_command(
         use = f"written to {wanted.output}: use it with --weights {wanted.name}"
         what = use if is_written else "not written (see --force)"
         outcome = f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected"
-        print_out(*make_tables(report), outcome)
+        tables = (part for section in make_sections(report) for part in (_fill(*section), ""))
+        print_out(*tables, *describe(report), outcome)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def check_page_path(page: Path) -> None:
-    """Raise ConfigError, before any work is done, if the page of figures and what lies beside it cannot be
-    written; makes their folder."""
-    try:
-        page.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"-o: the folder {page.parent} cannot be made: {error.strerror}") from None
-    check_output_path("-o", page)
 
 
 def read_files(
@@ -281,25 +254,13 @@ def read_files(
 
 
 def read_prior_lists(
-    files: Sequence[str],
-    rescorer: Rescorer,
-    base: Weights,
-    counting: CountingSettings,
-    rejected: Rejections,
+    files: Sequence[str], rescorer: Rescorer, base: Weights, counting: CountingSettings, rejected: Rejections
 ) -> TrainingLists:
     """Read and score lists of another kind; base weights of streams that they lack do not count."""
     lists = read_files(files, None, ListInputOptions(), rejected)
     known = {name for nbest in lists for name in nbest.streams}
     streams = {name: weight for name, weight in base.streams.items() if name in known}
     return score_files(files, lists, rescorer, replace(base, streams=streams), None, counting, rejected)
-
-
-def check_prior_lists(prior: TrainingLists) -> None:
-    """Raise ConfigError if nothing can be learnt from the prior lists."""
-    try:
-        prior.check_scores()
-    except ConfigError as error:
-        raise ConfigError(f"--prior-lists: {error}") from None
 
 
 def score_files(
@@ -341,20 +302,15 @@ MAX_WORDS = 20
 class SentenceOptions:
     """Which sentences of the texts to use."""
 
-    exclude: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="LISTS",
-            help="Lists whose references must not be used, compared after normalisation; repeat for more "
-            "files.",
-        ),
-    ] = None
-    number: Annotated[
-        int, typer.Option("-n", "--number", min=1, help="Number of sentences; each gives one list.")
-    ] = 1000
+    exclude: list[str] | None = option(
+        None,
+        "Lists whose references must not be used, compared after normalisation; repeat for more files.",
+        metavar="LISTS",
+    )
+    number: int = option(1000, "Number of sentences; each gives one list.", "-n", "--number", min=1)
     seed: SeedOption = 1
-    min_words: Annotated[int, typer.Option(min=1, help="Smallest number of words per sentence.")] = 3
-    max_words: Annotated[int, typer.Option(min=1, help="Largest number of words per sentence.")] = MAX_WORDS
+    min_words: int = option(3, "Smallest number of words per sentence.", min=1)
+    max_words: int = option(MAX_WORDS, "Largest number of words per sentence.", min=1)
 
     def to_choice(self) -> Choice:
         """Raises ConfigError if no sentence can be long and short enough."""
@@ -370,7 +326,7 @@ class SentenceOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadingOptions:
-    """How lists and texts are read."""
+    """Reading of lists and texts."""
 
     reference: ReferenceOption = None
     list_options: ListInputOptions
@@ -417,31 +373,29 @@ def check_paths(output: Path) -> None:
 def report_few(n_chosen: int, n_wanted: int) -> None:
     """Print a note if the texts have too few fitting sentences."""
     if n_chosen < n_wanted:
-        fitting = count(n_chosen, "fitting sentence")
+        fitting = pluralise(n_chosen, "fitting sentence")
         typer.echo(f"note: the texts have only {fitting}, not {n_wanted:,}", err=True)
 
 
-def count(number: int, noun: str) -> str:
-    """A number with its noun.
-
-    >>> count(1, "list"), count(2_000, "list")
-    ('1 list', '2,000 lists')
-    """
-    return f"{number:,} {noun}{'s' * (number != 1)}"
-
-
 @dataclass(frozen=True, slots=True)
-class NoiseOptions:
-    """How much noise to add."""
+class SpeechOptions:
+    """Settings to speak and recognise sentences."""
 
-    min_snr: Annotated[
-        float, typer.Option(metavar="DB", help="Least ratio of speech to added noise, in decibels.")
-    ] = 20.0
-    max_snr: Annotated[
-        float, typer.Option(metavar="DB", help="Largest ratio of speech to added noise, in decibels.")
-    ] = 40.0
+    voice: list[str] | None = option(
+        None,
+        "Voice to use, such as flite:slt, festival:ked_diphone or espeak-ng:en-us+m3; repeat for "
+        "more. Default: 5 of flite and 3 of festival.",
+        metavar="PROGRAM:VOICE",
+    )
+    depth: int = option(100, "Maximum number of hypotheses per list.", min=1)
+    processes: int = option(1, "Number of processes.", min=1)
+    min_snr: float = option(20.0, "Least ratio of speech to added noise, in decibels.", metavar="DB")
+    max_snr: float = option(40.0, "Largest ratio of speech to added noise, in decibels.", metavar="DB")
+    timeout: float = option(
+        120.0, "Time for one sentence, after which it is rejected.", metavar="SECONDS", min=1
+    )
 
-    def to_range(self) -> tuple[float, float]:
+    def snr_range(self) -> tuple[float, float]:
         """Raises ConfigError if the range is empty or not finite."""
         if not -math.inf < self.min_snr <= self.max_snr < math.inf:
             raise ConfigError(
@@ -449,27 +403,6 @@ class NoiseOptions:
                 "the first at most as large as the second"
             )
         return self.min_snr, self.max_snr
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpeechOptions:
-    """How sentences are spoken and recognised."""
-
-    voice: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PROGRAM:VOICE",
-            help="Voice to use, such as flite:slt, festival:ked_diphone or espeak-ng:en-us+m3; repeat for "
-            "more. Default: 5 of flite and 3 of festival.",
-        ),
-    ] = None
-    depth: Annotated[int, typer.Option(min=1, help="Maximum number of hypotheses per list.")] = 100
-    processes: Annotated[int, typer.Option(min=1, help="Number of processes.")] = 1
-    noise: NoiseOptions
-    timeout: Annotated[
-        float,
-        typer.Option(min=1, metavar="SECONDS", help="Time for one sentence, after which it is rejected."),
-    ] = 120.0
 
 
 @expand_options
@@ -507,7 +440,7 @@ def speech_command(
 
     check_paths(output)
     choice = sentences.to_choice()
-    snr_range_db = speech.noise.to_range()
+    snr_range_db = speech.snr_range()
     voices = tuple(dict.fromkeys(speech.voice or DEFAULT_VOICES))
     check_voices(voices)
     import_pocketsphinx()
@@ -525,7 +458,7 @@ def speech_command(
         raise
     report_few(len(chosen), sentences.number)
     if summary.n_kept:
-        more = count(summary.n_kept, "finished sentence")
+        more = pluralise(summary.n_kept, "finished sentence")
         typer.echo(
             f"note: {more} of an earlier run, not asked for now, are kept in {folder}: a larger -n writes "
             "them, too; if you do not need them, delete the folder",
@@ -540,8 +473,8 @@ def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:
         typer.echo(json.dumps({**facts, "kept": summary.n_kept}, indent=2, ensure_ascii=False))
         return
     typer.echo(
-        f"{count(summary.written, 'list')} written to {output}; "
-        f"{count(summary.rejected.total(), 'sentence')} rejected"
+        f"{pluralise(summary.written, 'list')} written to {output}; "
+        f"{pluralise(summary.rejected.total(), 'sentence')} rejected"
     )
     for reason, n_sentences in summary.rejected.most_common():
         typer.echo(f"  {n_sentences:,}: {reason}")
@@ -549,22 +482,18 @@ def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class WrongWordOptions:
-    """What wrong words sound like, and in which contexts they occur."""
+    """Sources of what wrong words sound like, and in which contexts they occur."""
 
-    dictionary: Annotated[
-        Path | None,
-        typer.Option(
-            help="Pronunciation dictionary in the form of the CMU dictionary. Default: that of the Python "
-            "package pocketsphinx."
-        ),
-    ] = None
-    ngram: Annotated[
-        Path | None,
-        typer.Option(
-            help="ARPA file or KenLM binary: wrong words fit their context, and scores follow it. Default: "
-            "counts of words in the texts."
-        ),
-    ] = None
+    dictionary: Path | None = option(
+        None,
+        "Pronunciation dictionary in the form of the CMU dictionary. Default: that of the Python "
+        "package pocketsphinx.",
+    )
+    ngram: Path | None = option(
+        None,
+        "ARPA file or KenLM binary: wrong words fit their context, and scores follow it. Default: "
+        "counts of words in the texts.",
+    )
 
 
 @expand_options
@@ -614,7 +543,7 @@ def text_command(
     excluded = reference_words([*real, *others], normaliser)
     chosen = choose_sentences(texts, normaliser, choice, excluded)
     with writer(output) as write, track("making lists", "lists", len(chosen)) as task:
-        for nbest in imitator.make_all(chosen):
+        for nbest in map(imitator.make, chosen):
             write(nbest)
             task.advance()
     report_few(len(chosen), sentences.number)
@@ -622,7 +551,7 @@ def text_command(
         facts = {"output": str(output), "written": len(chosen), "imitated": len(imitator.templates)}
         typer.echo(json.dumps(facts, indent=2))
         return
-    made, imitated = count(len(chosen), "list"), count(len(imitator.templates), "real list")
+    made, imitated = pluralise(len(chosen), "list"), pluralise(len(imitator.templates), "real list")
     typer.echo(f"{made} written to {output}, in imitation of {imitated}")
 
 

@@ -1,9 +1,4 @@
-"""The commands ``rescorer-train vectors …``.
-
-The commands ``rescorer-train vectors …``.
-
-Text, networks or files of word vectors come in; files of vectors, tables and pictures come out.
-"""
+"""The commands ``rescorer-train vectors …``."""
 
 from __future__ import annotations
 
@@ -38,33 +33,10 @@ from rescorer_training.cli.options import (
 )
 from rescorer_training.corpus import choose_normaliser
 from rescorer_training.evaluation.perplexity import resolve_model_folder
+from rescorer_training.progress import option
+from rescorer_training.vectors import judgement, plots
 from rescorer_training.vectors.files import Encoding, VectorFormat, WordVectors, read_vectors, write_vectors
 from rescorer_training.vectors.glove import GloveOptions
-from rescorer_training.vectors.judgement import (
-    Answers,
-    Method,
-    Similarities,
-    SimilaritySet,
-    answer_analogies,
-    find_neighbours,
-    measure_similarity,
-    parse_sum,
-    read_analogies,
-    read_similarities,
-    summarise,
-)
-from rescorer_training.vectors.plots import (
-    MAX_WORDS,
-    MIN_WORDS,
-    Projection,
-    Selection,
-    check_libraries,
-    draw_png,
-    make_picture,
-    render_page,
-    select_from_file,
-    select_most_frequent,
-)
 from rescorer_training.vectors.runs import IDS_FILE, SOURCES_FILE, VOCABULARY_FILE, check_sources
 from rescorer_training.vectors.word2vec import Word2VecOptions
 
@@ -86,11 +58,18 @@ def prepare_output(output: Path, option: str = "-o") -> None:
     check_target(output)
 
 
+def save_vectors(output: Path, vectors: WordVectors, to: VectorFormat, note: str = "") -> None:
+    """Write a file of vectors, and print its size."""
+    write_vectors(output, vectors, to)
+    with print_results_apart(output):
+        typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions{note}")
+
+
 @contextmanager
 def open_temporary_folder(output: Path) -> Iterator[Path]:
     """Open a folder for temporary files, on the disk of an output; removed afterwards.
 
-    Beside a device or a pipe nothing can be created: then it is the system's folder for temporary files.
+    Next to a device or a pipe nothing can be created: then it is the system's folder for temporary files.
     """
     place = None if is_stream(output) else output.parent
     with tempfile.TemporaryDirectory(dir=place, prefix=".vectors-") as folder:
@@ -122,23 +101,19 @@ OutputFormatOption = Annotated[VectorFormat, typer.Option("--to", help="Format o
 
 @dataclass(frozen=True, slots=True)
 class VectorReadingOptions:
-    """How a file of word vectors is read."""
+    """Reading of a file of word vectors."""
 
-    format: Annotated[
-        VectorFormat | None,
-        typer.Option(
-            help="Format of VECTORS. Default: word2vec if the first line is two whole numbers, binary if the "
-            "second line does not then end in as many numbers as the first announces; otherwise glove.",
-        ),
-    ] = None
-    limit: Annotated[
-        int | None,
-        typer.Option(min=1, metavar="N", help="Read only the first N words, usually the most frequent ones."),
-    ] = None
-    encoding: Annotated[
-        Encoding,
-        typer.Option(help="Encoding of the words of VECTORS; try cp1252 if a file is not UTF-8."),
-    ] = Encoding.UTF_8
+    format: VectorFormat | None = option(
+        None,
+        "Format of VECTORS. Default: word2vec if the first line is two whole numbers, binary if the "
+        "second line does not then end in as many numbers as the first announces; otherwise glove.",
+    )
+    limit: int | None = option(
+        None, "Read only the first N words, usually the most frequent ones.", metavar="N", min=1
+    )
+    encoding: Encoding = option(
+        Encoding.UTF_8, "Encoding of the words of VECTORS; try cp1252 if a file is not UTF-8."
+    )
 
     def read(self, vectors: Path) -> WordVectors:
         """Read a file; raises FormatError if it cannot be read."""
@@ -155,7 +130,7 @@ class VectorsTarget:
 
 @dataclass(frozen=True, slots=True)
 class VectorRunOptions:
-    """How a run of training reads its texts, and whether it continues."""
+    """Settings of a run of training: how it reads its texts, and whether it continues."""
 
     normaliser: NormaliserOption = None
     threads: ThreadsOption = None
@@ -196,25 +171,25 @@ def analogy_command(
 
     Example: rescorer-train vectors analogy vectors.bin questions-words.txt
     """
-    categories = read_analogies(questions)
-    answers = answer_analogies(reading.read(vectors), categories)
-    sums = summarise(categories, answers)
+    categories = judgement.read_analogies(questions)
+    answers = judgement.answer_analogies(reading.read(vectors), categories)
+    sums = judgement.summarise(categories, answers)
     if as_json:
-        facts = {
-            "categories": [describe(item) for item in answers],
-            "sums": [describe(item) for item in sums],
-        }
-        typer.echo(json.dumps(facts))
+        typer.echo(
+            json.dumps({"categories": list(map(describe, answers)), "sums": list(map(describe, sums))})
+        )
         return
-    table = FoldingTable("category", "questions", "covered %", *(f"{method} %" for method in Method))
+    table = FoldingTable(
+        "category", "questions", "covered %", *(f"{method} %" for method in judgement.Method)
+    )
     for item in (*answers, *sums):
         covered = f"{100 * item.n_covered / item.n_questions:.1f}"
-        cells = (format_accuracy(item, method) for method in Method)
+        cells = (format_accuracy(item, method) for method in judgement.Method)
         table.add_row(item.name, f"{item.n_questions:,}", covered, *cells)
     print_out(table)
 
 
-def describe(item: Answers) -> dict[str, Any]:
+def describe(item: judgement.Answers) -> dict[str, Any]:
     """Facts about one category, for JSON."""
     return {
         "name": item.name,
@@ -226,12 +201,12 @@ def describe(item: Answers) -> dict[str, Any]:
                 "accuracy": item.accuracy(method),
                 "interval": item.interval(method),
             }
-            for method in Method
+            for method in judgement.Method
         },
     }
 
 
-def format_accuracy(item: Answers, method: Method) -> str:
+def format_accuracy(item: judgement.Answers, method: judgement.Method) -> str:
     """Accuracy in percent, with half of its interval where there is one."""
     accuracy, interval = item.accuracy(method), item.interval(method)
     if accuracy is None or interval is None:
@@ -289,10 +264,7 @@ def export_command(
     folder = _choose_folder(neural, bundle, model)
     if isinstance(folder, Path):
         check_not_input("-o", output, list_files(folder))
-    vectors = export_embeddings(folder, output=output_layer)
-    write_vectors(output, vectors, to)
-    with print_results_apart(output):
-        typer.echo(f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+    save_vectors(output, export_embeddings(folder, output=output_layer), to)
 
 
 def _choose_folder(neural: Path | None, bundle: Path | None, model: str | None) -> Path | Folder:
@@ -346,12 +318,8 @@ def glove_command(
     if not settings.resume:
         glove.start_run(texts, choose_normaliser(settings.normaliser), folder, options, memory_mb=memory_mb)
     vectors, state = glove.run(folder, options, settings.threads or count_cpus())
-    write_vectors(output, vectors, to)
-    with print_results_apart(output):
-        typer.echo(
-            f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions; "
-            f"loss {state.losses[-1]:.4f} per pair; trained in {state.seconds:,.0f} s"
-        )
+    note = f"; loss {state.losses[-1]:.4f} per pair; trained in {state.seconds:,.0f} s"
+    save_vectors(output, vectors, to, note)
 
 
 @expand_options
@@ -374,17 +342,15 @@ def lsa_command(
 
     Example: rescorer-train vectors lsa books.txt.gz -o lsa.txt --dimensions 300
     """
-    from rescorer_training.vectors.counts import analyse
+    from rescorer_training.vectors import counts
     from rescorer_training.vectors.runs import prepare_text
 
     chosen = choose_normaliser(normaliser)
     prepare_output(target.output)
     with open_temporary_folder(target.output) as folder:
         text = prepare_text(texts, chosen, folder, min_count)
-        vectors = analyse(text, dimensions, document_sentences, seed)
-    write_vectors(target.output, vectors, target.to)
-    with print_results_apart(target.output):
-        typer.echo(f"{target.output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+        vectors = counts.analyse(text, dimensions, document_sentences, seed)
+    save_vectors(target.output, vectors, target.to)
 
 
 @expand_options
@@ -407,8 +373,11 @@ def neighbours_command(
     Example: rescorer-train vectors neighbours vectors.bin house 'king - man + woman'
     """
     content = reading.read(vectors)
-    terms = [parse_sum(text, content) for text in words]
-    found = {text: find_neighbours(content, sum_, number) for text, sum_ in zip(words, terms, strict=True)}
+    terms = [judgement.parse_sum(text, content) for text in words]
+    found = {
+        text: judgement.find_neighbours(content, sum_, number)
+        for text, sum_ in zip(words, terms, strict=True)
+    }
     if as_json:
         typer.echo(json.dumps({text: [asdict(item) for item in rows] for text, rows in found.items()}))
         return
@@ -429,22 +398,24 @@ class DrawnWords:
     number: Annotated[
         int,
         typer.Option(
-            "-n", "--number", min=MIN_WORDS, max=MAX_WORDS, help="Number of words, the most frequent."
+            "-n",
+            "--number",
+            min=plots.MIN_WORDS,
+            max=plots.MAX_WORDS,
+            help="Number of words, the most frequent.",
         ),
     ] = 500
-    words: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of the words to draw instead: one per line, and after a tab, optionally, the name of "
-            "its group, which chooses the colour."
-        ),
-    ] = None
+    words: Path | None = option(
+        None,
+        "File of the words to draw instead: one per line, and after a tab, optionally, the name of "
+        "its group, which chooses the colour.",
+    )
 
-    def select(self, vectors: WordVectors) -> Selection:
+    def select(self, vectors: WordVectors) -> plots.Selection:
         """Select the words; raises FormatError if their file cannot be read."""
         if self.words:
-            return select_from_file(vectors, self.words)
-        return select_most_frequent(vectors, self.number)
+            return plots.select_from_file(vectors, self.words)
+        return plots.select_most_frequent(vectors, self.number)
 
 
 @expand_options
@@ -457,7 +428,7 @@ def plot_command(
     *,
     drawn: DrawnWords,
     projection: Annotated[
-        list[Projection] | None,
+        list[plots.Projection] | None,
         typer.Option(
             help="How vectors become points. A page can have both, which is the default; a picture has one, "
             "by default t-SNE."
@@ -474,9 +445,11 @@ def plot_command(
 
     Example: rescorer-train vectors plot vectors.bin -o vectors.html -n 1000
     """
-    check_libraries()
+    plots.check_libraries()
     is_page = output.suffix == ".html"
-    chosen = projection or ([Projection.TSNE, Projection.PCA] if is_page else [Projection.TSNE])
+    chosen = projection or (
+        [plots.Projection.TSNE, plots.Projection.PCA] if is_page else [plots.Projection.TSNE]
+    )
     if output.suffix not in (".html", ".png"):
         raise ConfigError(f"{output}: expected a name that ends in .png or .html")
     if len(chosen) > 1 and not is_page:
@@ -484,17 +457,16 @@ def plot_command(
     prepare_output(output)
     content = reading.read(vectors)
     selection = drawn.select(content)
-    picture = make_picture(content, selection, chosen, seed, vectors.name if title is None else title)
+    picture = plots.make_picture(content, selection, chosen, seed, vectors.name if title is None else title)
     if is_page:
-        text_io.write_text(output, render_page(picture))
+        text_io.write_text(output, plots.render_page(picture))
     else:
         with text_io.open_binary_output(output) as stream:
-            draw_png(picture, chosen[0], stream)
+            plots.draw_png(picture, chosen[0], stream)
     typer.echo(f"{output}: {len(picture.words):,} words", err=True)
     if selection.missing:
-        shown = ", ".join(selection.missing[:MAX_SHOWN]) + (
-            " …" if len(selection.missing) > MAX_SHOWN else ""
-        )
+        more = " …" if len(selection.missing) > MAX_SHOWN else ""
+        shown = ", ".join(selection.missing[:MAX_SHOWN]) + more
         typer.echo(f"{len(selection.missing)} words without a vector: {shown}", err=True)
 
 
@@ -523,34 +495,10 @@ def similarity_command(
     Example: rescorer-train vectors similarity vectors.bin similarity/
     """
     read = read_sets(sets)
-    result = measure_similarity(reading.read(vectors), read, seed)
+    result = judgement.measure_similarity(reading.read(vectors), read, seed)
     if as_json:
         typer.echo(json.dumps(asdict(result)))
         return
-    print_result(result)
-
-
-def read_sets(paths: Sequence[Path]) -> list[SimilaritySet]:
-    """Read files of pairs, and those of folders in the order of their names.
-
-    Raises:
-        ConfigError: a folder has no such file, or two sets have the same name.
-    """
-    sets: dict[str, SimilaritySet] = {}
-    for path in paths:
-        files = sorted([*path.glob("*.txt"), *path.glob("*.txt.gz")]) if path.is_dir() else [path]
-        if not files:
-            raise ConfigError(f"{path}: no files that end in .txt or .txt.gz; expected sets of pairs")
-        for file in files:
-            item = read_similarities(file)
-            if item.name in sets:
-                raise ConfigError(f"{file}: another set has the name {item.name!r} too; rename one")
-            sets[item.name] = item
-    return list(sets.values())
-
-
-def print_result(result: Similarities) -> None:
-    """Print a table of the sets, and their mean."""
     table = FoldingTable("set", "pairs", "covered %", "Spearman's ρ", "95 % interval")
     for row in result.sets:
         name = f"{row.name} (in {row.part_of})" if row.part_of else row.name
@@ -563,37 +511,46 @@ def print_result(result: Similarities) -> None:
     print_out(table)
 
 
+def read_sets(paths: Sequence[Path]) -> list[judgement.SimilaritySet]:
+    """Read files of pairs, and those of folders in the order of their names.
+
+    Raises:
+        ConfigError: a folder has no such file, or two sets have the same name.
+    """
+    sets: dict[str, judgement.SimilaritySet] = {}
+    for path in paths:
+        files = sorted([*path.glob("*.txt"), *path.glob("*.txt.gz")]) if path.is_dir() else [path]
+        if not files:
+            raise ConfigError(f"{path}: no files that end in .txt or .txt.gz; expected sets of pairs")
+        for file in files:
+            item = judgement.read_similarities(file)
+            if item.name in sets:
+                raise ConfigError(f"{file}: another set has the name {item.name!r} too; rename one")
+            sets[item.name] = item
+    return list(sets.values())
+
+
 def format_interval(interval: tuple[float, float] | None) -> str:
     return "–" if interval is None else f"{interval[0]:.3f} … {interval[1]:.3f}"
 
 
 @dataclass(frozen=True, slots=True)
 class MatrixOptions:
-    """How pairs of words are counted, and their matrix weighted and decomposed."""
+    """Settings that count pairs of words, and weight and decompose their matrix."""
 
     dimensions: DimensionsOption = 100
     window: WindowOption = 5
     min_count: MinCountOption = 5
-    shift: Annotated[
-        float, typer.Option(help="Subtract the logarithm of this number, 1 or more, from every value.")
-    ] = 1.0
-    smoothing: Annotated[
-        float, typer.Option(help="Power of the counts of context words, up to 1; 1 for none.")
-    ] = 0.75
-    power: Annotated[
-        float, typer.Option(metavar="0|0.5|1", help="Power of the singular values in the vectors.")
-    ] = 0.5
+    shift: float = option(1.0, "Subtract the logarithm of this number, 1 or more, from every value.")
+    smoothing: float = option(0.75, "Power of the counts of context words, up to 1; 1 for none.")
+    power: float = option(0.5, "Power of the singular values in the vectors.", metavar="0|0.5|1")
     memory_mb: MemoryOption = 1024
     seed: SeedOption = 1
 
 
 @expand_options
 def svd_command(
-    texts: TextsArgument,
-    target: VectorsTarget,
-    *,
-    matrix: MatrixOptions,
-    normaliser: NormaliserOption = None,
+    texts: TextsArgument, target: VectorsTarget, *, matrix: MatrixOptions, normaliser: NormaliserOption = None
 ) -> None:
     """Compute word vectors by singular value decomposition of pointwise mutual information (PPMI).
 
@@ -602,29 +559,22 @@ def svd_command(
 
     Example: rescorer-train vectors svd books.txt.gz -o svd.txt --dimensions 300 --window 5
     """
-    from rescorer_training.vectors.counts import (
-        SvdOptions,
-        check_memory,
-        check_window,
-        count_cooccurrences,
-        decompose,
-        load_matrix,
-    )
+    from rescorer_training.vectors import counts
     from rescorer_training.vectors.runs import prepare_text
 
-    options = SvdOptions(matrix.dimensions, matrix.shift, matrix.smoothing, matrix.power, matrix.seed)
-    check_window(matrix.window)
-    check_memory(matrix.memory_mb)
+    options = counts.SvdOptions(matrix.dimensions, matrix.shift, matrix.smoothing, matrix.power, matrix.seed)
+    counts.check_window(matrix.window)
+    counts.check_memory(matrix.memory_mb)
     chosen = choose_normaliser(normaliser)
     prepare_output(target.output)
     with open_temporary_folder(target.output) as folder:
         text = prepare_text(texts, chosen, folder, matrix.min_count)
         cells = folder / "cells"
-        count_cooccurrences(text, cells, window=matrix.window, by_distance=False, memory_mb=matrix.memory_mb)
-        vectors = decompose(text.words, load_matrix(cells, len(text.words)), options)
-    write_vectors(target.output, vectors, target.to)
-    with print_results_apart(target.output):
-        typer.echo(f"{target.output}: {len(vectors):,} words, {vectors.dimensions} dimensions")
+        counts.count_cooccurrences(
+            text, cells, window=matrix.window, by_distance=False, memory_mb=matrix.memory_mb
+        )
+        vectors = counts.decompose(text.words, counts.load_matrix(cells, len(text.words)), options)
+    save_vectors(target.output, vectors, target.to)
 
 
 @expand_options
@@ -652,15 +602,11 @@ def train_command(
     if not settings.resume:
         word2vec.start_run(texts, choose_normaliser(settings.normaliser), folder, options)
     vectors, report = word2vec.run(folder, options, settings.threads or count_cpus())
+    if not as_json:
+        return save_vectors(output, vectors, to, f"; trained in {report['seconds']:,.0f} s")
     write_vectors(output, vectors, to)
     with print_results_apart(output):
-        if as_json:
-            typer.echo(json.dumps(report))
-        else:
-            typer.echo(
-                f"{output}: {len(vectors):,} words, {vectors.dimensions} dimensions; trained in "
-                f"{report['seconds']:,.0f} s"
-            )
+        typer.echo(json.dumps(report))
 
 
 vectors_app = typer.Typer(

@@ -1,19 +1,13 @@
 """Score texts by models that learn from the past of the text: carried state, caches and dynamic evaluation.
 
-Neural cache: words of the past are likely again where the network's state was like that of today.
+- Neural cache (Grave et al. 2016, "Improving Neural Language Models with a Continuous Cache"): words of the
+  past are likely again where the network's state was like that of today.
+- Dynamic evaluation (Krause et al. 2018, "Dynamic Evaluation of Neural Sequence Models"): a network continues
+  to learn from the text that it has just predicted.
+- A cache of the lines before each line, as if they were its session. The control reads another conversation,
+  the lines half the text away: what a cache gains there, it did not learn from the conversation.
 
-Grave et al. (2016), "Improving Neural Language Models with a Continuous Cache". The cache reads the text that
-it predicts, so its perplexities are reported apart from those of models that do not.
-
-Dynamic evaluation: a network goes on learning from the text that it has just predicted.
-
-Krause et al. (2018), "Dynamic Evaluation of Neural Sequence Models". The network reads the text that it
-predicts, so its perplexities are reported apart from those of models that do not.
-
-Perplexity of a text of which the lines before each line are its session: with a cache, and without.
-
-The control reads another conversation, the lines half the text away: what a cache gains there, it did not
-learn from the conversation.
+The models read the text that they predict, so their perplexities are reported apart from those of others.
 """
 
 from __future__ import annotations
@@ -292,7 +286,7 @@ def read_dynamically(
     root_mean_squares: Sequence[Tensor],
     description: str = "",
 ) -> TextReading:
-    """Read a text with a copy of the network that goes on learning; the model itself does not change.
+    """Read a text with a copy of the network that continues to learn; the model itself does not change.
 
     After each segment, each parameter p moves by −η g / (RMS + ε), and back towards its trained value by the
     decay, less where the RMS is small. ε is the mean RMS of all parameters: with a much smaller one, words
@@ -371,16 +365,16 @@ class PastTextScores:
 
     network: str
     way: str
-    """How the network learns from the past, such as ``cache of 500``."""
+    """The way in which the network learns from the past, such as ``cache of 500``."""
     settings: Mapping[str, Any]
-    """What was fitted on the validation text."""
+    """Settings that were fitted on the validation text."""
     log_probs: Mapping[str, np.ndarray]
     """(T,) float64 ln P of every word and every ``</s>`` by text; a word that the network does not know gets
     its share of ``<unk>``."""
 
     @property
     def name(self) -> str:
-        """What is reported, such as ``neural, cache of 500``."""
+        """Name to report, such as ``neural, cache of 500``."""
         return f"{self.network}, {self.way}"
 
     def perplexities(self) -> dict[str, float]:
@@ -409,6 +403,11 @@ class PastTextScores:
             text: perplexity(mix([values[name] for name in shares], list(shares.values())))
             for text, values in columns.items()
         }
+
+    def figures(self, others: Mapping[str, TokenScores], validation: str) -> dict[str, Any]:
+        """The settings and perplexities as plain data; arguments as for ``mix_with``."""
+        mixture = self.mix_with(others, validation)
+        return {"settings": dict(self.settings), "perplexity": self.perplexities(), "mixture": mixture}
 
 
 def score_past_texts(

@@ -1,14 +1,8 @@
 """Perplexity of models and their mixtures on a text, under several treatments of unknown words.
 
-Load the models that a command evaluates: those of a bundle, single n-gram models and networks, or any
-combination, aligned over the union of their vocabularies.
-
-Log-probabilities that several models assign to every token of a text, computed over the same tries as
-rescoring.
-
-Perplexity of models on a text under several treatments of unknown words.
-
-Two perplexities are comparable only under the same treatment of unknown words, vocabulary and tokens.
+Models are those of a bundle, single n-gram models and networks, or any combination, aligned over the union of
+their vocabularies. Log-probabilities are computed over the same tries as in rescoring. Two perplexities are
+comparable only under the same treatment of unknown words, vocabulary and tokens.
 """
 
 from __future__ import annotations
@@ -209,7 +203,6 @@ def score_tokens(
     """Score every token of a text with every model.
 
     Args:
-        progress: description under which progress is reported; empty for no report.
         in_order: score the sentences in text order: networks that were trained that way carry their state
             across them, and those with topics read the topics of all sentences before. All other models, and
             all models without this, score each sentence on its own.
@@ -359,7 +352,7 @@ def perplexity(log_probs: np.ndarray) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """What one model contributes to a mixture, measured on the text used to fit the interpolation weights."""
+    """Contribution of one model to a mixture, measured on the text used to fit the interpolation weights."""
 
     share: float
     """Interpolation weight λ."""

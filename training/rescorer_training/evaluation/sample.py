@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,7 +23,7 @@ from rescorer.trie import Words
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How the next word is chosen, and when a sentence ends."""
+    """Ways to choose the next word, and the end of a sentence."""
 
     temperature: float = 1.0
     """Divisor of the log-probabilities; 0 always chooses the most probable word."""
@@ -45,19 +45,6 @@ class SamplingOptions:
             raise ConfigError(f"top-p is {self.top_p}; expected 0 < top-p ≤ 1")
         if self.longest < 1:
             raise ConfigError(f"longest is {self.longest}; expected at least 1")
-
-
-class _WordPredictor(Protocol):
-    """A model that predicts the next word from a state."""
-
-    def start(self) -> Any:
-        """Return the state at the start of a sentence."""
-
-    def log_probs(self, state: Any) -> np.ndarray:
-        """Return ln P of each word of the union, (V,)."""
-
-    def advance(self, state: Any, word: int) -> Any:
-        """Return the state after a word."""
 
 
 class Sampler:
@@ -125,7 +112,8 @@ def choose_word(log_probs: np.ndarray, options: SamplingOptions, random: np.rand
     return int(random.choice(order, p=probs))
 
 
-def _make_predictor(model: LanguageModel, words: Sequence[str]) -> _WordPredictor:
+def _make_predictor(model: LanguageModel, words: Sequence[str]) -> _NGramPredictor | _NeuralPredictor:
+    """Return what predicts the next word: ln P of each word of the union, (V,), from a state."""
     if isinstance(model, NgramModel):
         return _NGramPredictor(model, words)
     if isinstance(model, NeuralLanguageModel):

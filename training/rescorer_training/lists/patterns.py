@@ -1,10 +1,8 @@
-"""What made lists are made of: sentences, pronunciations, probabilities in context, and patterns of errors.
+"""Parts of made lists: sentences, pronunciations, probabilities in context, and patterns of errors.
 
-Where the hypotheses of a list are right, wrong and different: the pattern that a made list imitates.
-
-Every hypothesis is aligned with the reference. At each word of the reference it is right, lacks the word, or
-has one of the wrong words that some hypothesis has there; in each gap between words it has nothing, or some
-inserted words.
+A pattern says where the hypotheses of a list are right, wrong and different: every hypothesis is aligned with
+the reference. At each word of the reference it is right, lacks the word, or has one of the wrong words that
+some hypothesis has there; in each gap between words it has nothing, or some inserted words.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 import numpy as np
 from rapidfuzz import process
@@ -254,16 +251,6 @@ def apply_pattern(
     return hypotheses
 
 
-class ContextModel(Protocol):
-    """A language model."""
-
-    def log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
-        """ln P of each of several words after the words of a sentence so far, (N,) float64."""
-
-    def score(self, words: Words) -> float:
-        """ln P of a sentence, in nats."""
-
-
 class CountModel:
     """Relative counts of words, whatever their context; a word that was not counted counts once."""
 
@@ -273,9 +260,11 @@ class CountModel:
         self._unknown = -math.log(total)
 
     def log_probs(self, context: Words, words: Sequence[str]) -> np.ndarray:
+        """ln P of each of several words after the words of a sentence so far, (N,) float64."""
         return np.array([self._log_probs.get(word, self._unknown) for word in words])
 
     def score(self, words: Words) -> float:
+        """ln P of a sentence, in nats."""
         return float(self.log_probs((), words).sum())
 
 
@@ -291,6 +280,9 @@ class NGramContext:
 
     def score(self, words: Words) -> float:
         return float(self._model.score(build_trie([tuple(words)])).log_probs.sum())
+
+
+ContextModel = CountModel | NGramContext
 
 
 DIGITS = re.compile("[0-9]")

@@ -1,23 +1,14 @@
 """Make training lists by speech synthesis and a recogniser.
 
-Keep the results of a long run in a file while it lasts, so that a run that was killed can go on.
+Speech is synthesised with flite, espeak-ng and festival at varied speed, pitch and noise; the programs come
+with Debian, in packages of the same names, and festival's voices in further ones. It is recognised with
+PocketSphinx, an optional dependency (``pip install pocketsphinx``), and its English models; lists are the n
+best of its lattices. The randomness of a list is that of its sentence, and a recogniser does not remember
+earlier utterances, so lists depend neither on the number of processes nor on whether a run was interrupted.
 
-A journal has one JSON record per line: first the settings of the run, then one finished task per line. A line
-that was cut off, because the process was killed while writing it, is removed.
-
-Synthesise speech with flite, espeak-ng and festival at varied speed, pitch and noise.
-
-The programs are free and come with Debian, in packages of the same names; festival's voices have packages of
-their own.
-
-Recognise speech with PocketSphinx and its English models, and take the n best of its lattices.
-
-Needs the package pocketsphinx, which is an optional dependency: ``pip install pocketsphinx``.
-
-Make lists by speech synthesis and a recogniser.
-
-The randomness of a list is that of its sentence, and a recogniser does not remember earlier utterances, so
-lists depend neither on the number of processes nor on whether a run was interrupted.
+A journal keeps the results of a long run while it lasts, one JSON record per line: first the settings of the
+run, then one finished task per line. A line that was cut off, because the process was killed while writing
+it, is removed.
 """
 
 from __future__ import annotations
@@ -196,7 +187,7 @@ class _Worker(Generic[Task, Result]):
 
 
 def _serve(make: Callable[[], Callable[[Task], Result]], connection: Connection) -> None:
-    os.setsid()  # a group of its own, to be killed with its programs; Ctrl-C reaches the parent only
+    os.setsid()  # its own group, to be killed with its programs; Ctrl-C reaches the parent only
     threading.Thread(target=_exit_with_parent, daemon=True).start()
     function = make()
     while True:
@@ -216,10 +207,7 @@ def _exit_with_parent() -> None:
 
 
 def run_tasks(
-    make: Callable[[], Callable[[Task], Result]],
-    tasks: Iterable[Task],
-    n_processes: int,
-    timeout_s: float,
+    make: Callable[[], Callable[[Task], Result]], tasks: Iterable[Task], n_processes: int, timeout_s: float
 ) -> Iterator[tuple[Task, Result | TaskError]]:
     """Yield each task with its result, in the order of completion.
 
@@ -260,7 +248,7 @@ def run_tasks(
 
 SAMPLE_RATE_HZ = 16_000
 COMMANDS = {"flite": "flite", "espeak-ng": "espeak-ng", "festival": "text2wave"}
-"""What to run, by package."""
+"""Program to run, by package."""
 FLITE_PITCHES_HZ = {"awb": 130.0, "kal": 95.0, "kal16": 95.0, "rms": 95.0, "slt": 165.0}
 """Voices of flite with their usual mean pitch. kal is sampled at 8 kHz, so it sounds like a telephone."""
 ESPEAK_ACCENTS = ("en-us", "en-gb", "en-gb-scotland", "en-gb-x-rp", "en-us-nyc")
@@ -292,7 +280,7 @@ class SynthesisError(RescorerError):
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """How a sentence is spoken."""
+    """Properties of the speech of a sentence."""
 
     voice: str
     """One of ``VOICES``."""
@@ -438,11 +426,7 @@ LINK_COUNT = re.compile(r"^(N=\d+\s+L=)\d+", re.MULTILINE)
 
 
 def import_pocketsphinx() -> pocketsphinx:
-    """Import the package pocketsphinx.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
+    """Import the package pocketsphinx; raises ConfigError if it is not installed."""
     try:
         import pocketsphinx
     except ImportError:
@@ -539,7 +523,7 @@ class Recogniser(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SpeechSettings:
-    """What determines a list, besides its sentence."""
+    """Settings that determine a list, together with its sentence."""
 
     seed: int
     depth: int
@@ -550,7 +534,7 @@ class SpeechSettings:
 
 
 class ListMaker:
-    """Speaks sentences and recognises them; lives in a process of its own."""
+    """Speaks sentences and recognises them; lives in its own process."""
 
     def __init__(
         self, load_recogniser: Callable[[], Recogniser], settings: SpeechSettings, folder: Path
@@ -601,7 +585,7 @@ class Summary:
     rejected: Counter[str]
     """Number of sentences without a list, by reason."""
     n_kept: int
-    """Number of finished sentences that were not asked for and are kept beside the output."""
+    """Number of finished sentences that were not asked for and are kept next to the output."""
 
 
 def unfinished_folder(output: Path) -> Path:
@@ -620,7 +604,7 @@ def make_speech_lists(
 ) -> Summary:
     """Make the lists of sentences and write them to a file, in the order of the sentences.
 
-    Finished lists are kept in the folder ``OUTPUT.unfinished`` until all are done; a second call goes on
+    Finished lists are kept in the folder ``OUTPUT.unfinished`` until all are done; a second call continues
     where the first one was interrupted. If it has fewer sentences, the folder stays, with the lists of the
     others.
 

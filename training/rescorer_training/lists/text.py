@@ -1,29 +1,20 @@
 """Make training lists from text alone, in imitation of real lists with references.
 
-Score the arcs of a lattice with a trigram model, and find its n best word sequences.
+A made list takes the pattern of a real list of about the same length: which hypotheses are right, wrong and
+different at which words. So the length of lists, their numbers of errors, how much their hypotheses have in
+common, and what the words do not explain in their scores, are those of real lists.
 
-The total is acoustic + scale · LM + penalty · (words + 1), in nats, like the one that PocketSphinx maximises
-when it searches a lattice. Nodes are split by the last two words before them; for each such state the best
-completion is computed with array operations, and A* follows it (see ``rescorer.formats.lattices``
-for the same search over general lattices).
-
-How the score streams of a recogniser follow the words of its hypotheses: a linear model of real lists.
-
-What a list has in common does not rank its hypotheses, so scores and facts are centred in each list. Facts of
-a hypothesis: words, characters, ln P by a language model, substitutions, deletions and insertions.
-
-Which words a recogniser hears instead of others: a model learned from real lists.
-
-A wrong word h for the word r, after the words c, has a probability proportional to
+Wrong words: h instead of the word r, after the words c, has a probability proportional to
 exp(−a · phone cost(r, h) + b · ln P(h | c)), where a and b are fitted to the substitutions of real lists.
 
-Make lists from text alone, in imitation of real lists with references.
+Scores are those of the real list, changed by as much as other words change them in a linear model of real
+lists. What a list has in common does not rank its hypotheses, so scores and facts are centred in each list.
+Facts of a hypothesis: words, characters, ln P by a language model, substitutions, deletions and insertions.
 
-A made list takes the pattern of a real list of about the same length: which hypotheses are right, wrong and
-different at which words. The wrong words are drawn by ``confusions``, and the scores of the real list are
-changed by as much as other words change them (``score_model``). So the length of lists, their numbers of
-errors, how much their hypotheses have in common, and what the words do not explain in their scores, are those
-of real lists.
+The arcs of a lattice are scored with a trigram model: the total is acoustic + scale · LM + penalty · (words +
+1), in nats, like the one that PocketSphinx maximises when it searches a lattice. Nodes are split by the last
+two words before them; for each such state the best completion is computed with array operations, and A*
+follows it (see ``rescorer.formats.lattices`` for the same search over general lattices).
 """
 
 from __future__ import annotations
@@ -31,7 +22,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -133,7 +124,13 @@ class ExpandedLattice:
         histories: dict[int, np.ndarray] = {}
         unlinked: dict[int, list[tuple[_Transition, np.ndarray]]] = {}
         for node in self._order:
-            pairs, totals = self._merge(reached.pop(node))
+            # the distinct histories that reach the node, with their best totals, without those below the beam
+            arriving = reached.pop(node)
+            codes, inverse = np.unique(np.concatenate([pairs for pairs, _ in arriving]), return_inverse=True)
+            totals = np.full(len(codes), -math.inf)
+            np.maximum.at(totals, inverse, np.concatenate([part for _, part in arriving]))
+            kept = totals >= totals.max() - self._beam
+            pairs, totals = codes[kept], totals[kept]
             histories[node], unlinked[node] = pairs, []
             for arc in lattice.arcs[node]:
                 heard = END if arc.target == lattice.end else arc.word
@@ -151,14 +148,6 @@ class ExpandedLattice:
             node: [step._replace(histories=_find(histories[step.target], after)) for step, after in steps]
             for node, steps in unlinked.items()
         }
-
-    def _merge(self, arriving: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-        """The distinct histories that reach a node, with their best totals, without those below the beam."""
-        codes, inverse = np.unique(np.concatenate([pairs for pairs, _ in arriving]), return_inverse=True)
-        totals = np.full(len(codes), -math.inf)
-        np.maximum.at(totals, inverse, np.concatenate([part for _, part in arriving]))
-        kept = totals >= totals.max() - self._beam
-        return codes[kept], totals[kept]
 
     def _query(self, ngrams: np.ndarray) -> np.ndarray:
         """Log-probabilities of trigrams of word numbers; the model is asked for each of them once."""
@@ -456,7 +445,16 @@ class ListImitator:
         nearest = np.argsort(distances, kind="stable")[:N_TEMPLATES]
         template = self.templates[random.choice(nearest)]
         pattern = template.pattern.stretch(len(reference))
-        wrong, inserted = self._draw_words(pattern, reference, random)
+        wrong = [
+            self.confusions.draw_wrong(word, reference[:j], len(pattern.wrong[j]), random)
+            if pattern.wrong[j]
+            else ()
+            for j, word in enumerate(reference)
+        ]
+        inserted = [
+            self.confusions.draw_inserted(len(insertions), random) if insertions else ()
+            for insertions in pattern.inserted
+        ]
         hypotheses = apply_pattern(pattern, reference, wrong, inserted)
         facts = describe(hypotheses, pattern.errors(), self._model)
         scores = self.score_model.transfer(template.scores, template.facts, facts)
@@ -472,25 +470,6 @@ class ListImitator:
             group=template.source.group,
             fields={"method": METHOD, "imitates": template.source.id},
         )
-
-    def _draw_words(
-        self, pattern: Pattern, reference: Words, random: np.random.Generator
-    ) -> tuple[list[Words], list[tuple[Words, ...]]]:
-        wrong = [
-            self.confusions.draw_wrong(word, reference[:j], len(pattern.wrong[j]), random)
-            if pattern.wrong[j]
-            else ()
-            for j, word in enumerate(reference)
-        ]
-        inserted = [
-            self.confusions.draw_inserted(len(insertions), random) if insertions else ()
-            for insertions in pattern.inserted
-        ]
-        return wrong, inserted
-
-    def make_all(self, sentences: Sequence[Sentence]) -> Iterator[NBestList]:
-        """Make the lists of sentences."""
-        return map(self.make, sentences)
 
 
 def find_kept(hypotheses: Sequence[Words], originals: Sequence[Words]) -> list[int]:

@@ -25,14 +25,7 @@ from rescorer_training.classes.partition import (
 )
 from rescorer_training.classes.trees import get_word_vectors, load_or_make_tree
 from rescorer_training.features import add_class_inputs, fit_tags, fit_word_topics, write_sentence_topics
-from rescorer_training.neural.optimisation import (
-    MaximumLikelihood,
-    NegativeSampling,
-    Noise,
-    NoiseContrastive,
-    Objective,
-    SampledSoftmax,
-)
+from rescorer_training.neural import optimisation
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
 from rescorer_training.neural.prepare import (
     TRAIN_TOPICS_FILE,
@@ -135,11 +128,6 @@ def prepare_topics(
         if options.shuffle_topics:
             topics = np.load(folder / name)
             np.save(folder / name, topics[np.random.default_rng(1).permutation(len(topics))])
-
-
-def load_class_inputs(folder: Path) -> Tensor:
-    """Load what ``prepare_class_inputs`` wrote, (V, depths); raises ConfigError if the file is missing."""
-    return _load(folder / CLASS_INPUTS_FILE)
 
 
 def load_word_topics(folder: Path, n_topics: int) -> Tensor:
@@ -252,7 +240,11 @@ def make_network(
     """
     if start_from:
         _check_none_given(options)
-        return _load_network(start_from, options)
+        loaded, _ = load_model(start_from / "best")
+        given = {name: value for name, value in _given(options).items() if name in CHANGEABLE}
+        model = NeuralModel(replace(loaded.config, dropout=options.dropout, **given))
+        model.load_state_dict(loaded.state_dict())
+        return model.train()
     counts = text.counts()
     config = _make_config(folder, len(text.vocabulary), counts, options, objective)
     if config.output == "tree":
@@ -266,7 +258,7 @@ def make_network(
         file, frozen = Path(options.embeddings), bool(options.freeze_embeddings)
         print_status(f"{file}: {initialise_embedding(model, text.vocabulary, file, frozen)}")
     if options.class_inputs:
-        add_class_inputs(model, load_class_inputs(folder))
+        add_class_inputs(model, _load(folder / CLASS_INPUTS_FILE))
     if config.topics:
         model.topic_words.copy_(load_word_topics(folder, config.topics))
     if model.tags is not None:
@@ -304,21 +296,8 @@ def _check_none_given(options: NetworkOptions) -> None:
         raise ConfigError(f"--start-from loads an existing network; {names} cannot be given too")
 
 
-def _load_network(run: Path, options: NetworkOptions) -> NeuralModel:
-    """Load the best model of a run, to be trained with the dropout and the carried state of the options."""
-    loaded, _ = load_model(run / "best")
-    given = {name: value for name, value in _given(options).items() if name in CHANGEABLE}
-    model = NeuralModel(replace(loaded.config, dropout=options.dropout, **given))
-    model.load_state_dict(loaded.state_dict())
-    return model.train()
-
-
 def _make_config(
-    folder: Path | None,
-    vocabulary_size: int,
-    counts: np.ndarray,
-    options: NetworkOptions,
-    objective: str,
+    folder: Path | None, vocabulary_size: int, counts: np.ndarray, options: NetworkOptions, objective: str
 ) -> NetworkConfig:
     """Complete the given options with defaults that depend on other options.
 
@@ -354,16 +333,20 @@ def _get_class_sizes(folder: Path | None, counts: np.ndarray, options: NetworkOp
     return bin_by_frequency(counts, n_classes, CLASS_POWERS[options.class_by or "sqrt"])
 
 
-def make_objective(options: TrainingOptions, counts: np.ndarray, device: torch.device) -> Objective:
+def make_objective(
+    options: TrainingOptions, counts: np.ndarray, device: torch.device
+) -> optimisation.Objective:
     """Make the objective of a run.
 
     Args:
         counts: (V - 1,) counts of the words that can be predicted, for the noise distribution.
     """
     if options.objective == "ml":
-        return MaximumLikelihood(options.bfloat16)
-    kind = {"nce": NoiseContrastive, "negative": NegativeSampling, "sampled": SampledSoftmax}[
-        options.objective
-    ]
-    noise = Noise(torch.from_numpy(counts), options.noise_power, device)
+        return optimisation.MaximumLikelihood(options.bfloat16)
+    kind = {
+        "nce": optimisation.NoiseContrastive,
+        "negative": optimisation.NegativeSampling,
+        "sampled": optimisation.SampledSoftmax,
+    }[options.objective]
+    noise = optimisation.Noise(torch.from_numpy(counts), options.noise_power, device)
     return kind(noise, options.noise_samples, options.noise_per == "word")

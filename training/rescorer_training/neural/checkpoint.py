@@ -1,9 +1,7 @@
 """Save, restore and share a training run exactly, and change the weights of trained networks.
 
-Share a training run between the processes that ``torchrun`` starts.
-
-Every process holds the whole model and applies the same updates: the rows of a batch are divided between the
-processes, and their gradients are summed.
+Between the processes that ``torchrun`` starts, every one holds the whole model and applies the same updates:
+the rows of a batch are divided between the processes, and their gradients are summed.
 """
 
 from __future__ import annotations
@@ -25,11 +23,16 @@ from torch import Tensor, distributed
 
 from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.formats.io.text_io import make_folder
+from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import WEIGHTS_FILE, Vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import SequenceModel, deduplicated_state, load_model, save_model
+from rescorer.runtime import keep_freed_memory, use_threads
+from rescorer.text import Normaliser
+from rescorer_training.corpus import record_normaliser
 from rescorer_training.features import fold_class_inputs
 from rescorer_training.neural.optimisation import WeightAverage
+from rescorer_training.neural.options import RunOptions
 from rescorer_training.state_files import (
     check_options,
     describe_write_error,
@@ -50,7 +53,7 @@ class ProcessGroup:
 
     @classmethod
     def join(cls) -> ProcessGroup:
-        """Join the processes started by ``torchrun``; any other process gets a group of its own.
+        """Join the processes started by ``torchrun``; any other process is alone in its group.
 
         Tensors on the CPU are exchanged by gloo, those on GPUs by nccl.
         """
@@ -67,11 +70,22 @@ class ProcessGroup:
         """Whether this process validates, writes files and reports progress."""
         return self.rank == 0
 
-    def choose_device(self, requested: torch.device) -> torch.device:
-        """Return the requested device; for ``cuda``, a different GPU for each process of a machine."""
-        if self.size == 1 or requested.type != "cuda":
-            return requested
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    def prepare(self, run: RunOptions, seed: int) -> torch.device:
+        """Set threads and random seed, and return the device to compute on.
+
+        For ``cuda``, this is a different GPU for each process of a machine.
+
+        Raises:
+            ConfigError: the device is not available.
+        """
+        device = torch_device(run.device)
+        if self.size > 1 and device.type == "cuda":
+            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        use_threads(run.threads or 0)
+        if device.type == "cpu":
+            keep_freed_memory()
+        torch.manual_seed(seed)
+        return device
 
     def sum_gradients(self, parameters: Sequence[torch.nn.Parameter], loss: Tensor) -> Tensor:
         """Replace the gradients by their sums over all processes; return the sum of the losses.
@@ -156,19 +170,15 @@ class ProcessGroup:
             distributed.gather_object(value, gathered)
         return gathered or []
 
-    def wait(self) -> None:
-        """Wait until all processes have reached this point."""
-        if self.size > 1:  # a broadcast would not do: its sender does not wait for the receivers
-            with _name_lost_processes():
-                distributed.all_reduce(torch.zeros(()))
-
     def leave(self) -> None:
         """Wait until all processes are ready to leave the group, then leave.
 
         If one process ended while another was still writing, ``torchrun`` might kill the other one.
         """
         if self.size > 1:
-            self.wait()
+            # a broadcast would not do: its sender does not wait for the receivers
+            with _name_lost_processes():
+                distributed.all_reduce(torch.zeros(()))
             distributed.destroy_process_group()
 
 
@@ -238,6 +248,14 @@ class TrainingState:
         return tensors
 
 
+def start_folder(folder: Path, normaliser: Normaliser) -> None:
+    """Make the folder of a new run; raises ConfigError if it already has one."""
+    if (folder / STATE_FILE).exists():
+        raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
+    make_folder(folder)
+    record_normaliser(folder, normaliser)
+
+
 def get_random_state() -> dict[str, Tensor]:
     """Return the states of torch's random generators in this process, by device."""
     states = {"cpu": torch.get_rng_state()}
@@ -302,7 +320,11 @@ def load_state(
     optimiser.load_state_dict({"state": moments, "param_groups": optimiser.state_dict()["param_groups"]})
     device = next(model.parameters()).device
     average.values = [value.to(device) for value in _select_numbered(tensors, "average.")]
-    _set_random_state(_select(tensors, f"random.{rank}."))
+    states = _select(tensors, f"random.{rank}.")
+    if "cpu" in states:
+        torch.set_rng_state(states["cpu"])
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"])
     progress = Progress(**json.loads(metadata["progress"]))
     return progress, tuple(_select_numbered(tensors, "carried.")) or None
 
@@ -331,14 +353,6 @@ def _select(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _select_numbered(tensors: Mapping[str, Tensor], prefix: str) -> list[Tensor]:
     selected = _select(tensors, prefix)
     return [selected[str(number)] for number in range(len(selected))]
-
-
-def _set_random_state(states: Mapping[str, Tensor]) -> None:
-    """Restore the random generators; a process that has no saved state keeps its own."""
-    if "cpu" in states:
-        torch.set_rng_state(states["cpu"])
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state(states["cuda"])
 
 
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16, "int8": torch.int8}

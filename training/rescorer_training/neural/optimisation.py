@@ -1,17 +1,10 @@
 """Optimise a network: losses, penalties, learning rates, averages of the weights and signs of divergence.
 
-Optimise a network: losses, penalties, learning rates, averages of the weights and signs of divergence.
-
-Takes the outputs and weights of a network; leaves what the trainer minimises, and how it does so.
-
-Training objectives: maximum likelihood, and three objectives that score only a sample of the words.
-
-A sampled objective computes k + 1 scores per word instead of V, in training only. It needs a full softmax,
-the only output layer in which every word has a score of its own. By default a whole batch shares one sample
-of k words, so that the scores of the batch are a single matrix product (N, D) × (D, k).
-
-Make the optimiser and compute its learning rate: warm-up, then cosine decay, plateau reductions or a
-constant rate.
+Objectives are maximum likelihood, and three that score only a sample of the words: k + 1 scores per word
+instead of V, in training only. These need a full softmax, the only output layer in which every word has its
+own score. By default a whole batch shares one sample of k words, so that the scores of the batch are a single
+matrix product (N, D) × (D, k). The learning rate warms up, then decays by a cosine, is reduced at plateaus,
+or is constant.
 """
 
 from __future__ import annotations

@@ -88,21 +88,13 @@ class TrainingOptions:
         1.0, "Sampled objectives: power to which word counts are raised in the noise distribution."
     )
     noise_per: str = option(
-        "batch",
-        "Sampled objectives: draw noise once per batch or once per word.",
-        metavar="batch|word",
+        "batch", "Sampled objectives: draw noise once per batch or once per word.", metavar="batch|word"
     )
 
     def __post_init__(self) -> None:
         for name in (
-            "epochs",
-            "batch_words",
-            "validations_an_epoch",
-            "patience",
-            "batch_rows",
-            "bptt",
-            "accumulate",
-        ):
+            "epochs", "batch_words", "validations_an_epoch", "patience", "batch_rows", "bptt", "accumulate",
+        ):  # fmt: skip
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
         if not 0 <= self.seed <= MAX_SEED:
@@ -244,7 +236,7 @@ class NetworkOptions:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """How a training run is carried out. When the run is resumed, these options may differ."""
+    """Settings that carry out a training run. When the run is resumed, these options may differ."""
 
     threads: int | None = option(None, "Number of CPU threads. Default: all.", min=1)
     device: str = option("cpu", "Device to compute on: cpu, cuda, cuda:1, …")

@@ -41,7 +41,6 @@ class Monitor:
         folder: folder of the run.
         quiet: report nothing; for all processes of a group except the first.
         tensorboard: also write scalars to ``folder/tensorboard``.
-
         unit: what is predicted and counted, in the plural.
 
     Raises:
@@ -271,27 +270,17 @@ def load_prepared(folder: Path, longest: int) -> PreparedText:
     corpora: tuple[tuple[int, float], ...] = ()
     if (folder / CORPORA_FILE).exists():
         corpora = tuple((n, weight) for n, weight in json.loads((folder / CORPORA_FILE).read_text()))
-    train = Sentences.from_ids(
-        read_encoded(folder / TRAIN_FILE),
-        start_id=vocabulary.start,
-        end_id=vocabulary.end,
-        max_words=longest,
-        corpora=corpora,
-        topics=_load_topics(folder / TRAIN_TOPICS_FILE),
-    )
-    validation = Sentences.from_ids(
-        read_encoded(folder / VALIDATION_FILE),
-        start_id=vocabulary.start,
-        end_id=vocabulary.end,
-        max_words=NO_LIMIT,
-        topics=_load_topics(folder / VALIDATION_TOPICS_FILE),
-    )
-    return PreparedText(vocabulary, train, validation)
 
+    def load(name: str, topics: str, max_words: int, corpora: tuple[tuple[int, float], ...]) -> Sentences:
+        file, start_id, end_id = folder / topics, vocabulary.start, vocabulary.end
+        features = np.load(file, mmap_mode="r", allow_pickle=False) if file.exists() else None
+        return Sentences.from_ids(
+            read_encoded(folder / name), start_id=start_id, end_id=end_id, max_words=max_words,
+            corpora=corpora, topics=features,
+        )  # fmt: skip
 
-def _load_topics(path: Path) -> np.ndarray | None:
-    """Map topic features into memory, (S, K) float32; None if there is no file."""
-    return np.load(path, mmap_mode="r", allow_pickle=False) if path.exists() else None
+    train = load(TRAIN_FILE, TRAIN_TOPICS_FILE, longest, corpora)
+    return PreparedText(vocabulary, train, load(VALIDATION_FILE, VALIDATION_TOPICS_FILE, NO_LIMIT, ()))
 
 
 MAX_COLUMNS = 64

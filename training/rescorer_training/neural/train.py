@@ -1,7 +1,5 @@
 """Train a network: epochs of updates, validation, early stopping and resumption.
 
-Train a network: epochs of updates, validation, early stopping and resumption.
-
 Back-propagation through time (Williams & Peng 1990) is truncated at the end of a sentence, or after ``bptt``
 words if the state is carried across sentences. The folder of a run contains ``best/``, the model with the
 lowest validation perplexity; ``state.safetensors``, from which a killed run continues exactly; and
@@ -28,58 +26,15 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
-from rescorer.formats.io.text_io import make_folder
 from rescorer.models.contexts import TopicReader
-from rescorer.models.kernels import torch_device
 from rescorer.models.network_files import NetworkConfig, Vocabulary, read_config, read_vocabulary
 from rescorer.models.networks import State
 from rescorer.models.neural import NeuralModel, SequenceModel, load_model
-from rescorer.runtime import keep_freed_memory, use_threads
 from rescorer.safe_input import Folder
 from rescorer_training.batches import Batches, SentenceBatches, Sentences, StreamBatches
 from rescorer_training.corpus import record_normaliser
-from rescorer_training.neural.build import (
-    make_network,
-    make_objective,
-    order_by_classes,
-    prepare_class_inputs,
-    prepare_tags,
-    prepare_topics,
-)
-from rescorer_training.neural.checkpoint import (
-    STATE_FILE,
-    ProcessGroup,
-    Progress,
-    TrainingState,
-    get_random_state,
-    interleave,
-    load_state,
-    save_best,
-    save_state,
-)
-from rescorer_training.neural.optimisation import (
-    MaximumLikelihood,
-    Objective,
-    WeightAverage,
-    check_loss,
-    check_penalties,
-    compute_learning_rate,
-    compute_loss_limit,
-    has_stalled,
-    make_optimiser,
-    measure_normaliser_error,
-    penalise_activations,
-)
+from rescorer_training.neural import build, checkpoint, optimisation, prepare
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
-from rescorer_training.neural.prepare import (
-    Monitor,
-    PreparedText,
-    RunInputs,
-    load_prepared,
-    perplexity,
-    prepare_text,
-    print_status,
-)
 
 LOSS_CHECK_STEPS = 20
 """Number of steps between checks of the loss and of the time since the last checkpoint.
@@ -99,9 +54,9 @@ class TrainingRun:
     inputs: Mapping[str, Any] = field(default_factory=dict)
     """Further plain data that identifies the run, such as its texts. It is saved with the options and, like
     the options, compared when the run is resumed."""
-    processes: ProcessGroup = field(default_factory=ProcessGroup)
+    processes: checkpoint.ProcessGroup = field(default_factory=checkpoint.ProcessGroup)
     """Group of processes that share the run."""
-    monitor: Monitor | None = None
+    monitor: prepare.Monitor | None = None
     """Receiver of progress reports; None shows a bar and writes ``log.jsonl``."""
 
 
@@ -118,20 +73,20 @@ class Trainer:
         model: SequenceModel,
         vocabulary: Vocabulary,
         options: TrainingOptions,
-        objective: Objective = MaximumLikelihood(),  # noqa: B008 (has no state)
+        objective: optimisation.Objective = optimisation.MaximumLikelihood(),  # noqa: B008 (has no state)
     ) -> None:
-        check_penalties(options, model.config)
+        optimisation.check_penalties(options, model.config)
         self.folder, self.processes = run.folder, run.processes
         self.model, self.vocabulary, self.options = model, vocabulary, options
         self.objective = objective
-        self.monitor = run.monitor or Monitor(run.folder, quiet=not run.processes.is_first)
+        self.monitor = run.monitor or prepare.Monitor(run.folder, quiet=not run.processes.is_first)
         self.checkpoint_every_s = CHECKPOINT_EVERY_S
         self.identity = {**asdict(options), **run.inputs}
         self.device = next(model.parameters()).device
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.optimiser = make_optimiser(options, self.parameters)
-        self.average = WeightAverage(self.parameters, options)
-        self.progress = Progress()
+        self.optimiser = optimisation.make_optimiser(options, self.parameters)
+        self.average = optimisation.WeightAverage(self.parameters, options)
+        self.progress = checkpoint.Progress()
         self.states: list[State | None] = [None] * options.accumulate
         """Carried state of each part of a batch that this process computes."""
         self.started = 0.0
@@ -142,7 +97,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Restore the last checkpoint; raises ConfigError if there is none or if it is another run's."""
-        self.progress, carried = load_state(
+        self.progress, carried = checkpoint.load_state(
             self.folder, self.model, self.optimiser, self.average, self.identity, self.processes.rank
         )
         self.processes.check_same(self.progress.step, "steps of the last checkpoint")
@@ -165,7 +120,7 @@ class Trainer:
 
     def train(
         self, text: Sentences, validation: Sentences, on_validation: ValidationCallback | None = None
-    ) -> Progress:
+    ) -> checkpoint.Progress:
         """Train until all epochs are done or validation stops improving; return the final progress.
 
         Args:
@@ -176,7 +131,7 @@ class Trainer:
         """
         progress = self.progress
         self.started = time.monotonic() - progress.seconds
-        loss_limit = compute_loss_limit(text.targets) if self._has_perplexity else math.inf
+        loss_limit = optimisation.compute_loss_limit(text.targets) if self._has_perplexity else math.inf
         self.model.train()
         batches = self._make_batches(text)
         words_per_epoch = sum(map(batches.count_targets, range(len(batches))))
@@ -245,7 +200,9 @@ class Trainer:
         progress, options = self.progress, self.options
         n_words = batches.count_targets(number)
         for group in self.optimiser.param_groups:
-            group["lr"] = compute_learning_rate(options, progress.step, total_steps, progress.reductions)
+            group["lr"] = optimisation.compute_learning_rate(
+                options, progress.step, total_steps, progress.reductions
+            )
         self.optimiser.zero_grad(set_to_none=True)
         total = torch.zeros((), device=self.device)
         for index, part in enumerate(self._parts):
@@ -277,7 +234,9 @@ class Trainer:
             None if topics is None else torch.from_numpy(topics).to(self.device),
             bfloat16=self.options.bfloat16,
         )
-        penalty = penalise_activations(hidden, torch.from_numpy(targets >= 0).to(self.device), self.options)
+        penalty = optimisation.penalise_activations(
+            hidden, torch.from_numpy(targets >= 0).to(self.device), self.options
+        )
         hidden = hidden.flatten(0, 1).index_select(0, positions)  # (N, D)
         return self.objective.loss(self.model.output, hidden, words), penalty, state
 
@@ -289,7 +248,7 @@ class Trainer:
         loss = sum(float(value) for value, _ in self.losses)
         n_words = sum(n for _, n in self.losses)
         self.losses.clear()
-        check_loss(loss / n_words, progress.step, self.options, limit)
+        optimisation.check_loss(loss / n_words, progress.step, self.options, limit)
         progress.loss += loss
         progress.loss_words += n_words
         progress.words += n_words
@@ -298,18 +257,20 @@ class Trainer:
     @property
     def _has_perplexity(self) -> bool:
         """Whether the mean loss is the logarithm of a perplexity."""
-        return isinstance(self.objective, MaximumLikelihood)
+        return isinstance(self.objective, optimisation.MaximumLikelihood)
 
     def _validate(self, validation: Sentences, on_validation: ValidationCallback | None) -> None:
         """Measure the validation perplexity, save the model if it is the best, and update the schedule."""
         progress, is_first = self.progress, self.processes.is_first
         with self.average.swap_in():
-            current = self.processes.broadcast(perplexity(self.model, validation) if is_first else 0.0)
-            check_loss(math.log(current), progress.step, self.options)
+            current = self.processes.broadcast(
+                prepare.perplexity(self.model, validation) if is_first else 0.0
+            )
+            optimisation.check_loss(math.log(current), progress.step, self.options)
             is_best = current < progress.best_perplexity
             if is_best and is_first:
-                save_best(self.folder, self.model, self.vocabulary, progress.step)
-        progress.reductions += has_stalled(self.options, current, progress.best_perplexity)
+                checkpoint.save_best(self.folder, self.model, self.vocabulary, progress.step)
+        progress.reductions += optimisation.has_stalled(self.options, current, progress.best_perplexity)
         progress.best_perplexity = min(current, progress.best_perplexity)
         progress.validations_without_gain = 0 if is_best else progress.validations_without_gain + 1
         progress.seconds = time.monotonic() - self.started
@@ -340,13 +301,13 @@ class Trainer:
         carried = [
             None if state is None else tuple(tensor.cpu() for tensor in state) for state in self.states
         ]
-        gathered = self.processes.gather((get_random_state(), carried))
+        gathered = self.processes.gather((checkpoint.get_random_state(), carried))
         if self.processes.is_first:
             self.progress.averaged_steps = self.average.n_steps
-            whole = interleave([state for _, states in gathered for state in states])
+            whole = checkpoint.interleave([state for _, states in gathered for state in states])
             generators = [random for random, _ in gathered]
-            state = TrainingState(self.model, self.optimiser, self.average, generators, whole)
-            save_state(self.folder, state, self.identity, self.progress)
+            state = checkpoint.TrainingState(self.model, self.optimiser, self.average, generators, whole)
+            checkpoint.save_state(self.folder, state, self.identity, self.progress)
 
 
 LEARNT_SHARE = 0.99
@@ -355,11 +316,11 @@ STATE_DESCRIPTIONS = {False: "reset at every sentence", True: "carried over sent
 
 
 def prepare_run(
-    inputs: RunInputs,
+    inputs: prepare.RunInputs,
     vocabulary: Path | None,
     vocabulary_size: int,
     network: NetworkOptions = NetworkOptions(),  # noqa: B008 (frozen)
-) -> PreparedText:
+) -> prepare.PreparedText:
     """Choose the vocabulary, encode the text, and order the words by the network's classes.
 
     Raises:
@@ -367,10 +328,7 @@ def prepare_run(
         FormatError: a text cannot be used.
     """
     folder = inputs.folder
-    if (folder / STATE_FILE).exists():
-        raise ConfigError(f"{folder} already has a training run; add --resume or choose another folder")
-    make_folder(folder)
-    record_normaliser(folder, inputs.normaliser)
+    checkpoint.start_folder(folder, inputs.normaliser)
     inherited, backward, topics = None, bool(network.backward), None
     if inputs.start_from:
         start = Folder(inputs.start_from / "best")
@@ -378,24 +336,24 @@ def prepare_run(
         inherited, backward = read_vocabulary(start, config), config.backward
         if config.topics:
             topics = TopicReader(load_model(start)[0].topic_words, config.topic_decay)
-    text = prepare_text(inputs, inherited or vocabulary, size=vocabulary_size, backward=backward)
-    order_by_classes(folder, text, network)
-    text = load_prepared(folder, inputs.longest)
-    prepare_class_inputs(folder, text, network)
-    prepare_tags(folder, text, network)
-    prepare_topics(folder, text, network, topics)
-    return load_prepared(folder, inputs.longest)
+    text = prepare.prepare_text(inputs, inherited or vocabulary, size=vocabulary_size, backward=backward)
+    build.order_by_classes(folder, text, network)
+    text = prepare.load_prepared(folder, inputs.longest)
+    build.prepare_class_inputs(folder, text, network)
+    build.prepare_tags(folder, text, network)
+    build.prepare_topics(folder, text, network, topics)
+    return prepare.load_prepared(folder, inputs.longest)
 
 
 def train(
-    inputs: RunInputs,
-    text: PreparedText,
+    inputs: prepare.RunInputs,
+    text: prepare.PreparedText,
     network: NetworkOptions,
     options: TrainingOptions,
     run: RunOptions = RunOptions(),  # noqa: B008 (frozen)
     *,
     tensorboard: bool = False,
-    processes: ProcessGroup = ProcessGroup(),  # noqa: B008 (frozen)
+    processes: checkpoint.ProcessGroup = checkpoint.ProcessGroup(),  # noqa: B008 (frozen)
 ) -> dict[str, Any]:
     """Train a network and report each validation on stderr; return the metadata saved with the best model.
 
@@ -404,23 +362,19 @@ def train(
     Raises:
         ConfigError: the device is not available, or the run does not match the one to resume.
     """
-    target_device = processes.choose_device(torch_device(run.device))
-    use_threads(run.threads or 0)
-    if target_device.type == "cpu":
-        keep_freed_memory()
-    torch.manual_seed(options.seed)
-    model = make_network(
+    device = processes.prepare(run, options.seed)
+    model = build.make_network(
         inputs.folder, inputs.start_from, text, network, options.objective, resumed=run.resume
     )
-    model.to(target_device)
+    model.to(device)
     identity = inputs.identity() | {
         "network": asdict(network),
         "vocabulary": compute_fingerprint(text.vocabulary),
     }
-    monitor = Monitor(inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard)
+    monitor = prepare.Monitor(inputs.folder, quiet=not processes.is_first, tensorboard=tensorboard)
     trainer = Trainer(
         TrainingRun(inputs.folder, identity, processes, monitor), model, text.vocabulary, options,
-        make_objective(options, text.counts(), target_device),
+        build.make_objective(options, text.counts(), device),
     )  # fmt: skip
     fingerprint = zlib.crc32(json.dumps(trainer.identity, sort_keys=True).encode())
     processes.check_same(fingerprint, "checksum of the options", "start all processes with the same ones")
@@ -429,12 +383,12 @@ def train(
     if not processes.is_first:
         trainer.train(text.train, text.validation)
         return {}
-    print_status(describe_run(model, text))
+    prepare.print_status(describe_run(model, text))
     progress = trainer.train(
-        text.train, text.validation, lambda entry: print_status(format_validation(entry))
+        text.train, text.validation, lambda entry: prepare.print_status(format_validation(entry))
     )
     if progress.epoch < options.epochs:
-        print_status(f"stopped early: {options.patience} validations without improvement")
+        prepare.print_status(f"stopped early: {options.patience} validations without improvement")
     return write_facts(trainer, model.config, progress, inputs, text)
 
 
@@ -443,7 +397,7 @@ def compute_fingerprint(vocabulary: Vocabulary) -> str:
     return hashlib.sha256("\n".join(vocabulary.words).encode()).hexdigest()[:16]
 
 
-def describe_run(model: NeuralModel, text: PreparedText) -> str:
+def describe_run(model: NeuralModel, text: prepare.PreparedText) -> str:
     """Return a one-line summary of a run's network and training text."""
     config = model.config
     parameters = sum(value.numel() for value in model.parameters())
@@ -467,23 +421,22 @@ def format_validation(entry: dict[str, Any]) -> str:
     )
 
 
-def describe_failure(progress: Progress, unigram_perplexity: float) -> str:
-    """Return a warning that a network is no better than word frequencies, and what to try."""
-    return (
-        f"WARNING: the network learnt nothing from context. Its validation perplexity is "
-        f"{progress.best_perplexity:,.2f}; the frequencies of single words alone give "
-        f"{unigram_perplexity:,.2f}. After {progress.step:,} steps, try more --epochs, smaller batches or "
-        "another --learning-rate."
-    )
-
-
 def write_facts(
-    trainer: Trainer, config: NetworkConfig, progress: Progress, inputs: RunInputs, text: PreparedText
+    trainer: Trainer,
+    config: NetworkConfig,
+    progress: checkpoint.Progress,
+    inputs: prepare.RunInputs,
+    text: prepare.PreparedText,
 ) -> dict[str, Any]:
     """Write metadata for the bundle's manifest to ``training.json`` in the best model's folder; return it."""
     unigram_perplexity = text.unigram_perplexity()
     if progress.best_perplexity > LEARNT_SHARE * unigram_perplexity:
-        print_status(describe_failure(progress, unigram_perplexity))
+        prepare.print_status(
+            "WARNING: the network learnt nothing from context. Its validation perplexity is "
+            f"{progress.best_perplexity:,.2f}; the frequencies of single words alone give "
+            f"{unigram_perplexity:,.2f}. After {progress.step:,} steps, try more --epochs, smaller batches "
+            "or another --learning-rate."
+        )
     facts = {
         "network": config.to_dict() | {"class_sizes": len(config.class_sizes)},
         "options": asdict(trainer.options),
@@ -503,8 +456,8 @@ def write_facts(
     if trainer.options.objective != "ml":
         model, _ = load_model(trainer.folder / "best")
         log_normaliser = getattr(trainer.objective, "log_normaliser", 0.0)
-        error = measure_normaliser_error(model, text.validation, log_normaliser)
-        print_status(
+        error = optimisation.measure_normaliser_error(model, text.validation, log_normaliser)
+        prepare.print_status(
             f"the scores differ from log-probabilities by {error.mean:+.3f} ± {error.deviation:.3f} nats per "
             f"word; perplexities are normalised exactly"
         )

@@ -1,9 +1,7 @@
 """Back-off n-gram models as flat arrays, and the ARPA files and tables that they come from and go to.
 
-Back-off n-gram models as flat arrays, in a trie that can be followed for many contexts in parallel.
-
-P(w | h) is stored for some pairs (h, w); for the others it is backoff(h) · P(w | h without its first word),
-as in Katz (1987). The modules ``interpolate`` and ``prune`` compute with such models.
+The arrays are a trie that can be followed for many contexts in parallel. P(w | h) is stored for some pairs
+(h, w); for the others it is backoff(h) · P(w | h without its first word), as in Katz (1987).
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import BinaryIO, cast
 
 import numpy as np
 
@@ -22,6 +20,7 @@ from rescorer.models.arpa import ArpaModel, ArpaOrder, WordIds, read_arpa_ngrams
 from rescorer.models.network_files import END, START, UNKNOWN
 from rescorer.models.ngram_files import is_table_file, list_ngrams, map_table
 from rescorer.safe_input import open_regular
+from rescorer_training.ngram.smoothing import NGramProbabilities
 from rescorer_training.progress import track
 
 NGRAMS_PER_BLOCK = 200_000
@@ -32,29 +31,7 @@ MIN_LOG10 = -99.0
 """Log10 probability that stands for log 0 in ARPA files."""
 
 
-class NGramTable(Protocol):
-    """The n-grams of one order, as ``write_arpa`` needs them."""
-
-    @property
-    def prefix(self) -> np.ndarray:
-        """(N,) row of w_1 … w_{n-1} in the table one order lower."""
-
-    @property
-    def word(self) -> np.ndarray:
-        """(N,) id of w_n."""
-
-    @property
-    def prob(self) -> np.ndarray:
-        """(N,) float64 P(w_n | w_1 … w_{n-1})."""
-
-    @property
-    def backoff(self) -> np.ndarray:
-        """(N,) float64 back-off weight of w_1 … w_n."""
-
-    def __len__(self) -> int: ...
-
-
-def write_arpa(path: Path, model: Sequence[NGramTable], vocabulary: Sequence[str]) -> None:
+def write_arpa(path: Path, model: Sequence[NGramProbabilities], vocabulary: Sequence[str]) -> None:
     """Write a model to an ARPA file, gzip if the name ends in ``.gz``.
 
     Args:
@@ -82,7 +59,7 @@ def open_output(path: Path) -> BinaryIO:
 
 
 def _format_ngrams(
-    tables: Sequence[NGramTable], vocabulary: Sequence[str], with_backoff: bool
+    tables: Sequence[NGramProbabilities], vocabulary: Sequence[str], with_backoff: bool
 ) -> Iterator[str]:
     """Yield the lines of the last table's n-grams in blocks; the lower-order tables supply the prefixes."""
     top = tables[-1]
@@ -106,9 +83,6 @@ def clamped_log10(probs: np.ndarray) -> np.ndarray:
 
 def read_arpa_arrays(path: Path, progress: str = "") -> ArpaModel:
     """Read an ARPA file, compressed or plain, into arrays with float64 values.
-
-    Args:
-        progress: description under which progress is reported; empty for no report.
 
     Returns:
         The words of the unigrams in the order of the file, which is that of their ids, and the n-grams of
@@ -284,22 +258,12 @@ class BackoffModel:
 
     def save(self, path: Path) -> None:
         """Write an ARPA file, gzip if the name ends in ``.gz``."""
-        tables = [_OrderTable(self, n) for n in range(1, self.trie.order + 1)]
+        tables = []
+        for n in range(1, self.trie.order + 1):
+            rows, first_prefix = self.trie.rows(n), self.trie.bounds[n - 2] if n > 1 else 0
+            prefix, word = self.trie.prefix[rows] - first_prefix, self.trie.word[rows]
+            tables.append(NGramProbabilities(prefix, word, self.prob[rows], self.backoff[rows], discounts=()))
         write_arpa(path, tables, self.trie.words)
-
-
-class _OrderTable:
-    """One order of a model as an ``NGramTable``."""
-
-    def __init__(self, model: BackoffModel, order: int) -> None:
-        rows = model.trie.rows(order)
-        first_prefix = model.trie.bounds[order - 2] if order > 1 else 0
-        self.prefix = model.trie.prefix[rows] - first_prefix
-        self.word = model.trie.word[rows]
-        self.prob, self.backoff = model.prob[rows], model.backoff[rows]
-
-    def __len__(self) -> int:
-        return len(self.word)
 
 
 def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
@@ -312,9 +276,6 @@ def pack_keys(prefix: np.ndarray, word: np.ndarray, n_words: int) -> np.ndarray:
 
 def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     """Read an ARPA file, compressed or plain, or an n-gram table.
-
-    Args:
-        progress: description under which progress is reported; empty for no report.
 
     Raises:
         FormatError: the model lacks ``<s>``, ``</s>`` or ``<unk>``, or has an n-gram without its prefix or
@@ -332,7 +293,13 @@ def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     for order in orders:
         n = order.ids.shape[1]
         trie = NGramTrie(tuple(words), tuple(bounds), np.concatenate(prefix), np.concatenate(word))
-        rows = _find_prefix_rows(trie, order.ids[:, :-1], path)
+        ids = order.ids[:, :-1]
+        rows = np.zeros(len(ids), np.int32)
+        for column in ids.T:
+            rows = trie.find(rows, column).astype(np.int32)
+            if not rows.all():
+                lost = " ".join(trie.words[i] for i in ids[np.flatnonzero(rows == 0)[0]])
+                raise FormatError(f"an n-gram begins with {lost!r}, but {lost!r} is missing", file=str(path))
         keys = pack_keys(rows, order.ids[:, -1], len(words))
         by_key = np.argsort(keys, kind="stable")
         if (np.diff(keys[by_key]) == 0).any():
@@ -346,17 +313,6 @@ def load_backoff_model(path: Path, progress: str = "") -> BackoffModel:
     probs = np.concatenate(prob)
     probs[1 + words.index(START)] = 0.0
     return BackoffModel(trie, probs, np.concatenate(backoff))
-
-
-def _find_prefix_rows(trie: NGramTrie, ids: np.ndarray, path: Path) -> np.ndarray:
-    """Find the row of each prefix w_1 … w_{n-1}, given as (N, n-1) ids: (N,) int32."""
-    rows = np.zeros(len(ids), np.int32)
-    for column in ids.T:
-        rows = trie.find(rows, column).astype(np.int32)
-        if not rows.all():
-            lost = " ".join(trie.words[i] for i in ids[np.flatnonzero(rows == 0)[0]])
-            raise FormatError(f"an n-gram begins with {lost!r}, but {lost!r} is missing", file=str(path))
-    return rows
 
 
 def find_word_ids(model: BackoffModel, words: Sequence[str]) -> np.ndarray:

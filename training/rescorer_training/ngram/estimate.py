@@ -1,8 +1,7 @@
 """Train n-gram models: choose vocabulary and units, run an estimator, write the model file with its facts.
 
-Run KenLM's own tools, lmplz and build_binary, if they are on the PATH.
-
-lmplz sorts on disk, so it can estimate models from texts that do not fit in memory (Heafield et al. 2013).
+The estimator is ours, or KenLM's lmplz and build_binary if they are on the PATH. lmplz sorts on disk, so it
+can estimate models from texts that do not fit in memory (Heafield et al. 2013).
 """
 
 from __future__ import annotations
@@ -21,29 +20,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.formats.io.text_io import (
-    check_target,
-    copy_to_stream,
-    explain_write_errors,
-    is_stream,
-    replace_file,
-    write_text,
-)
+from rescorer.formats.io import text_io
 from rescorer.models.arpa import ArpaOrder
 from rescorer.models.network_files import END, START, UNKNOWN
 from rescorer.models.ngram_files import MAX_SKIP, SUFFIX, build_table, write_table
 from rescorer.models.ngrams import ClassMembers, TableContent
 from rescorer.text import Normaliser
+from rescorer_training import corpus
 from rescorer_training.classes.brown import find_brown_clusters
-from rescorer_training.corpus import (
-    count_words_and_marks,
-    encode_text,
-    keep_pipes,
-    read_lines,
-    read_sentences,
-    record_direction,
-    record_normaliser,
-)
 from rescorer_training.ngram.backoff_model import clamped_log10, open_output, write_arpa
 from rescorer_training.ngram.smoothing import (
     FALLBACK_DISCOUNTS,
@@ -61,11 +45,7 @@ STATISTICS_LINE = re.compile(r"^\d+ (\d+)(?:/(\d+))? D1=(\S+) D2=(\S+) D3\+=(\S+
 
 
 def find_tool(name: str) -> str:
-    """Return the path of one of KenLM's tools.
-
-    Raises:
-        ConfigError: the tool is not installed.
-    """
+    """Return the path of one of KenLM's tools; raises ConfigError if the tool is not installed."""
     path = shutil.which(name)
     if path is None:
         raise ConfigError(
@@ -202,7 +182,14 @@ def write_word_list(output: Path, words: Iterable[str]) -> None:
     Does nothing for an ARPA file."""
     if output.suffix in BINARY_SUFFIXES:
         text = "".join(f"{word}\n" for word in words if word not in SPECIAL_WORDS)
-        write_text(word_list_file(output), text)
+        text_io.write_text(word_list_file(output), text)
+
+
+def write_records(output: Path, words: Iterable[str], normaliser: Normaliser, *, backward: bool) -> None:
+    """Write the files next to a model: the words of a KenLM binary, the normaliser and the direction."""
+    write_word_list(output, words)
+    corpus.record_normaliser(output, normaliser)
+    corpus.record_direction(output, backward=backward)
 
 
 @contextmanager
@@ -215,14 +202,14 @@ def staged_output(output: Path) -> Iterator[Path]:
     Raises:
         FormatError: the stream cannot be written.
     """
-    if not is_stream(output):
+    if not text_io.is_stream(output):
         yield output
         return
-    check_target(output)
+    text_io.check_target(output)
     with tempfile.TemporaryDirectory(prefix="rescorer-") as folder:
         path = Path(folder) / output.name
         yield path
-        copy_to_stream(path, output)
+        text_io.copy_to_stream(path, output)
 
 
 @contextmanager
@@ -239,9 +226,9 @@ def atomic_output(output: Path) -> Iterator[Path]:
     is_binary = output.suffix in BINARY_SUFFIXES
     if is_binary:
         find_tool("build_binary")
-    with explain_write_errors(output):
+    with text_io.explain_write_errors(output):
         output.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(output) as complete:
+        with text_io.replace_file(output) as complete:
             arpa = complete.with_name(f"{complete.name}.arpa") if is_binary else complete
             arpa.touch()  # fail now, rather than after the work, if the folder is not writable
             try:
@@ -269,7 +256,7 @@ def divide_into_classes(
 ) -> UnitText:
     """Replace the words of a text by their classes.
 
-    Special words and words that are not in the model stay units of their own. P(word | class) is the word's
+    Special words and words that are not in the model stay separate units. P(word | class) is the word's
     share of the occurrences of its class.
 
     Args:
@@ -327,7 +314,7 @@ def read_class_file(path: Path, words: Sequence[str]) -> np.ndarray:
         ConfigError: a word has no class.
     """
     class_of: dict[str, str] = {}
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(corpus.read_lines(path), 1):
         match line.split():
             case []:
                 continue
@@ -378,11 +365,6 @@ class NGramOptions:
     """Number of words between a context and the word that it predicts."""
     backward: bool = False
     """Count the n-grams of reversed sentences: the model then predicts a word from those after it."""
-
-    @property
-    def needs_table(self) -> bool:
-        """Whether only an n-gram table can hold the model."""
-        return bool(self.classes or self.class_file or self.skip)
 
     def __post_init__(self) -> None:
         if self.smoothing not in SMOOTHINGS:
@@ -471,7 +453,7 @@ def train_ngram(
     started = time.perf_counter()
     if engine not in ("ours", "lmplz"):
         raise ConfigError(f"engine is {engine!r}; expected ours or lmplz")
-    if options.needs_table and output.suffix != SUFFIX:
+    if (options.classes or options.class_file or options.skip) and output.suffix != SUFFIX:
         raise ConfigError(
             f"{output} cannot hold a model of classes or with a gap; give a name that ends in {SUFFIX}"
         )
@@ -481,21 +463,19 @@ def train_ngram(
             raise ConfigError("lmplz cannot count <unk> as a word; use --engine ours")
         if options.smoothing != "kneser-ney" or output.suffix == SUFFIX:
             raise ConfigError("lmplz writes only ARPA files, with Kneser-Ney smoothing; use --engine ours")
-    with keep_pipes(), atomic_output(output) as arpa:
-        counts, dropped = count_words_and_marks(texts, normaliser)
+    with corpus.keep_pipes(), atomic_output(output) as arpa:
+        counts, dropped = corpus.count_words_and_marks(texts, normaliser)
         words, oov_words = choose_words(counts, options)
         if engine == "ours":
             orders, n_sentences = _estimate_in_memory(texts, normaliser, words, oov_words, arpa, options)
         else:
             vocabulary = words if oov_words else None
-            sentences = read_sentences(texts, normaliser, "lmplz", backward=options.backward)
+            sentences = corpus.read_sentences(texts, normaliser, "lmplz", backward=options.backward)
             sizes, n_sentences = run_lmplz(
                 sentences, arpa, options.cutoffs, vocabulary=vocabulary, memory=memory
             )
             orders = tuple(OrderSummary(*size) for size in sizes)
-    write_word_list(output, words)
-    record_normaliser(output, normaliser)
-    record_direction(output, backward=options.backward)
+    write_records(output, words, normaliser, backward=options.backward)
     return NGramSummary(
         output=str(output),
         output_bytes=output.stat().st_size,
@@ -531,7 +511,7 @@ def choose_words(counts: Mapping[str, int], options: NGramOptions) -> tuple[list
     if options.vocabulary is None:
         size = options.vocabulary_size or len(words)
         return words[:size], words[size:]
-    vocabulary = {line.strip() for line in read_lines(options.vocabulary)}
+    vocabulary = {line.strip() for line in corpus.read_lines(options.vocabulary)}
     known = [word for word in words if word in vocabulary]
     if not known:
         raise ConfigError(f"{options.vocabulary}: none of its {len(vocabulary):,} words is in the text")
@@ -574,7 +554,7 @@ def choose_units(
     if not options.count_unknown:
         words += oov_words  # counted one by one, for the discounts
     ids = {word: i for i, word in enumerate(words)}
-    encoded = encode_text(
+    encoded = corpus.encode_text(
         texts, normaliser, ids, unknown_id=UNKNOWN_ID, end_id=END_ID, backward=options.backward
     )
     if options.classes:

@@ -1,21 +1,16 @@
 """Change n-gram models: prune by relative entropy, and interpolate several into one.
 
-Prune a back-off model by relative entropy: remove the n-grams whose removal changes the model least.
-
-The method is that of Stolcke (1998), "Entropy-based pruning of backoff language models". The cost of removing
-(h, w) is P(h) times the divergence between P(· | h) with and without the n-gram.
-
-In a Kneser-Ney model the product of lower-order probabilities is not P(h), because lower-order probabilities
+Pruning removes the n-grams whose removal changes the model least (Stolcke 1998, "Entropy-based pruning of
+backoff language models"). The cost of removing (h, w) is P(h) times the divergence between P(· | h) with and
+without the n-gram. In a Kneser-Ney model the product of lower-order probabilities is not P(h), because these
 are estimated from counts of contexts rather than of occurrences; pruning with this product ruins the model
 (Chelba et al. 2010, "Study on interaction between entropy pruning and Kneser-Ney smoothing"). Two estimates
-of P(h) are right for a Kneser-Ney model: counts of the training text, and the model's own stationary
-distribution, which needs no text.
+of P(h) are right: counts of the training text, and the model's own stationary distribution, which needs no
+text.
 
-Interpolate several n-gram models into one (static interpolation).
-
-As with SRILM's ``ngram -mix-lm`` (Stolcke 2002), the resulting model has the union of the n-grams. Each
-stored n-gram has the probability that the mixture assigns to it. For other n-grams the model backs off, with
-recomputed weights, so that their probabilities differ from those of the mixture.
+Interpolation is static, as with SRILM's ``ngram -mix-lm`` (Stolcke 2002): the resulting model has the union
+of the n-grams, each with the probability that the mixture assigns to it. For other n-grams the model backs
+off, with recomputed weights, so that their probabilities differ from those of the mixture.
 """
 
 from __future__ import annotations
@@ -223,9 +218,6 @@ def compute_stationary_history(model: BackoffModel, progress: str = "") -> np.nd
     A state is the longest stored suffix of the words so far; ``</s>`` leads to ``<s>``. One round passes the
     probability of every state on to the states after its stored n-grams; the rest goes to the shorter
     context, except for the words whose n-grams are stored.
-
-    Args:
-        progress: description under which progress is reported; empty for no report.
 
     Returns:
         (R,) float64.

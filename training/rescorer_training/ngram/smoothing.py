@@ -1,42 +1,26 @@
-"""Count n-grams.
-
-Divide the probability of each context between the words that followed it and all others.
-
-Count the distinct n-grams of every order, as flat arrays.
+"""Count n-grams, and smooth: divide the probability of a context between its known words and all others.
 
 An n-gram is represented by its prefix (a row of the table one order lower) and its last word. The two are
 packed into one integer, which suffices for any order and any size of the vocabulary. No n-gram crosses a
 sentence boundary, and each sentence begins with one ``<s>``.
 
-Smoothing: divide the probability of each context between the words that followed it and all others.
-
-Counts of n-grams come in; the probabilities and back-off weights of a model go out.
-
-Build back-off models from n-gram counts, whatever divides the probability mass of a context.
-
 A smoothing method divides the mass of each context between its n-grams and the shorter context (a
 ``MassSplit``). In an interpolated model, each n-gram also gets its part of what is left to the shorter
 context; in a back-off model (Katz 1987), only words without a share do. Both become the same kind of model:
-n-grams have a probability, contexts a back-off weight.
+n-grams have a probability, contexts a back-off weight. The methods are
+
+- Katz's back-off with Good-Turing discounts (Katz 1987; Chen & Goodman 1999, section 2.5): counts r up to k =
+  5 are multiplied by a discount d_r below 1, so that as much mass is freed as the Good-Turing estimate gives
+  to unseen n-grams; larger counts are taken as they are;
+- interpolated modified Kneser-Ney (Chen & Goodman 1999, "An empirical study of smoothing techniques for
+  language modeling");
+- interpolated Witten-Bell (Witten & Bell 1991; Chen & Goodman 1999, section 2.6): a context h that occurred
+  c(h) times, before T(h) distinct words, leaves T(h) / (c(h) + T(h)) of its mass to the shorter context:
+  every distinct word was something new once.
 
 Counts can be cut off as in Heafield et al. (2013), "Scalable modified Kneser-Ney language model estimation":
 an n-gram is pruned by its raw count, discounts are estimated from all n-grams, and the mass of a pruned
 n-gram is left to the shorter context, so that every distribution still sums to one.
-
-Katz's back-off smoothing with Good-Turing discounts (Katz 1987; Chen & Goodman 1999, section 2.5).
-
-Counts r up to k = 5 are multiplied by a discount d_r below 1, so that as much mass is freed as the
-Good-Turing estimate gives to unseen n-grams; larger counts are taken as they are.
-
-Interpolated modified Kneser-Ney smoothing.
-
-The method is that of Chen & Goodman (1999), "An empirical study of smoothing techniques for language
-modeling".
-
-Interpolated Witten-Bell smoothing (Witten & Bell 1991), as in Chen & Goodman (1999), section 2.6.
-
-A context h that occurred c(h) times, before T(h) distinct words, leaves T(h) / (c(h) + T(h)) of its mass to
-the shorter context: every distinct word was something new once.
 """
 
 from __future__ import annotations
@@ -195,7 +179,7 @@ class NGramProbabilities:
     backoff: np.ndarray
     """(N,) float64: back-off weight of w_1 … w_n as a context."""
     discounts: tuple[float, ...]
-    """What the smoothing method discounts of small counts, for reports; may be empty."""
+    """Discounts of small counts by the smoothing method, for reports; may be empty."""
 
     def __len__(self) -> int:
         return len(self.word)

@@ -1,9 +1,4 @@
-"""Make bundles from trained models: name and mix the models, copy them, measure and publish.
-
-Make bundles from trained models: name and mix the models, copy them, measure and publish.
-
-Takes folders of models and held-out text; leaves a verified bundle.
-"""
+"""Make bundles from trained models: name and mix the models, copy them, measure and publish."""
 
 from __future__ import annotations
 
@@ -47,13 +42,7 @@ from rescorer.scoring.combination import EMPTY, MIXTURE, OOV, WORDS, weights_to_
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer_training.corpus import check_no_pipe, is_backward, read_sentences
-from rescorer_training.evaluation.perplexity import (
-    TokenScores,
-    choose_name,
-    fit_mixture,
-    measure,
-    score_tokens,
-)
+from rescorer_training.evaluation import perplexity
 
 RESERVED = {
     **dict.fromkeys((MIXTURE, WORDS, OOV, EMPTY), "another component of a total"),
@@ -72,7 +61,7 @@ def name_models(kind: str, values: Sequence[str]) -> dict[str, Path]:
     for value in values:
         name, equals, path = value.partition("=")
         if not equals or Path(value).exists():  # a path may contain "="
-            name, path = choose_name(kind, models), value
+            name, path = perplexity.choose_name(kind, models), value
         if name in models:
             raise ConfigError(f"--{kind} {value}: there is already a model {quote(name)}, {models[name]}")
         models[name] = Path(path)
@@ -83,7 +72,7 @@ def check_model_name(name: str, streams: Collection[str]) -> None:
     """Raise ConfigError unless a model can have this name, which is also that of its folder in the bundle.
 
     Args:
-        streams: score streams of the default weights, which are components of a total beside the models.
+        streams: score streams of the default weights, which are further components of a total.
     """
     if len(name) > MAX_NAME_CHARACTERS or not re.fullmatch(r"\w[\w-]*", name):
         raise ConfigError(
@@ -128,7 +117,7 @@ def choose_shares(
     is_backward = all(name in backward for name in left)
     mixed = {name: part for name, part in log_probs.items() if (name in backward) == is_backward}
     fitted = {} if any(given.values()) else {name: mixed[name] for name in left if name in mixed}
-    shares = {**given, **(fit_mixture(fitted) if fitted else {})}
+    shares = {**given, **(perplexity.fit_mixture(fitted) if fitted else {})}
     return {name: shares.get(name, 0.0) for name in mixed}
 
 
@@ -304,12 +293,14 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
         # check all rerankers and weight sets before publishing
         rerankers = read_rerankers(SealedFolder(partial), {"models": entries, "files": hash_files(partial)})
         read_weights(Folder(partial), sets, list(models), rerankers, backward)
+        files = {name: folder / "training.json" for name, folder in parts.networks.items()}
         return {
             "name": parts.name,
             "version": parts.version,
             "models": entries,
             "measured": measured,
-            "training": dict(parts.facts or {}) | read_network_facts(parts.networks),
+            "training": dict(parts.facts or {})
+            | {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()},
         }
 
     publish(folder, fill)
@@ -399,26 +390,22 @@ def _copy_network(source: Path, folder: Path, half: bool) -> None:
         shutil.copyfile(source / name, folder / name)
 
 
-def read_network_facts(networks: Mapping[str, Path]) -> dict[str, Any]:
-    """Read the metadata that training runs saved alongside their models, if any, by model name."""
-    files = {name: folder / "training.json" for name, folder in networks.items()}
-    return {name: json.loads(file.read_text("utf-8")) for name, file in files.items() if file.exists()}
-
-
-def score_text(models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path) -> TokenScores:
+def score_text(
+    models: Mapping[str, LanguageModel], normaliser: Normaliser, path: Path
+) -> perplexity.TokenScores:
     """Score every token of a text, starting each sentence from the start state as the service does."""
-    return score_tokens(models, list(read_sentences([path], normaliser)), f"scoring {path.name}")
+    return perplexity.score_tokens(models, list(read_sentences([path], normaliser)), f"scoring {path.name}")
 
 
 def summarise_text(
-    scores: TokenScores, path: Path, shares: Mapping[str, float], ngram_name: str | None
+    scores: perplexity.TokenScores, path: Path, shares: Mapping[str, float], ngram_name: str | None
 ) -> dict[str, Any]:
     """Return token counts and perplexities of one text, for the manifest.
 
     Args:
         ngram_name: the first n-gram, with which the mixture is compared.
     """
-    measured = measure(scores, shares)
+    measured = perplexity.measure(scores, shares)
     ngram = measured.models[ngram_name] if ngram_name else None
     first = next(iter(measured.models.values()))
     gain = 100 * (1 - measured.models[MIXTURE].shared / ngram.shared) if ngram else None

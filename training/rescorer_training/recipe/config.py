@@ -279,7 +279,7 @@ class Recipe:
     networks: Mapping[str, NetworkRecipe]
     bundle: BundleRecipe
     ngrams: Mapping[str, NGramOptions] = field(default_factory=dict)
-    """N-gram models beside the first, by name."""
+    """N-gram models other than the first, by name."""
     mixtures: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Models to measure together, by the name of their mixture."""
     comparisons: Mapping[str, str] = field(default_factory=dict)
@@ -324,7 +324,7 @@ class Recipe:
         """Load the normaliser of the recipe's texts.
 
         Args:
-            models: those that a run has made so far; a recipe that names no normaliser goes on with theirs.
+            models: those that a run has made so far; a recipe that names no normaliser continues with theirs.
 
         Raises:
             ConfigError: the normaliser does not exist, or the models were trained with different ones.

@@ -100,17 +100,12 @@ def write_report(report: Report, folder: Path) -> None:
 def render_markdown(report: Report) -> str:
     """Render the report as a Markdown page."""
     introduction = "Perplexity, `</s>` counted. " + report.unknown
-    lines = [f"# {report.title}", "", introduction, "", *render_table(report), ""]
+    lines = [f"# {report.title}", "", introduction, "", *render_cells(table_cells(report)), ""]
     if report.comparisons:
         lines += ["Perplexity relative to another network:", "", *render_cells(comparison_cells(report)), ""]
     if report.curves:
         lines += [f"![training curves]({CURVES_FILE})", ""]
     return "\n".join([*lines, f"Machine: {report.machine}.", ""])
-
-
-def render_table(report: Report) -> list[str]:
-    """Render the models as the lines of a Markdown table."""
-    return render_cells(table_cells(report))
 
 
 def render_cells(cells: Sequence[Sequence[str]]) -> list[str]:

@@ -1,14 +1,12 @@
 """Run a recipe from raw text to a verified bundle and its report.
 
-Run a recipe from raw text to a verified bundle and its report.
-
 Stages whose results already exist are skipped, and an interrupted training run is resumed.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -24,6 +22,7 @@ from rescorer.models.ngram_files import SUFFIX
 from rescorer.pipeline import load_bundle_models
 from rescorer.runtime import use_threads
 from rescorer.text import Normaliser
+from rescorer.trie import Words
 from rescorer.types import Weights
 from rescorer_training.corpus import (
     choose_normaliser,
@@ -94,6 +93,11 @@ class RecipeRun:
     def network_folder(self, name: str) -> Path:
         """Return the folder of a network's training run."""
         return self.folder / NETWORKS_FOLDER / name
+
+    def read_texts(self) -> dict[str, list[Words]]:
+        """Read the validation and the test texts, by their file names."""
+        paths = (self.validation, *self.tests)
+        return {path.name: list(read_sentences([path], self.normaliser)) for path in paths}
 
     def log(self, message: str) -> None:
         """Print a status line that begins with the recipe's name."""
@@ -188,37 +192,46 @@ def ngram_file(run: RecipeRun, name: str) -> Path:
 def estimate_ngrams(run: RecipeRun) -> None:
     """Estimate the n-gram models that do not exist yet."""
     for name, options in list_ngrams(run.recipe).items():
-        output = ngram_file(run, name)
-        facts_file = output.with_name(f"{output.name}.json")
-        made_from = describe_source(run.train, options)
-        if output.exists():
-            check_ngrams_unchanged(output, facts_file, made_from)
-            run.log(f"{output} exists")
+        output, made_from = ngram_file(run, name), describe_source(run.train, options)
+        if is_made(run, output, made_from):
             continue
         run.log(f"estimating {name}")
         summary = train_ngram(run.train, run.normaliser, output, options)
-        facts = json.dumps({**asdict(summary), "made_from": made_from}, indent=2) + "\n"
-        facts_file.write_text(facts, encoding="utf-8")
+        write_model_facts(output, asdict(summary), made_from)
         run.log(f"estimated {name} from {summary.n_words:,} words in {summary.seconds:.0f} s")
 
 
 def describe_source(texts: Sequence[Path], options: NGramOptions | Word2VecOptions) -> dict[str, Any]:
-    """What a model is estimated from, as plain data: options, and the name and bytes of each text."""
+    """Options, and name and bytes of each text, that a model is estimated from, as plain data."""
     sizes = [[path.name, path.stat().st_size] for path in texts]
     source: dict[str, Any] = json.loads(json.dumps({**asdict(options), "texts": sizes}, default=str))
     return source
 
 
-def check_ngrams_unchanged(output: Path, facts_file: Path, made_from: Mapping[str, Any]) -> None:
-    """Raise ConfigError if a model was estimated with other options or from other texts."""
-    facts = json.loads(facts_file.read_text(encoding="utf-8")) if facts_file.exists() else {}
-    if "made_from" in facts and (
-        changes := describe_changes(facts["made_from"], made_from, known_to_both=True)
-    ):
+def write_model_facts(model: Path, facts: Mapping[str, Any], made_from: Mapping[str, Any]) -> None:
+    """Write facts about a model, and what it was made from, to a file next to it."""
+    text = json.dumps({**facts, "made_from": made_from}, indent=2) + "\n"
+    model.with_name(f"{model.name}.json").write_text(text, encoding="utf-8")
+
+
+def read_model_facts(model: Path) -> dict[str, Any]:
+    """Read what ``write_model_facts`` wrote; empty if there is no file."""
+    file = model.with_name(f"{model.name}.json")
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def is_made(run: RecipeRun, model: Path, made_from: Mapping[str, Any]) -> bool:
+    """Whether a model exists; raises ConfigError if it was made with other options or from other texts."""
+    if not model.exists():
+        return False
+    before = read_model_facts(model).get("made_from", {})
+    if changes := describe_changes(before, made_from, known_to_both=True):
         raise ConfigError(
-            f"{output} was estimated by another recipe or from another text: {changes}; remove the file to "
+            f"{model} was estimated by another recipe or from another text: {changes}; remove the file to "
             "estimate the model again, or choose another --output"
         )
+    run.log(f"{model} exists")
+    return True
 
 
 def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:
@@ -227,8 +240,7 @@ def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:
     for name, options in list_ngrams(run.recipe).items():
         alone = name == FIRST or options.backward
         measured, shares = measure_together(run, [name] if alone else [FIRST, name])
-        facts = ngram_file(run, name).with_name(f"{ngram_file(run, name).name}.json")
-        seconds = json.loads(facts.read_text(encoding="utf-8"))["seconds"] if facts.exists() else None
+        seconds = read_model_facts(ngram_file(run, name)).get("seconds")
         row = MeasuredModel(
             name="n-gram" if name in (FIRST, BACKWARD) else name,
             perplexity={text: perplexities[name] for text, perplexities in measured.items()},
@@ -239,7 +251,7 @@ def measure_ngrams(run: RecipeRun) -> list[MeasuredModel]:
             },
             network_share=shares.get(name),
             minutes=None if seconds is None else seconds / 60,
-            note=describe(options),
+            note=describe_ngram(options),
         )
         rows.append(row)
     return rows
@@ -250,13 +262,9 @@ def measure_mixtures(run: RecipeRun) -> list[MeasuredModel]:
     rows = []
     for name, models in run.recipe.mixtures.items():
         measured, shares = measure_together(run, models)
-        row = MeasuredModel(
-            name=name,
-            perplexity={text: perplexities["mixture"] for text, perplexities in measured.items()},
-            with_ngram={},
-            note=", ".join(f"{model} {share:.2f}" for model, share in shares.items()),
-        )
-        rows.append(row)
+        perplexity = {text: perplexities["mixture"] for text, perplexities in measured.items()}
+        note = ", ".join(f"{model} {share:.2f}" for model, share in shares.items())
+        rows.append(MeasuredModel(name, perplexity, with_ngram={}, note=note))
     return rows
 
 
@@ -274,10 +282,8 @@ def measure_together(
     loaded = load_models(None, [ngram_file(run, name) for name in ngrams], folders, device=run.device).models
     models = dict(zip([*ngrams, *networks], loaded.values(), strict=True))
     scores = {
-        path.name: score_tokens(
-            models, list(read_sentences([path], run.normaliser)), f"scoring {path.name}", in_order=True
-        )
-        for path in (run.validation, *run.tests)
+        text: score_tokens(models, words, f"scoring {text}", in_order=True)
+        for text, words in run.read_texts().items()
     }
     shares = fit_mixture(scores[run.validation.name].log_probs) if len(models) > 1 else {}
     measured = {
@@ -287,7 +293,7 @@ def measure_together(
     return measured, shares
 
 
-def describe(options: NGramOptions) -> str:
+def describe_ngram(options: NGramOptions) -> str:
     """Describe an n-gram model in a few words, for the report."""
     method = {"kneser-ney": "Kneser-Ney", "katz": "Katz", "witten-bell": "Witten-Bell"}[options.smoothing]
     parts = [method, f"order {options.order}"]
@@ -311,29 +317,18 @@ def train_vectors(run: RecipeRun) -> None:
     """Train the vectors that do not exist yet, or resume their training; one thread unless more are given."""
     for name, recipe in run.recipe.vectors.items():
         output = vectors_file(run, name)
-        facts_file = output.with_name(f"{output.name}.json")
         texts = [run.data / text for text in recipe.train]
         made_from = describe_source(texts, recipe.options)
-        if output.exists():
-            check_ngrams_unchanged(output, facts_file, made_from)
-            run.log(f"{output} exists")
+        if is_made(run, output, made_from):
             continue
         run.log(f"training vectors {name}")
         folder = output.parent / name
         if not (folder / VECTORS_STATE_FILE).exists():
             word2vec.start_run(texts, choose_normaliser(None), folder, recipe.options)
         vectors, report = word2vec.run(folder, recipe.options, run.threads or 1)
-        facts = json.dumps({**report, "made_from": made_from}, indent=2) + "\n"
-        facts_file.write_text(facts, encoding="utf-8")
+        write_model_facts(output, report, made_from)
         write_vectors(output, vectors, VectorFormat.WORD2VEC)
         run.log(f"trained {len(vectors):,} vectors in {report['seconds']:.0f} s")
-
-
-def resolve_embeddings(run: RecipeRun, options: NetworkOptions) -> NetworkOptions:
-    """Replace the name of vectors of the recipe by their file."""
-    if options.embeddings and options.embeddings in run.recipe.vectors:
-        return replace(options, embeddings=str(vectors_file(run, options.embeddings)))
-    return options
 
 
 PAST_TEXT_FILE = "past-text.json"
@@ -343,7 +338,7 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
     """Measure the networks of ``[past_text]`` with a neural cache and by dynamic evaluation.
 
     Settings are fitted on the validation text. Dynamic evaluation takes as long as training epochs do, so
-    results are kept beside the network.
+    results are kept with the network.
     """
     recipe, rows = run.recipe.past_text, []
     for name in recipe.networks:
@@ -352,7 +347,7 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
         facts = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
         if facts.get("asked") != asked or "ways" not in facts:  # older versions wrote no mixtures
             run.log(f"measuring {name} with the past of the text")
-            facts = {"asked": asked, "ways": _measure(run, name)}
+            facts = {"asked": asked, "ways": _measure_ways(run, name)}
             with atomic_output(file) as partial:
                 partial.write_text(json.dumps(facts, indent=2) + "\n", encoding="utf-8")
         rows += [
@@ -364,22 +359,16 @@ def measure_past_text(run: RecipeRun) -> list[MeasuredModel]:
     return rows
 
 
-def _measure(run: RecipeRun, name: str) -> dict[str, dict[str, Any]]:
+def _measure_ways(run: RecipeRun, name: str) -> dict[str, dict[str, Any]]:
     """Settings and perplexities of each way to use the past, alone and mixed with the n-gram model."""
-    recipe = run.recipe.past_text
-    texts = {path.name: list(read_sentences([path], run.normaliser)) for path in (run.validation, *run.tests)}
+    recipe, texts = run.recipe.past_text, run.read_texts()
     models = load_models(None, [ngram_file(run, FIRST)], [run.network_folder(name)], device=run.device).models
     scores = {text: score_tokens(models, words, text, in_order=True) for text, words in texts.items()}
-    return {
-        past.way: {
-            "settings": dict(past.settings),
-            "perplexity": past.perplexities(),
-            "mixture": past.mix_with(scores, run.validation.name),
-        }
-        for past in score_past_texts(
-            models, texts, run.validation.name, cache_words=recipe.cache_words, dynamic=recipe.dynamic
-        )
-    }
+    validation = run.validation.name
+    found = score_past_texts(
+        models, texts, validation, cache_words=recipe.cache_words, dynamic=recipe.dynamic
+    )
+    return {past.way: past.figures(scores, validation) for past in found}
 
 
 def _describe(settings: dict[str, float]) -> str:
@@ -395,8 +384,7 @@ UNKNOWN_WORDS_NOTE = (
 def measure_models(run: RecipeRun) -> Report:
     """Measure the networks, the n-gram of each direction, and the mixture of each network with its n-gram."""
     use_threads(run.threads or 0)
-    texts = {path.name: list(read_sentences([path], run.normaliser)) for path in (run.validation, *run.tests)}
-    rows = measure_ngrams(run)
+    texts, rows = run.read_texts(), measure_ngrams(run)
     for name in run.recipe.networks:
         first = BACKWARD if run.recipe.is_backward(name) else FIRST
         ngrams, networks = [ngram_file(run, first)], [run.network_folder(name)]
@@ -417,7 +405,7 @@ def measure_models(run: RecipeRun) -> Report:
         texts=tuple(texts),
         models=tuple(rows),
         comparisons=compare(rows, run.recipe.comparisons),
-        curves={name: list(read_log(path)) for name, path in logs.items()},
+        curves={name: read_log(path) for name, path in logs.items()},
         machine=describe_machine(torch.get_num_threads()),
         unknown=UNKNOWN_WORDS_NOTE,
     )
@@ -451,21 +439,18 @@ def describe_network(
     )
 
 
-def read_log(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the validations of a run, keeping the last of several entries for the same step.
+def read_log(path: Path) -> list[dict[str, Any]]:
+    """Return the validations of a run, keeping the last of several entries for the same step.
 
     A step has several entries if the run was killed after logging a validation, before saving it.
     """
-    entries = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
-        entry = json.loads(line)
-        entries[entry["step"]] = entry
-    yield from entries.values()
+    entries = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    return list({entry["step"]: entry for entry in entries}.values())
 
 
 VOCABULARY_FILE, BUNDLES_FOLDER = "vocabulary.txt", "bundle"
 FOUND_ELSEWHERE = {"start_from", "vectors", "embeddings", "vocabulary"}
-"""What is saved of a run and depends on where the folder is, or has been counted before."""
+"""Saved options of a run that depend on where the folder is, or have been counted before."""
 
 
 def run_recipe(
@@ -496,12 +481,8 @@ def check_networks(run: RecipeRun) -> None:
     vocabulary = choose_vocabulary({}, write_vocabulary(run), run.recipe.vocabulary.size)
     for name, recipe in run.recipe.networks.items():
         try:
-            check_network(
-                recipe.network,
-                recipe.training.objective,
-                len(vocabulary),
-                starts_from_other=bool(recipe.run.start_from),
-            )
+            starts_from_other, objective = bool(recipe.run.start_from), recipe.training.objective
+            check_network(recipe.network, objective, len(vocabulary), starts_from_other=starts_from_other)
             check_embeddings(run.recipe.vectors, recipe.network)
         except (BundleError, ConfigError) as error:
             raise ConfigError(f"{run.recipe.file}: [networks.{name}] {error}") from None
@@ -519,7 +500,9 @@ def train_network(run: RecipeRun, name: str, recipe: NetworkRecipe) -> None:
         start_from=run.network_folder(settings.start_from) if settings.start_from else None,
         weights=settings.weights,
     )
-    network = resolve_embeddings(run, recipe.network)
+    network = recipe.network
+    if network.embeddings and network.embeddings in run.recipe.vectors:
+        network = replace(network, embeddings=str(vectors_file(run, network.embeddings)))
     if network.vectors in run.recipe.networks:
         network = replace(network, vectors=str(run.network_folder(str(network.vectors))))
     if (folder / "best" / "training.json").exists():

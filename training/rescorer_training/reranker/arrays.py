@@ -1,21 +1,14 @@
-"""The arrays that rerankers are trained on.
+"""Arrays that rerankers are trained on, losses that training minimises, and candidates to choose from.
 
-The features, encodings and errors of every hypothesis of every list.
+Arrays hold the features, encodings and errors of every hypothesis of every list. The losses of lists are
+added without weights: in expected errors and pairs, a list with many errors at stake therefore counts more
+than one with few; in the cross entropy all lists in which errors differ count alike.
 
-What training minimises: a loss of the scores of all lists, and its gradient by each score.
+The most cautious candidates come first: where several do equally well, the earlier one is chosen. Strong
+penalties come before weak ones, small sets of features before large ones, and the objective that counts what
+is counted in the end before its convex relatives.
 
-The losses of lists are added without weights. In expected errors and pairs, a list with many errors at stake
-therefore counts more than one with few; in the cross entropy all lists in which errors differ count alike.
-
-Candidates to choose from: which features, which model, which objective, how strong a penalty.
-
-The most cautious ones come first: where several do equally well, the earlier one is chosen. Strong penalties
-come before weak ones, small sets of features before large ones, and the objective that counts what is counted
-in the end before its convex relatives.
-
-Encodings of the words of hypotheses as more inputs of rerankers.
-
-Training sees the principal components of a language model's mean context vectors. A reranker that was fitted
+Encodings are the principal components of a language model's mean context vectors. A reranker that was fitted
 on them looks at few of their combinations: these, and not the components, are what the runtime computes.
 """
 
@@ -90,10 +83,7 @@ class TrainingArrays:
         columns = [index for index, name in enumerate(self.features) if name in names]
         features = tuple(self.features[index] for index in columns)
         return replace(
-            self,
-            features=features,
-            scales=self.scales[columns],
-            x=np.ascontiguousarray(self.x[:, columns]),
+            self, features=features, scales=self.scales[columns], x=np.ascontiguousarray(self.x[:, columns])
         )
 
     def choose(self, scores: np.ndarray) -> np.ndarray:
@@ -177,7 +167,7 @@ ObjectiveName = Literal["expected errors", "cross entropy", "pairwise"]
 OBJECTIVES: tuple[ObjectiveName, ...] = get_args(ObjectiveName)
 """Names of the objectives; the first one is what is counted in the end, the others are convex."""
 MAX_PAIR_DISTANCE = 16
-"""How far apart in the list the two hypotheses of a pair may be: pairs grow with it, not with the square of
+"""Largest distance in the list of the two hypotheses of a pair: pairs grow with it, not with the square of
 the list."""
 
 Loss = Callable[[np.ndarray], tuple[float, np.ndarray]]
@@ -354,7 +344,7 @@ class Average:
 
 
 Choice = Candidate | Average
-"""What cross-validation chooses."""
+"""A choice of cross-validation."""
 
 
 def average(candidates: Sequence[Candidate]) -> Choice:
@@ -477,7 +467,8 @@ def encode_lists(rescorer: Rescorer, lists: Sequence[NBestList]) -> EncodedLists
     Returns:
         None if the bundle has no network, or if the lists are too few for encodings to be tried.
     """
-    name = find_encoding_model(rescorer.models)
+    sizes = {name: _vector_size(model) for name, model in rescorer.models.items()}
+    name = max(sizes, key=sizes.__getitem__) if any(sizes.values()) else None
     if name is None or len(lists) < MIN_LISTS_FOR_NETWORKS:
         return None
     sample = [lists[int(i)] for i in np.linspace(0, len(lists) - 1, min(N_SAMPLE_LISTS, len(lists)))]
@@ -486,12 +477,6 @@ def encode_lists(rescorer: Rescorer, lists: Sequence[NBestList]) -> EncodedLists
     projection = find_components(np.concatenate([centre_features(part) for part in vectors]))
     encoder = WordEncoder(name, projection)
     return EncodedLists(encoder, rescorer.encode(lists, encoder)) if projection.shape[1] else None
-
-
-def find_encoding_model(models: Mapping[str, LanguageModel]) -> str | None:
-    """Name of the network with the longest context vectors, the first one of several; None without one."""
-    sizes = {name: _vector_size(model) for name, model in models.items()}
-    return max(sizes, key=sizes.__getitem__) if any(sizes.values()) else None
 
 
 def _vector_size(model: LanguageModel) -> int:

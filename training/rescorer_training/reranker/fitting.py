@@ -1,29 +1,22 @@
-"""Fit rerankers: objectives, networks, candidates to choose from, and nested cross-validation.
+"""Fit rerankers: linear networks, perceptrons and transformers, priors, and nested cross-validation.
 
-Fit the parameters of one linear network or multilayer perceptron (MLP) by L-BFGS with exact gradients.
+The score of a linear network or multilayer perceptron (MLP) is u·x + v·tanh(W·x + b); a linear network has no
+hidden units. Its parameters are fitted by L-BFGS with exact gradients, in float64 and deterministically: an
+objective plus ``strength`` times the squared distance of u from the prior and of W, b, v from 0 is minimised.
 
-The score is u·x + v·tanh(W·x + b); a linear network has no hidden units. What is minimised is an objective
-plus ``strength`` times the squared distance of u from the prior and of W, b, v from 0. Everything is float64
-and deterministic.
+A transformer over the hypotheses of a list is that of ``rescorer.reranking.networks``, with the same names of
+parameters. It starts as the fitted linear network, because its output weights v start from 0. Minimised are
+an objective, ``strength`` times the squared distance of the linear weights from the prior, and
+``NETWORK_STRENGTH`` times the squares of all other parameters. Adam (Kingma and Ba 2015) descends in small
+batches of lists, with dropout, in float32 and in one thread, so that results follow from the seed.
 
-Train transformers over the hypotheses of a list, in PyTorch.
+The prior may come from lists of another kind, such as made lists or lists without all streams: a first
+reranker is trained on these, over the features that both kinds have; its weights, and not only those of the
+base total, are then what the final weights keep close to (Chelba and Acero, 2004, "Adaptation of maximum
+entropy capitalizer: Little data can help a lot").
 
-The network is that of ``rescorer.reranking.networks``, with the same names of parameters. It starts as the
-fitted linear network, because its output weights v start from 0. What is minimised is an objective plus
-``strength`` times the squared distance of the linear weights from the prior, and ``NETWORK_STRENGTH`` times
-the squares of all other parameters. Adam (Kingma and Ba 2015) descends in small batches of lists, with
-dropout, in float32 and in one thread, so that results follow from the seed.
-
-Take the prior of a reranker from lists of another kind, such as made lists or lists without all streams.
-
-A first reranker is trained on these lists, over the features that both kinds have; its weights, and not only
-those of the base total, are then what the final weights keep close to (Chelba and Acero, 2004, "Adaptation of
-maximum entropy capitalizer: Little data can help a lot").
-
-Nested cross-validation of rerankers: choose a candidate inside each fold, and count errors outside.
-
-No list is ranked by a reranker, or by a choice among candidates, that it helped to make (Varma and Simon,
-2006, "Bias in error estimation when using cross-validation for model selection").
+In cross-validation, no list is ranked by a reranker, or by a choice among candidates, that it helped to make
+(Varma and Simon, 2006, "Bias in error estimation when using cross-validation for model selection").
 """
 
 from __future__ import annotations
@@ -31,8 +24,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import torch
@@ -116,12 +110,11 @@ def draw_parameters(weights: np.ndarray, n_hidden: int, seed: int) -> NetworkPar
 
 def make_ensemble(members: list[NetworkParameters]) -> Ensemble:
     """Stack networks of the same shape."""
-    return Ensemble(
-        linear=np.stack([member.linear for member in members]),
-        hidden=np.stack([member.hidden for member in members]),
-        bias=np.stack([member.bias for member in members]),
-        output=np.stack([member.output for member in members]),
-    )
+    names = [parameter.name for parameter in fields(NetworkParameters)]
+    stacked: dict[str, Any] = {
+        name: np.stack([getattr(member, name) for member in members]) for name in names
+    }
+    return Ensemble(**stacked)
 
 
 class PenalisedLoss:
@@ -218,13 +211,16 @@ def fit_transformer(
     with _seeded(seed):
         parameters = draw_transformer(sizes, start, random)
         batches = make_batches(arrays, objective, random)
-        penalty = _Penalty(parameters, torch.from_numpy(prior).float(), strength, arrays.n_lists)
+        linear, target = parameters["linear"], torch.from_numpy(prior).float()
+        others = [values for name, values in parameters.items() if name != "linear"]
         optimizer = torch.optim.Adam(parameters.values(), lr=LEARNING_RATE, betas=BETAS)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, _make_rate(N_EPOCHS * len(batches)))
         for _ in range(N_EPOCHS):
             for index in random.permutation(len(batches)):
                 optimizer.zero_grad()
-                penalty.backward()
+                penalty = strength * ((linear - target) ** 2).sum()
+                penalty = penalty + NETWORK_STRENGTH * sum((values**2).sum() for values in others)
+                (penalty / arrays.n_lists).backward()
                 _descend(parameters, batches[index])
                 optimizer.step()
                 schedule.step()
@@ -316,23 +312,6 @@ def _descend(parameters: TransformerParameters, batch: Batch) -> None:
     scores.backward(torch.from_numpy(by_score / len(batch.inputs)).float())  # type: ignore[no-untyped-call]
 
 
-class _Penalty:
-    """The penalty per list."""
-
-    def __init__(
-        self, parameters: TransformerParameters, prior: Tensor, strength: float, n_lists: int
-    ) -> None:
-        self.linear, self.prior = parameters["linear"], prior
-        self.others = [values for name, values in parameters.items() if name != "linear"]
-        self.strength, self.n_lists = strength, n_lists
-
-    def backward(self) -> None:
-        """Add the gradient of the penalty to that of the parameters."""
-        value = self.strength * ((self.linear - self.prior) ** 2).sum()
-        value = value + NETWORK_STRENGTH * sum((values**2).sum() for values in self.others)
-        (value / self.n_lists).backward()
-
-
 def _make_rate(n_steps: int) -> Callable[[int], float]:
     """Share of the learning rate at each step: a linear warm-up, and a cosine down to 0."""
     return lambda step: (
@@ -361,7 +340,7 @@ ORDER_FEATURES = ("log_rank", "first")
 
 @dataclass(frozen=True, slots=True)
 class ListKeys:
-    """What lists of two kinds may share; parallel sequences of L."""
+    """Properties that lists of two kinds may share; parallel sequences of L."""
 
     ids: Sequence[str]
     groups: Sequence[str]
@@ -462,12 +441,10 @@ class Fitter:
         ensemble: Ensemble | TransformerEnsemble
         if not candidate.is_fitted:
             ensemble = make_ensemble([linear_parameters(self._make_prior(arrays, candidate))])
-        elif candidate.n_layers:
-            ensemble = self._fit_transformers(candidate)
-        elif candidate.n_hidden:
-            ensemble = make_ensemble([self._fit_member(candidate, k) for k in range(candidate.members)])
-        else:
+        elif candidate.is_linear:
             ensemble = make_ensemble([self._fit_linear(candidate)])
+        else:
+            ensemble = self._fit_members(candidate)
         return Fitted(arrays.features, ensemble)
 
     def _fit_average(self, average: Average) -> Fitted:
@@ -493,42 +470,23 @@ class Fitter:
             self._linear[candidate] = fit(arrays, candidate.objective, candidate.strength, prior, start)
         return self._linear[candidate]
 
-    def _fit_member(self, candidate: Candidate, member: int) -> NetworkParameters:
-        """Fit one perceptron of an ensemble, without one fold, from its own random hidden units."""
-        prior = self._make_prior(self._select_features(candidate.feature_set), candidate)
-        start = draw_parameters(self._fit_start(candidate), candidate.n_hidden, self.seed + member)
-        part = self._leave_fold_out(candidate, member)
-        return fit(part, candidate.objective, candidate.strength, prior, start)
-
-    def _fit_transformers(self, candidate: Candidate) -> TransformerEnsemble:
-        """Fit transformers, each without one fold, from their own random layers."""
-
-        prior = self._make_prior(self._select_features(candidate.feature_set), candidate)
-        start = self._fit_start(candidate)
-        return make_transformer_ensemble(
-            [
-                fit_transformer(
-                    self._leave_fold_out(candidate, member),
-                    candidate.objective,
-                    candidate.strength,
-                    prior,
-                    start,
-                    candidate.n_layers,
-                    self.seed + member,
-                )
-                for member in range(candidate.members)
-            ]
-        )
-
-    def _fit_start(self, candidate: Candidate) -> np.ndarray:
-        """Weights (F,) of the linear network that other networks start from."""
-        return self._fit_linear(replace(candidate, n_hidden=0, n_layers=0, members=1)).linear
-
-    def _leave_fold_out(self, candidate: Candidate, member: int) -> TrainingArrays:
-        """The lists that a member of an ensemble is trained on."""
+    def _fit_members(self, candidate: Candidate) -> Ensemble | TransformerEnsemble:
+        """Fit networks, each without one fold, from their own random hidden units or layers."""
         arrays = self._select_features(candidate.feature_set)
-        kept = np.flatnonzero(self.folds.fold != member % self.folds.n_folds)
-        return arrays.select(kept) if len(kept) else arrays
+        objective, strength = candidate.objective, candidate.strength
+        prior = self._make_prior(arrays, candidate)
+        linear = self._fit_linear(replace(candidate, n_hidden=0, n_layers=0, members=1)).linear
+        perceptrons, transformers = [], []
+        for member in range(candidate.members):
+            seed, kept = self.seed + member, np.flatnonzero(self.folds.fold != member % self.folds.n_folds)
+            part = arrays.select(kept) if len(kept) else arrays
+            if n_layers := candidate.n_layers:
+                fitted = fit_transformer(part, objective, strength, prior, linear, n_layers, seed)
+                transformers.append(fitted)
+            else:
+                start = draw_parameters(linear, candidate.n_hidden, seed)
+                perceptrons.append(fit(part, objective, strength, prior, start))
+        return make_transformer_ensemble(transformers) if transformers else make_ensemble(perceptrons)
 
     def _make_prior(self, arrays: TrainingArrays, candidate: Candidate) -> np.ndarray:
         """Weights that fitting keeps close to, (F,): the total, or what prior lists have taught, at a
@@ -537,20 +495,16 @@ class Fitter:
         scale_of = dict(zip(arrays.features, arrays.scales.tolist(), strict=True))
         weights = {TOTAL: 1.0}
         if self.prior and candidate.from_prior_lists:
-            taught = self.prior._fit_per_unit(replace(candidate, from_prior_lists=False))
-            weights |= {name: weight * scale_of.get(name, 0.0) for name, weight in taught.items()}
+            known = self.prior._select_features(candidate.feature_set)
+            fitted = self.prior._fit_linear(replace(candidate, from_prior_lists=False))
+            taught = zip(known.features, (fitted.linear / known.scales).tolist(), strict=True)
+            weights |= {name: weight * scale_of.get(name, 0.0) for name, weight in taught}
             weights[EMPTY] = 0.0
             spread = arrays.spread(arrays.x @ _arrange(weights, arrays))
             weights = {name: weight / (spread or 1.0) for name, weight in weights.items()}
         if self.leaves_empty_out:
             weights[EMPTY] = EMPTY_PRIOR * scale_of.get(EMPTY, 0.0)
         return _arrange(weights, arrays)
-
-    def _fit_per_unit(self, candidate: Candidate) -> dict[str, float]:
-        """Fit a linear candidate; return the weights of the features as they are before scaling."""
-        arrays = self._select_features(candidate.feature_set)
-        weights = self._fit_linear(candidate).linear / arrays.scales
-        return dict(zip(arrays.features, weights.tolist(), strict=True))
 
     def _select_features(self, feature_set: str) -> TrainingArrays:
         if feature_set not in self._sets:
@@ -605,7 +559,7 @@ class CrossValidation:
     """Scores of each list by a reranker that was chosen and trained without it."""
 
     chosen: tuple[Choice, ...]
-    """What was chosen in each fold."""
+    """Choice in each fold."""
     scores: np.ndarray
     """(H,) float64."""
     errors: np.ndarray

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from rescorer.reranking.reranker import Reranker, write_reranker
 from rescorer.scoring.combination import MIXTURE, totals, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import MAXIMUM, Weights
+from rescorer_training.reranker import fitting
 from rescorer_training.reranker.arrays import (
     EMPTY,
     TEMPERATURE_STEPS,
@@ -53,14 +54,6 @@ from rescorer_training.reranker.arrays import (
     make_arrays,
     make_candidates,
     make_feature_sets,
-)
-from rescorer_training.reranker.fitting import (
-    ORDER_FEATURES,
-    CrossValidation,
-    Fitted,
-    ListKeys,
-    NestedTraining,
-    PriorLists,
 )
 
 RERANKER = "reranker"
@@ -96,7 +89,7 @@ class FeatureWeight:
 
 @dataclass(frozen=True, slots=True)
 class FeatureWorth:
-    """What is lost, held out, if a reranker of the same kind is trained without some features."""
+    """Loss, held out, if a reranker of the same kind is trained without some features."""
 
     name: str
     """Kind of the features, or the stream or model that they are about."""
@@ -191,11 +184,7 @@ class RerankerReport:
             "candidate": str(self.candidate),
             "fold_candidates": list(map(str, self.fold_candidates)),
             "weights": {
-                weight.name: {
-                    "weight": weight.weight,
-                    "fold_mean": weight.fold_mean,
-                    "fold_spread": weight.fold_spread,
-                }
+                weight.name: {name: value for name, value in asdict(weight).items() if name != "name"}
                 for weight in self.weights
             },
             "worth": {
@@ -212,10 +201,10 @@ class RerankerReport:
 
 def build_report(
     scored: Sequence[ScoredList],
-    training: NestedTraining,
-    held_out: CrossValidation,
+    training: fitting.NestedTraining,
+    held_out: fitting.CrossValidation,
     candidate: Choice,
-    fitted: Fitted,
+    fitted: fitting.Fitted,
     systems: Sequence[System],
 ) -> RerankerReport:
     """Judge held-out choices of rerankers, and describe the one that was fitted on all lists.
@@ -253,7 +242,7 @@ def build_report(
 
 
 def _describe_weights(
-    training: NestedTraining, candidate: Choice, fitted: Fitted
+    training: fitting.NestedTraining, candidate: Choice, fitted: fitting.Fitted
 ) -> tuple[FeatureWeight, ...]:
     weights = summarise_weights(fitted, training.arrays)
     folds = [summarise_weights(fold, training.arrays) for fold in training.fit_folds(candidate)]
@@ -264,7 +253,7 @@ def _describe_weights(
     )
 
 
-def summarise_weights(fitted: Fitted, arrays: TrainingArrays) -> dict[str, float]:
+def summarise_weights(fitted: fitting.Fitted, arrays: TrainingArrays) -> dict[str, float]:
     """The linear weight of each feature, and for an encoding the spread within lists that it gives scores."""
     linear, columns = fitted.linear, [is_encoding(feature) for feature in fitted.features]
     weights = {
@@ -280,7 +269,7 @@ def summarise_weights(fitted: Fitted, arrays: TrainingArrays) -> dict[str, float
 
 
 def _measure_worth(
-    training: NestedTraining, candidate: Choice, fitted: Fitted, words: np.ndarray
+    training: fitting.NestedTraining, candidate: Choice, fitted: fitting.Fitted, words: np.ndarray
 ) -> tuple[FeatureWorth, ...]:
     """Leave out, in turn, all features about one stream or model, or of one other kind."""
     if len(fitted.features) < 2:
@@ -344,7 +333,7 @@ def publish_with_reranker(bundle: Bundle, reranker: Reranker, page: str, output:
     """Copy a bundle as another version, and add a reranker.
 
     Args:
-        page: Markdown page about the reranker, which is kept beside it.
+        page: Markdown page about the reranker, which is kept next to it.
         output: NAME/VERSION of the new bundle.
     """
     weights = Weights(
@@ -525,7 +514,7 @@ def train_reranker(
         arrays = encoded.append_to(arrays)
         sets = {**sets, WITH_ENCODING: (*list(sets.values())[-1], *encoded.names)}
     candidates = make_candidates(sets, arrays.n_lists, has_prior_lists=prior is not None)
-    training = NestedTraining(arrays, folds, sets, candidates, seed, prior_lists)
+    training = fitting.NestedTraining(arrays, folds, sets, candidates, seed, prior_lists)
     held_out = training.cross_validate()
     candidate = training.choose(np.arange(arrays.n_lists))
     fitted = training.fit_all(candidate)
@@ -595,28 +584,28 @@ def compute_prior_features(
     prior: TrainingLists,
     feature_sets: Mapping[str, Sequence[str]],
     share_references: bool,
-) -> PriorLists:
+) -> fitting.PriorLists:
     """Compute those features that lists of another kind have too, and what they share with the lists.
 
     Where they lack a stream, their order stands in for it.
     """
     known = prior.scored[0].components
     lacks_stream = not set(lists.streams) <= set(known)
-    order = ORDER_FEATURES if lacks_stream else ()
+    order = fitting.ORDER_FEATURES if lacks_stream else ()
     sets = {
         name: (*(part for part in features if all(x in known for x in needed_components([part]))), *order)
         for name, features in feature_sets.items()
     }
     normalise = Normaliser().normalise
 
-    def find_keys(scored: Sequence[ScoredList]) -> ListKeys:
-        return ListKeys(
+    def find_keys(scored: Sequence[ScoredList]) -> fitting.ListKeys:
+        return fitting.ListKeys(
             [item.evaluated.id for item in scored],
             [item.evaluated.group for item in scored],
             ["" if share_references else " ".join(normalise(item.reference)) for item in scored],
         )
 
-    return PriorLists.match(
+    return fitting.PriorLists.match(
         compute_arrays(prior, sets), sets, find_keys(prior.scored), find_keys(lists.scored)
     )
 

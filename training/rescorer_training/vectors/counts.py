@@ -1,24 +1,17 @@
-"""Word vectors from counts: co-occurrences out of core, and their singular value decomposition.
+"""Word vectors from counts: co-occurrences out of core, and singular value decompositions.
 
-Count how often words occur near each other, out of core.
+The matrix X of co-occurrences is symmetric. A file has one cell per pair of words i ≤ j, with key i·V + j,
+sorted by key. Memory is bounded: blocks of the text are counted one by one into sorted runs on disk, which
+are merged.
 
-An encoded text comes in; a file of cells (word, word, weight) goes out. Memory is bounded: blocks of the text
-are counted one by one into sorted runs on disk, which are merged.
+Vectors of PPMI co-occurrences (Levy, Goldberg & Dagan 2015) are the rows of U Σ^p, where U Σ Vᵀ ≈ M and
+M_ij = max(0, ln P(i, j) / (P(i) P'(j)) - ln k); the probabilities P' of context words are smoothed, P'(j) ∝
+count_j^α, and k is the shift.
 
-Files of co-occurrence cells, sorted by key, and the merge of several of them in bounded memory.
-
-The matrix X of co-occurrences is symmetric. A file has one cell per pair of words i ≤ j, with key i·V + j.
-
-Word vectors by singular value decomposition of PPMI co-occurrences (Levy, Goldberg & Dagan 2015).
-
-M_ij = max(0, ln P(i, j) / (P(i) P'(j)) - ln k), where the probabilities P' of context words are smoothed,
-P'(j) ∝ count_j^α, and k is the shift. With M ≈ U Σ Vᵀ, the vectors are the rows of U Σ^p.
-
-Word vectors by latent semantic analysis (Deerwester et al. 1990): words that occur in the same documents.
-
-A document is a few consecutive sentences. An entry of the matrix of words and documents is ln(1 + n) g, for n
-occurrences and the global weight g = 1 - H / ln N of the word, where H is the entropy of its occurrences over
-the N documents (Bellegarda 2000). The vectors are the rows of U Σ.
+Vectors of latent semantic analysis (Deerwester et al. 1990) are the rows of U Σ for the matrix of words and
+documents, which are a few consecutive sentences each. An entry is ln(1 + n) g, for n occurrences and the
+global weight g = 1 - H / ln N of the word, where H is the entropy of its occurrences over the N documents
+(Bellegarda 2000).
 """
 
 from __future__ import annotations
@@ -62,12 +55,6 @@ def sum_cells(keys: np.ndarray, weights: np.ndarray) -> np.ndarray:
     cells["key"] = keys[starts]
     cells["weight"] = np.add.reduceat(weights, starts) if len(starts) else 0
     return cells
-
-
-def write_cells(path: Path, cells: np.ndarray) -> None:
-    """Write cells to a file; on a full disk the error has its reason, which that of ``tofile`` lacks."""
-    with open(path, "wb") as stream:
-        stream.write(cells.view(np.uint8).data)
 
 
 def read_cells(path: Path, cells_per_block: int) -> Iterator[np.ndarray]:
@@ -163,7 +150,8 @@ def count_cooccurrences(
         runs = []
         for number, cells in enumerate(_count_blocks(text, window, by_distance, memory_bytes)):
             runs.append(Path(folder) / f"{number}.cells")
-            write_cells(runs[-1], cells)
+            # on a full disk the error has its reason, which that of ``tofile`` lacks
+            runs[-1].write_bytes(cells.view(np.uint8).data)
         partial = Path(folder) / output.name
         with open(partial, "wb") as stream:
             for cells in merge_runs(runs, memory_bytes):

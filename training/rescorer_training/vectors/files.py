@@ -1,6 +1,4 @@
-"""Files of word vectors, as word2vec and GloVe write them.
-
-The formats of word vectors: their names, and which one a file has.
+"""Files of word vectors, as word2vec and GloVe write them; see ``read_vectors`` and ``write_vectors``.
 
 - ``word2vec``: a line with the number of words and of dimensions, then per line a word and its values.
 - ``word2vec-binary``: the same first line; then per word the word, a blank, the values as little-endian
@@ -10,11 +8,6 @@ The formats of word vectors: their names, and which one a file has.
 
 The reference for the first two is ``word2vec.c`` (Mikolov et al. 2013), for the third ``glove.c`` (Pennington
 et al. 2014).
-
-Files of word vectors, as word2vec and GloVe write them.
-
-A file comes in and words with vectors go out, or the reverse; ``read_vectors`` and ``write_vectors`` are all
-that other folders need.
 """
 
 from __future__ import annotations
@@ -297,21 +290,13 @@ def find_problem(word: str, *, blanks: bool) -> str:
     """
     if not word or word != word.strip(" \r") or any(mark in word for mark in "\n\0"):
         return "is empty, or has a line end, a NUL or a blank at its end; no format of vectors can hold it"
-    if word.startswith(text_io.BYTE_ORDER_MARK) or not _is_encodable(word):
+    if word.startswith(text_io.BYTE_ORDER_MARK) or word != word.encode(errors="ignore").decode():
         return "starts with a byte order mark or is not valid Unicode; no format of vectors can hold it"
     if not blanks and " " in word:
         return "has a blank, which word2vec's formats cannot hold; write the format glove"
     if any(is_number(part) for part in word.split(" ")[1:]):
         return "has a number after a blank, which could not be told from its values"
     return ""
-
-
-def _is_encodable(word: str) -> bool:
-    try:
-        word.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _read_header(lines: Iterator[tuple[int, str]], name: str, expected: int | None) -> Header:

@@ -1,7 +1,5 @@
 """Train GloVe vectors (Pennington, Socher & Manning 2014) from co-occurrence cells.
 
-Train GloVe vectors (Pennington, Socher & Manning 2014) from co-occurrence cells.
-
 Cells are shuffled once on disk, then trained on in blocks by AdaGrad, in one or several threads.
 """
 
@@ -20,23 +18,8 @@ from torch import Tensor
 from rescorer.errors import BundleError, ConfigError, ScoringError
 from rescorer.text import Normaliser
 from rescorer_training.progress import option, track
-from rescorer_training.vectors.counts import (
-    CELL,
-    check_memory,
-    check_window,
-    count_cooccurrences,
-    mirror_cells,
-    read_cells,
-)
+from rescorer_training.vectors import counts, runs
 from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_full_disk
-from rescorer_training.vectors.runs import (
-    VECTORS_STATE_FILE,
-    PartTrainer,
-    Run,
-    load_text,
-    prepare_text,
-    record_sources,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +51,7 @@ class GloveOptions:
     seed: int = option(1, "Random seed.")
 
     def __post_init__(self) -> None:
-        check_window(self.window)
+        counts.check_window(self.window)
         for name in ("dimensions", "min_count", "epochs", "block_cells"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name.replace('_', '-')}: expected at least 1, got {getattr(self, name)}")
@@ -110,7 +93,9 @@ def open_entries(path: Path, n_words: int, n_entries: int) -> np.ndarray:
     with track("checking co-occurrences", "pairs", n_entries) as task:
         for begin in range(0, n_entries, ENTRIES_PER_BLOCK):
             block = entries[begin : begin + ENTRIES_PER_BLOCK]
-            wrong = np.flatnonzero(~_are_valid(block, n_words))
+            rows, columns, weights = block["row"], block["column"], block["weight"]
+            words = (np.minimum(rows, columns) >= 0) & (np.maximum(rows, columns) < n_words)
+            wrong = np.flatnonzero(~(words & (weights > 0) & np.isfinite(weights)))
             if len(wrong):
                 row, column, weight = block[wrong[0]].tolist()
                 raise BundleError(
@@ -120,13 +105,6 @@ def open_entries(path: Path, n_words: int, n_entries: int) -> np.ndarray:
                 )
             task.advance(len(block))
     return entries
-
-
-def _are_valid(entries: np.ndarray, n_words: int) -> np.ndarray:
-    """Say of each entry whether its words are in the vocabulary and its weight is positive and finite."""
-    rows, columns, weights = entries["row"], entries["column"], entries["weight"]
-    words = (np.minimum(rows, columns) >= 0) & (np.maximum(rows, columns) < n_words)
-    return words & (weights > 0) & np.isfinite(weights)
 
 
 BYTES_PER_ENTRY = 64
@@ -149,14 +127,14 @@ def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, 
     """
     random = np.random.default_rng(seed)
     capacity = max(1, (memory_mb << 20) // BYTES_PER_ENTRY)
-    n_parts = 1 + 4 * (cells.stat().st_size // CELL.itemsize) // capacity
+    n_parts = 1 + 4 * (cells.stat().st_size // counts.CELL.itemsize) // capacity
     n_entries = 0
     with (
         report_full_disk(output.parent, "co-occurrences", FEWER_PAIRS),
         tempfile.TemporaryDirectory(dir=output.parent) as folder,
     ):
         parts = [Path(folder) / f"{number}.entries" for number in range(n_parts)]
-        for block in read_cells(cells, max(1, capacity // 2)):
+        for block in counts.read_cells(cells, max(1, capacity // 2)):
             entries = _make_entries(block, n_words)
             entries = entries[random.permutation(len(entries))]
             for part, piece in zip(parts, np.array_split(entries, n_parts), strict=True):
@@ -173,7 +151,8 @@ def shuffle_entries(cells: Path, output: Path, *, n_words: int, memory_mb: int, 
 
 
 def _make_entries(cells: np.ndarray, n_words: int) -> np.ndarray:
-    rows, columns, weights = mirror_cells(cells, n_words)
+    # a function, so that the arrays of mirrored cells do not stay in memory
+    rows, columns, weights = counts.mirror_cells(cells, n_words)
     entries = np.empty(len(rows), dtype=ENTRY)
     entries["row"], entries["column"], entries["weight"] = rows, columns, weights
     return entries
@@ -211,20 +190,11 @@ class GloveParameters:
     def shapes(n_words: int, dimensions: int) -> dict[str, tuple[int, ...]]:
         """Return the shape of each tensor by name."""
         rows = 2 * n_words
-        return {
-            "vectors": (rows, dimensions),
-            "biases": (rows,),
-            "vector_squares": (rows, dimensions),
-            "bias_squares": (rows,),
-        }
+        wide, narrow = (rows, dimensions), (rows,)
+        return {"vectors": wide, "biases": narrow, "vector_squares": wide, "bias_squares": narrow}
 
     def tensors(self) -> dict[str, Tensor]:
         return {field.name: getattr(self, field.name) for field in fields(self)}
-
-    def summed_vectors(self) -> Tensor:
-        """Return the sum of each word's two vectors, (V, D)."""
-        words, contexts = self.vectors.chunk(2)
-        return words + contexts
 
 
 def train_block(
@@ -270,7 +240,7 @@ def _step(values: Tensor, squares: Tensor, rows: Tensor, steps: Tensor) -> None:
     own = steps.square()
     # with an expanded index, scatter_add_ adds whole rows: faster than index_add_
     squares.scatter_add_(0, index, own)
-    # at least the initial 1, also where rounding loses it beside a large square
+    # at least the initial 1, also where rounding loses it next to a large square
     scales = squares.index_select(0, rows).sub_(own).clamp_(min=1.0).rsqrt_()
     values.scatter_add_(0, index, scales.mul_(steps).neg_())
 
@@ -293,12 +263,12 @@ def save_state(folder: Path, state: GloveState, options: GloveOptions) -> None:
     """Write the state and the options to ``folder``; raises the errors of ``write_state_file``."""
     progress = {name: value for name, value in vars(state).items() if name != "parameters"}
     position = f"part {state.n_parts} of the co-occurrences"
-    Run(folder, options).save(state.parameters.tensors(), progress, position)
+    runs.Run(folder, options).save(state.parameters.tensors(), progress, position)
 
 
 def load_state(folder: Path, n_words: int, options: GloveOptions) -> GloveState:
     """Restore a saved state; raises the errors of ``Run.load``."""
-    return Run(folder, options).load(
+    return runs.Run(folder, options).load(
         lambda tensors, progress: GloveState(GloveParameters(**tensors), **progress),
         GloveParameters.shapes(n_words, options.dimensions),
         "GloVe",
@@ -311,7 +281,7 @@ MAX_REPEATS = 4
 """Number of entries of one word that a block may be expected to have; more would move it too far."""
 
 
-class GloveTrainer(PartTrainer):
+class GloveTrainer(runs.PartTrainer):
     """Trains the parameters of a state on shuffled entries, (E,) as ``ENTRY`` describes them."""
 
     unit, parts_per_round, ends_rounds_with_epochs = "pairs", 16, True
@@ -332,19 +302,16 @@ class GloveTrainer(PartTrainer):
         """Train on the blocks of one part; return the sum of their losses."""
         begin = self._first_entry(part)
         entries = self.entries[begin : begin + PART_ENTRIES]
-        rows = torch.from_numpy(entries["row"].astype(np.int64)).split(self.block_cells)
+        rows = torch.from_numpy(entries["row"].astype(np.int64))
         columns = torch.from_numpy(entries["column"].astype(np.int64) + self.n_words)
         x = entries["weight"].astype(np.float64)
         targets = torch.from_numpy(np.log(x).astype(np.float32))
         weights = np.minimum(1.0, (x / self.options.x_max) ** self.options.alpha).astype(np.float32)
+        size, parameters, rate = self.block_cells, self.state.parameters, self.options.learning_rate
         blocks = zip(
-            rows,
-            columns.split(self.block_cells),
-            targets.split(self.block_cells),
-            torch.from_numpy(weights).split(self.block_cells),
+            rows.split(size), columns.split(size), targets.split(size), torch.from_numpy(weights).split(size),
             strict=True,
-        )
-        parameters, rate = self.state.parameters, self.options.learning_rate
+        )  # fmt: skip
         return sum(train_block(parameters, *block, rate) for block in blocks)
 
     def finish_part(self, part: int, loss: float) -> None:
@@ -375,12 +342,7 @@ ENTRIES_FILE = "entries"
 
 
 def start_run(
-    texts: Sequence[Path],
-    normaliser: Normaliser,
-    folder: Path,
-    options: GloveOptions,
-    *,
-    memory_mb: int,
+    texts: Sequence[Path], normaliser: Normaliser, folder: Path, options: GloveOptions, *, memory_mb: int
 ) -> None:
     """Count and shuffle the co-occurrences of texts, and save the first state of a run.
 
@@ -390,18 +352,15 @@ def start_run(
             vectors have dimensions, or no two words occur together.
         ScoringError: the disk is full.
     """
-    if (folder / VECTORS_STATE_FILE).exists():
-        raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
-    check_memory(memory_mb)
-    record_sources(folder, texts, normaliser)
-    text = prepare_text(texts, normaliser, folder, options.min_count)
+    counts.check_memory(memory_mb)
+    text = runs.start_text(texts, normaliser, folder, options.min_count)
     if options.dimensions > len(text.words):
         raise ConfigError(
             f"dimensions: {options.dimensions} are more than the {len(text.words):,} words in "
             "the vocabulary: give more text, or fewer dimensions"
         )
     cells = folder / "cells"
-    count_cooccurrences(text, cells, window=options.window, by_distance=True, memory_mb=memory_mb)
+    counts.count_cooccurrences(text, cells, window=options.window, by_distance=True, memory_mb=memory_mb)
     n_entries = shuffle_entries(
         cells, folder / ENTRIES_FILE, n_words=len(text.words), memory_mb=memory_mb, seed=options.seed
     )
@@ -421,9 +380,10 @@ def run(folder: Path, options: GloveOptions, threads: int) -> tuple[WordVectors,
         BundleError: the run's files are damaged.
         ScoringError: training diverges, or the state cannot be written.
     """
-    text = load_text(folder)
+    text = runs.load_text(folder)
     state = load_state(folder, len(text.words), options)
     entries = open_entries(folder / ENTRIES_FILE, len(text.words), state.n_entries)
     trainer = GloveTrainer(entries, options, state)
     trainer.train(threads, lambda: save_state(folder, state, options))
-    return WordVectors(text.words, state.parameters.summed_vectors().numpy()), state
+    words, contexts = state.parameters.vectors.chunk(2)
+    return WordVectors(text.words, (words + contexts).numpy()), state

@@ -1,47 +1,32 @@
 """Judge word vectors: nearest neighbours, analogies, and similarities that people gave.
 
-Judge word vectors: nearest neighbours, analogies, and similarities that people gave.
+Questions and pairs with a word that has no vector are left out, and counted. Words are the same if their
+lower case is, as in ``compute-accuracy.c`` of word2vec and in gensim, because the sets in use capitalise
+names and most vocabularies are lower case; of several such words in a vocabulary, the most frequent one is
+meant.
 
-Word vectors and questions come in; words, accuracies and rank correlations with their intervals go out.
-
-Look up words of questions in word vectors, without regard to case.
-
-The questions and sets that are in use capitalise names, and most vocabularies are lower case. As in
-``compute-accuracy.c`` of word2vec and in gensim, words are therefore the same if their lower case is; of
-several such words in a vocabulary, the most frequent one is meant.
-
-Bootstrap intervals of accuracies and of rank correlations.
-
-Questions, or pairs of words, are drawn with replacement, and an interval leaves out 2.5 % of the draws at
-each end (Efron and Tibshirani 1993, chapter 13). It tells what other questions of the same kind would give.
-Questions that share words resemble each other more than such draws assume, so that intervals of analogies are
-too narrow; and they do not contain what another training of the vectors would change.
-
-Answer analogy questions by 3CosAdd and 3CosMul, and count the right answers.
-
-"a is to b as c is to ?" is answered by the word d, other than the three, with the highest
+The analogy "a is to b as c is to ?" is answered by the word d, other than the three, with the highest
 
 - 3CosAdd: cos(d, b - a + c), the vectors having length 1 (Mikolov, Yih and Zweig 2013);
 - 3CosMul: cos(d, b) cos(d, c) / (cos(d, a) + ε), the cosines moved to 0 … 1 (Levy and Goldberg 2014,
   "Linguistic regularities in sparse and explicit word representations").
 
-Questions with a word that has no vector are left out, and counted. Words are compared in lower case, see
-``lookup``: an answer that differs from the right one only by case is right, and a word that differs from one
-of the three only by case is no answer.
+Cosines are compared with similarities by Spearman's rank correlation. The mean over sets is the usual single
+figure; a set whose pairs are all in a larger one that is measured too does not count in it, because it would
+count these pairs again: of the sets in common use those are the two halves of WordSim-353, and MC-30, which
+is 30 pairs of RG-65 judged again.
 
-Compare cosines of word vectors with the similarities that people gave, by Spearman's rank correlation.
-
-Pairs with a word that has no vector are left out, and counted. Words are compared in lower case, see
-``lookup``. The mean over sets is the usual single figure; a set whose pairs are all in a larger one that is
-measured too does not count in it, because it would count these pairs again: of the sets in common use those
-are the two halves of WordSim-353, and MC-30, which is 30 pairs of RG-65 judged again.
+For bootstrap intervals, questions or pairs are drawn with replacement, and 2.5 % of the draws are left out at
+each end (Efron and Tibshirani 1993, chapter 13). They tell what other questions of the same kind would give.
+Questions that share words resemble each other more than such draws assume, so that intervals of analogies are
+too narrow; and they do not contain what another training of the vectors would change.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -61,11 +46,6 @@ class Category:
     name: str
     questions: tuple[tuple[str, ...], ...]
 
-    @property
-    def is_syntactic(self) -> bool:
-        """Whether the questions are about grammar; Google's names of those begin with ``gram``."""
-        return self.name.startswith("gram")
-
 
 @dataclass(frozen=True, slots=True)
 class SimilaritySet:
@@ -74,7 +54,7 @@ class SimilaritySet:
     name: str
     pairs: tuple[tuple[str, str], ...]
     scores: np.ndarray
-    """(N,) float64, higher is more similar; every set has a scale of its own."""
+    """(N,) float64, higher is more similar; every set has its own scale."""
 
     def is_part_of(self, other: SimilaritySet) -> bool:
         """Whether all pairs are in another, larger set, in either order and any case."""
@@ -293,7 +273,7 @@ MAX_SCORES = 1 << 22
 
 
 class Method(StrEnum):
-    """How a question is answered."""
+    """Ways to answer a question."""
 
     ADD = "3CosAdd"
     MULTIPLY = "3CosMul"
@@ -337,7 +317,9 @@ def sum_answers(name: str, answers: Sequence[Answers]) -> Answers:
 def _answer_category(folded: FoldedVectors, category: Category) -> Answers:
     found = [rows for question in category.questions if (rows := folded.find(question))]
     right = dict.fromkeys(Method, 0)
-    for block in _split(np.array(found).reshape(-1, 4), max(MAX_SCORES // len(folded.unit_rows), 1)):
+    questions, size = np.array(found).reshape(-1, 4), max(MAX_SCORES // len(folded.unit_rows), 1)
+    for start in range(0, len(questions), size):
+        block = questions[start : start + size]
         for method in Method:
             scores = score_answers(folded.unit_rows, block[:, :3], method)
             for question, row_scores in zip(block, scores, strict=True):
@@ -368,10 +350,6 @@ def score_answers(unit_rows: np.ndarray, questions: np.ndarray, method: Method) 
     return np.asarray(near_b * near_c / (near_a + np.float32(EPSILON)))
 
 
-def _split(rows: np.ndarray, size: int) -> Iterator[np.ndarray]:
-    return (rows[start : start + size] for start in range(0, len(rows), size))
-
-
 def summarise(categories: Sequence[Category], answers: Sequence[Answers]) -> list[Answers]:
     """Return the sums over semantic, syntactic and all questions; only the last if there is one kind.
 
@@ -386,7 +364,8 @@ def summarise(categories: Sequence[Category], answers: Sequence[Answers]) -> lis
         )
     by_kind: dict[str, list[Answers]] = {"semantic": [], "syntactic": []}
     for category, item in zip(categories, answers, strict=True):
-        by_kind["syntactic" if category.is_syntactic else "semantic"].append(item)
+        # Google's names of questions about grammar begin with ``gram``
+        by_kind["syntactic" if category.name.startswith("gram") else "semantic"].append(item)
     if not all(by_kind.values()):
         return [total]
     return [*(sum_answers(kind, items) for kind, items in by_kind.items()), total]

@@ -1,17 +1,10 @@
-"""Draw word vectors as points of a plane.
+"""Draw word vectors as points of a plane: as a PNG, or as one HTML page with search and zoom.
 
-Draw word vectors as points of a plane.
+Vectors are projected by principal components, or by t-SNE, with scikit-learn. They have length 1 first,
+because their directions are what neighbours, analogies and similarities compare.
 
-Vectors and a choice of words come in; a PNG, or one HTML page that needs no network, goes out.
-
-Project vectors to a plane by principal components, or by t-SNE, with scikit-learn.
-
-Vectors have length 1 first, because their directions are what neighbours, analogies and similarities compare.
-
-Render a picture as one HTML page with search and zoom, which loads nothing and needs no server.
-
-Words are escaped, and the page's Content-Security-Policy forbids everything except its own style and script:
-a word cannot run or load anything.
+The page loads nothing and needs no server. Words are escaped, and the page's Content-Security-Policy forbids
+everything except its own style and script: a word cannot run or load anything.
 """
 
 from __future__ import annotations
@@ -99,7 +92,7 @@ def _check(selection: Selection) -> Selection:
 
 
 class Projection(StrEnum):
-    """How vectors become points."""
+    """Ways to turn vectors into points."""
 
     PCA = "PCA"
     TSNE = "t-SNE"
@@ -125,20 +118,15 @@ def project(unit_rows: np.ndarray, projection: Projection, seed: int) -> np.ndar
         if projection is Projection.PCA:
             points = project_to_components(unit_rows)
         else:
-            points = embed_neighbours(unit_rows, seed)
+            from sklearn.manifold import TSNE  # van der Maaten and Hinton 2008
+
+            start = project_to_components(unit_rows) * TSNE_START
+            perplexity = min(MAX_PERPLEXITY, (len(unit_rows) - 1) / 3)
+            model = TSNE(perplexity=perplexity, init=start, random_state=seed)
+            points = np.asarray(model.fit_transform(unit_rows.astype(np.float32)))
     points = points.astype(np.float64) - points.mean(axis=0)
     largest = np.abs(points).max()
     return np.asarray(points / largest if largest > 0 else points)
-
-
-def embed_neighbours(unit_rows: np.ndarray, seed: int) -> np.ndarray:
-    """t-SNE (van der Maaten and Hinton 2008) that starts from the principal components, (N, 2)."""
-    from sklearn.manifold import TSNE
-
-    start = project_to_components(unit_rows) * TSNE_START
-    perplexity = min(MAX_PERPLEXITY, (len(unit_rows) - 1) / 3)
-    model = TSNE(perplexity=perplexity, init=start, random_state=seed)
-    return np.asarray(model.fit_transform(unit_rows.astype(np.float32)))
 
 
 def project_to_components(unit_rows: np.ndarray) -> np.ndarray:
@@ -258,7 +246,10 @@ def _label(picture: Picture, points: np.ndarray, figure: Any, axes: Any) -> int:
             start = x + dx - (width if alignment == "right" else 0)
             box = (start, y + dy - 1, start + width, y + dy + LABEL_POINTS)
             is_inside = box[0] > left and box[1] > bottom and box[2] < right and box[3] < top
-            if is_inside and not any(_overlaps(box, other) for other in taken):
+            if is_inside and not any(
+                box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
+                for other in taken
+            ):
                 axes.annotate(
                     _escape(word), point, (dx, dy), textcoords="offset points", ha=alignment,
                     fontsize=LABEL_POINTS, color="#222222",
@@ -267,10 +258,6 @@ def _label(picture: Picture, points: np.ndarray, figure: Any, axes: Any) -> int:
                 n_labels += 1
                 break
     return n_labels
-
-
-def _overlaps(box: tuple[float, ...], other: tuple[float, ...]) -> bool:
-    return box[0] < other[2] and other[0] < box[2] and box[1] < other[3] and other[1] < box[3]
 
 
 def _escape(text: str) -> str:

@@ -1,8 +1,7 @@
 """Runs of word vectors: their texts, encoded once, their saved states, and vectors of networks.
 
-Save the state of a run of word vectors exactly, in one file that is replaced atomically, and restore it.
-
-Everything is checked before a run continues from it.
+A state is saved exactly, in one file that is replaced atomically; everything is checked before a run
+continues from it.
 """
 
 from __future__ import annotations
@@ -30,16 +29,7 @@ from rescorer.models.network_files import SPECIAL_TOKENS, Vocabulary
 from rescorer.models.neural import SequenceModel, load_model
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
-from rescorer_training.corpus import (
-    count_ids,
-    is_pipe,
-    iterate_blocks,
-    number_words,
-    read_encoded,
-    record_normaliser,
-    recorded_normaliser,
-    renumber,
-)
+from rescorer_training import corpus
 from rescorer_training.progress import track
 from rescorer_training.state_files import check_options, read_state_file, write_state_file
 from rescorer_training.vectors.files import WordVectors, read_vectors, report_full_disk
@@ -64,13 +54,9 @@ class SourceText:
 
     @classmethod
     def describe(cls, path: Path) -> SourceText:
-        """Hash the content of a text.
-
-        Raises:
-            FormatError: the text cannot be read.
-        """
+        """Hash the content of a text; raises FormatError if the text cannot be read."""
         try:
-            if is_pipe(path) or (path.exists() and not path.is_file()):
+            if corpus.is_pipe(path) or (path.exists() and not path.is_file()):
                 return cls(str(path), None, None)
             with open(path, "rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
@@ -96,7 +82,21 @@ def record_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser) 
     with report_full_disk(folder, "files of the run"):
         make_folder(folder)
         (folder / SOURCES_FILE).write_text(json.dumps(sources, indent=2) + "\n", encoding="utf-8")
-        record_normaliser(folder, normaliser)
+        corpus.record_normaliser(folder, normaliser)
+
+
+def start_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, min_count: int) -> EncodedText:
+    """Record the sources of a new run, and prepare its text.
+
+    Raises:
+        ConfigError: the folder has a run, or fewer than two words occur ``min_count`` times.
+        FormatError: a text cannot be read or has no words.
+        ScoringError: the disk is full.
+    """
+    if (folder / VECTORS_STATE_FILE).exists():
+        raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
+    record_sources(folder, texts, normaliser)
+    return prepare_text(texts, normaliser, folder, min_count)
 
 
 def check_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser | None) -> None:
@@ -117,15 +117,14 @@ def check_sources(folder: Path, texts: Sequence[Path], normaliser: Normaliser | 
         before = [SourceText(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
     except (TypeError, ValueError) as error:
         raise BundleError(f"{path} is damaged: {error}") from None
-    recorded = recorded_normaliser(folder)
+    recorded = corpus.recorded_normaliser(folder)
     if normaliser is not None and recorded is not None and normaliser.settings != recorded.settings:
         raise ConfigError(
             f"{folder}: the run was started with another normaliser; leave --normaliser out, or start again "
             "in another folder"
         )
     now = [SourceText.describe(text) for text in texts]
-    changes = _describe_changes(before, now)
-    if changes:
+    if changes := _describe_changes(before, now):
         raise ConfigError(
             f"{folder}: the run was started with other texts: {changes}; start again in another folder"
         )
@@ -191,39 +190,23 @@ class Run(NamedTuple):
         except (KeyError, TypeError, ValueError) as error:
             raise BundleError(f"{self.file} is not the state of a run of {described}: {error!r}") from None
         check_options(self.file, saved, asdict(self.options))
-        check_progress(self.file, progress)
-        check_tensors(self.file, tensors, shapes)
+        for name, value in progress.items():
+            values = value if isinstance(value, list) else [value]
+            types = (int, float) if name == "seconds" or isinstance(value, list) else (int,)
+            if not all(type(item) in types and 0 <= item < math.inf for item in values):
+                raise BundleError(f"{self.file} is damaged: {name.replace('_', ' ')} is {value!r}; {ADVICE}")
+        for name, shape in shapes.items():
+            tensor, spelt = tensors[name], name.replace("_", " ")
+            if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
+                raise BundleError(
+                    f"{self.file} is damaged: {spelt} of shape {tuple(tensor.shape)} and {tensor.dtype}; "
+                    f"expected {shape} and {torch.float32}; {ADVICE}"
+                )
+            if not torch.isfinite(tensor).all():
+                raise BundleError(
+                    f"{self.file} is damaged: {spelt} with values that are not finite; {ADVICE}"
+                )
         return state
-
-
-def check_tensors(path: Path, tensors: Mapping[str, Tensor], shapes: Mapping[str, tuple[int, ...]]) -> None:
-    """Check shapes, float32 and finite values.
-
-    Raises:
-        BundleError: a tensor has another shape or type, or a value that is not finite.
-    """
-    for name, shape in shapes.items():
-        tensor, described = tensors[name], name.replace("_", " ")
-        if tuple(tensor.shape) != shape or tensor.dtype != torch.float32:
-            raise BundleError(
-                f"{path} is damaged: {described} of shape {tuple(tensor.shape)} and {tensor.dtype}; expected "
-                f"{shape} and {torch.float32}; {ADVICE}"
-            )
-        if not torch.isfinite(tensor).all():
-            raise BundleError(f"{path} is damaged: {described} with values that are not finite; {ADVICE}")
-
-
-def check_progress(path: Path, progress: Mapping[str, Any]) -> None:
-    """Check the position of a run: ``seconds`` and lists are of finite numbers, all else are counts.
-
-    Raises:
-        BundleError: a value is something else, or negative.
-    """
-    for name, value in progress.items():
-        values = value if isinstance(value, list) else [value]
-        types = (int, float) if name == "seconds" or isinstance(value, list) else (int,)
-        if not all(type(item) in types and 0 <= item < math.inf for item in values):
-            raise BundleError(f"{path} is damaged: {name.replace('_', ' ')} is {value!r}; {ADVICE}")
 
 
 IDS_FILE, VOCABULARY_FILE = "text.ids", "vocabulary.json"
@@ -269,7 +252,7 @@ def prepare_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, mi
         make_folder(folder)
         vocabulary = folder / VOCABULARY_FILE
         vocabulary.unlink(missing_ok=True)  # written last, because it marks a complete text
-        found, _ = number_words(texts, normaliser, folder / IDS_FILE, "reading text")
+        found, _ = corpus.number_words(texts, normaliser, folder / IDS_FILE, "reading text")
         entries = _choose_vocabulary(found, folder / IDS_FILE, min_count)
         vocabulary.write_text(json.dumps(entries, ensure_ascii=False), encoding="utf-8")
     return load_text(folder)
@@ -277,7 +260,7 @@ def prepare_text(texts: Sequence[Path], normaliser: Normaliser, folder: Path, mi
 
 def _choose_vocabulary(found: Sequence[str], ids: Path, min_count: int) -> list[tuple[str, int]]:
     """Renumber the text by frequency; return the frequent words and their counts in this order."""
-    counts = count_ids(read_encoded(ids), len(found) + 1)[1:]
+    counts = corpus.count_ids(corpus.read_encoded(ids), len(found) + 1)[1:]
     by_count = np.argsort(-counts, kind="stable")
     kept = by_count[: int((counts >= min_count).sum())]
     if len(kept) < MIN_WORDS:
@@ -288,7 +271,7 @@ def _choose_vocabulary(found: Sequence[str], ids: Path, min_count: int) -> list[
     new_ids = np.full(len(found) + 1, len(kept) + 1, dtype=np.int32)
     new_ids[0] = len(kept)
     new_ids[kept + 1] = np.arange(len(kept), dtype=np.int32)
-    renumber(ids, new_ids)
+    corpus.renumber(ids, new_ids)
     return [(found[index], int(counts[index])) for index in kept]
 
 
@@ -305,7 +288,7 @@ def load_text(folder: Path) -> EncodedText:
     words, counts = load_vocabulary(folder)
     if ids.stat().st_size % np.dtype(np.int32).itemsize:
         raise _damaged(ids, f"{ids.stat().st_size:,} bytes are not whole numbers of 4 bytes")
-    text = EncodedText(words, counts, read_encoded(ids))
+    text = EncodedText(words, counts, corpus.read_encoded(ids))
     _check_ids(text, ids)
     return text
 
@@ -339,10 +322,10 @@ def load_vocabulary(folder: Path) -> tuple[tuple[str, ...], np.ndarray]:
 def _check_ids(text: EncodedText, path: Path) -> None:
     """Raise BundleError unless every word occurs in the text as often as the vocabulary says."""
     n_ids = len(text.words) + 2
-    for block in iterate_blocks(text.ids):
+    for block in corpus.iterate_blocks(text.ids):
         if block.min() < 0 or block.max() >= n_ids:
             raise _damaged(path, f"ids from {block.min()} to {block.max()}, expected 0 to {n_ids - 1}")
-    found = count_ids(text.ids, n_ids)[: len(text.words)]
+    found = corpus.count_ids(text.ids, n_ids)[: len(text.words)]
     if len(wrong := np.flatnonzero(found != text.counts)):
         word = wrong[0]
         message = f"{quote(text.words[word])} occurs {found[word]:,} times, expected {text.counts[word]:,}"
@@ -469,7 +452,7 @@ class PartTrainer(ABC):
     """
 
     unit: ClassVar[str]
-    """What progress is counted in."""
+    """Unit in which progress is counted."""
     parts_per_round: ClassVar[int]
     """Largest number of parts between two moments at which the state can be saved."""
     ends_rounds_with_epochs: ClassVar[bool] = False
@@ -513,7 +496,10 @@ class PartTrainer(ABC):
         ):
             while state.n_parts < self.n_parts:
                 begin = time.monotonic()
-                parts = self._next_round(state.n_parts)
+                end = min(state.n_parts + self.parts_per_round, self.n_parts)
+                if self.ends_rounds_with_epochs:
+                    end = min(end, (state.n_parts // self.parts_per_epoch + 1) * self.parts_per_epoch)
+                parts = range(state.n_parts, end)
                 for part, loss in zip(parts, pool.map(self.train_part, parts), strict=True):
                     task.advance(self.count(range(part, part + 1)))
                     self.finish_part(part, loss)
@@ -525,12 +511,6 @@ class PartTrainer(ABC):
                     save()
                     last_save = now
         save()
-
-    def _next_round(self, first: int) -> range:
-        end = min(first + self.parts_per_round, self.n_parts)
-        if self.ends_rounds_with_epochs:
-            end = min(end, (first // self.parts_per_epoch + 1) * self.parts_per_epoch)
-        return range(first, end)
 
 
 @contextmanager

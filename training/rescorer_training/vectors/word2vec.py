@@ -1,9 +1,7 @@
 """Train word vectors by CBOW and skip-gram (Mikolov et al. 2013, arXiv 1301.3781 and 1310.4546).
 
-Train word vectors by CBOW and skip-gram (Mikolov et al. 2013, arXiv 1301.3781 and 1310.4546).
-
-Texts come in and word vectors go out. Words are trained in blocks of about a thousand, whose scores and
-gradients are matrix products; neighbouring words share noise words (Ji et al. 2016, arXiv 1604.04661).
+Words are trained in blocks of about a thousand, whose scores and gradients are matrix products; neighbouring
+words share noise words (Ji et al. 2016, arXiv 1604.04661).
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -26,17 +24,8 @@ from rescorer.text import Normaliser
 from rescorer_training.classes.trees import build_huffman_tree
 from rescorer_training.progress import option
 from rescorer_training.state_files import read_metadata
+from rescorer_training.vectors import runs
 from rescorer_training.vectors.files import WordVectors
-from rescorer_training.vectors.runs import (
-    VECTORS_STATE_FILE,
-    EncodedText,
-    PartTrainer,
-    Run,
-    load_text,
-    load_vocabulary,
-    prepare_text,
-    record_sources,
-)
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_array
@@ -79,8 +68,7 @@ class Word2VecOptions:
         0.75, "With negative sampling: noise words are drawn in proportion to their count to this power."
     )
     subsample: float = option(
-        1e-3,
-        "Relative frequency above which occurrences of a word are skipped at random; 0 skips none.",
+        1e-3, "Relative frequency above which occurrences of a word are skipped at random; 0 skips none."
     )
     min_count: int = option(5, "Leave out words that occur less often.")
     epochs: int = option(5, "Number of passes over the text.")
@@ -106,8 +94,11 @@ class Word2VecOptions:
         for name in ("min_count", "epochs", "block_words"):
             value = getattr(self, name)
             _check(value >= 1, f"{name.replace('_', ' ')} {value}: expected 1 or more")
-        largest = {"dimensions": MAX_DIMENSIONS, "window": MAX_WINDOW, "negatives": MAX_NEGATIVES}
-        for name, most in largest.items():
+        for name, most in (
+            ("dimensions", MAX_DIMENSIONS),
+            ("window", MAX_WINDOW),
+            ("negatives", MAX_NEGATIVES),
+        ):
             value = getattr(self, name)
             _check(1 <= value <= most, f"{name} {value}: expected 1 to {most}")
         _check(self.subsample >= 0, f"subsample {self.subsample}: expected 0 or more")
@@ -381,7 +372,6 @@ class NegativeSampling:
             chunks: how the queries divide into chunks.
             pairs: (n, width, stride): 1 where a query of the chunk predicts a centre word.
             centres: (n, stride) ids of the centre words.
-            rate: learning rate.
 
         Returns:
             (n_rows, D), to be added to the queries.
@@ -402,13 +392,8 @@ class NegativeSampling:
         return query_steps
 
 
-class OutputLayer(Protocol):
-    """Predicts centre words from queries; see ``NegativeSampling.train``."""
-
-    def train(
-        self, queries: Tensor, chunks: Chunks, pairs: Tensor, centres: Tensor, rate: float,
-        random: torch.Generator,
-    ) -> Tensor: ...  # fmt: skip
+OutputLayer = HierarchicalSoftmax | NegativeSampling
+"""Predicts centre words from queries; see ``NegativeSampling.train``."""
 
 
 def train_block(
@@ -422,7 +407,6 @@ def train_block(
 
     Args:
         vectors: (V + 1, D) input vectors, changed in place; the last row is for padding.
-        rate: learning rate.
     """
     rows = vectors.index_select(0, block.words)
     contexts, mask = block.contexts, block.mask
@@ -469,12 +453,12 @@ def save_state(folder: Path, state: TrainingState, options: Word2VecOptions) -> 
     """Write the state and the options to ``folder``; raises the errors of ``write_state_file``."""
     tensors = {"inputs": state.inputs, "outputs": state.outputs}
     progress = {"n_parts": state.n_parts, "seconds": state.seconds}
-    Run(folder, options).save(tensors, progress, f"part {state.n_parts} of the text")
+    runs.Run(folder, options).save(tensors, progress, f"part {state.n_parts} of the text")
 
 
 def load_state(folder: Path, n_words: int, options: Word2VecOptions) -> TrainingState:
     """Restore a saved state; raises the errors of ``Run.load``."""
-    return Run(folder, options).load(
+    return runs.Run(folder, options).load(
         lambda tensors, progress: TrainingState(tensors["inputs"], tensors["outputs"], **progress),
         dict.fromkeys(("inputs", "outputs"), (n_words + 1, options.dimensions)),
         "word vectors",
@@ -531,13 +515,13 @@ def load_neighbour_model(folder: Path) -> NeighbourModel:
         ConfigError: the folder has no run of CBOW or skip-gram.
         BundleError: the run's files are damaged.
     """
-    if not (folder / VECTORS_STATE_FILE).exists():
+    if not (folder / runs.VECTORS_STATE_FILE).exists():
         raise ConfigError(f"{folder} has no run of vectors train; expected a folder given to its --run")
-    words, counts = load_vocabulary(folder)
+    words, counts = runs.load_vocabulary(folder)
     try:
-        options = Word2VecOptions(**json.loads(read_metadata(folder / VECTORS_STATE_FILE)["options"]))
+        options = Word2VecOptions(**json.loads(read_metadata(folder / runs.VECTORS_STATE_FILE)["options"]))
     except (KeyError, TypeError, ValueError, ConfigError) as error:
-        path = folder / VECTORS_STATE_FILE
+        path = folder / runs.VECTORS_STATE_FILE
         raise BundleError(f"{path} is not the state of a run of word vectors: {error!r}") from None
     state = load_state(folder, len(words), options)
     n_outputs = len(words) - (options.output_layer == "hierarchical")
@@ -564,12 +548,12 @@ MAX_OCCURRENCES = 16
 overshoot."""
 
 
-class Word2VecTrainer(PartTrainer):
+class Word2VecTrainer(runs.PartTrainer):
     """Trains the vectors of a state on a text."""
 
     unit, parts_per_round = "words", 32
 
-    def __init__(self, text: EncodedText, options: Word2VecOptions, state: TrainingState) -> None:
+    def __init__(self, text: runs.EncodedText, options: Word2VecOptions, state: TrainingState) -> None:
         super().__init__(state, -(-len(text.ids) // PART_IDS), options.epochs)
         self.text, self.options, self.state = text, options, state
         self.words_per_part = [
@@ -587,7 +571,8 @@ class Word2VecTrainer(PartTrainer):
 
     def train_part(self, part: int) -> float:
         """Train on one part of the text."""
-        random, rate = self._random(part), self.learning_rate(part)
+        seed = np.random.SeedSequence([self.options.seed, part]).generate_state(1, np.uint64)
+        random, rate = torch.Generator().manual_seed(int(seed[0])), self.learning_rate(part)
         for block in self.windows.draw_blocks(self._ids(part), random):
             train_block(
                 self.state.inputs, self.output, block, rate, random, cbow=self.options.model == "cbow"
@@ -616,10 +601,6 @@ class Word2VecTrainer(PartTrainer):
     def _ids(self, part: int) -> np.ndarray:
         begin = part % self.parts_per_epoch * PART_IDS
         return self.text.ids[begin : begin + PART_IDS]
-
-    def _random(self, part: int) -> torch.Generator:
-        seed = np.random.SeedSequence([self.options.seed, part]).generate_state(1, np.uint64)
-        return torch.Generator().manual_seed(int(seed[0]))
 
 
 def make_output_layer(counts: np.ndarray, options: Word2VecOptions, state: TrainingState) -> OutputLayer:
@@ -653,10 +634,7 @@ def start_run(texts: Sequence[Path], normaliser: Normaliser, folder: Path, optio
         ConfigError: the folder has a run, or the text has too few frequent words.
         ScoringError: the disk is full.
     """
-    if (folder / VECTORS_STATE_FILE).exists():
-        raise ConfigError(f"{folder} has a run already: continue it with --resume, or choose another folder")
-    record_sources(folder, texts, normaliser)
-    text = prepare_text(texts, normaliser, folder, options.min_count)
+    text = runs.start_text(texts, normaliser, folder, options.min_count)
     save_state(folder, initialise_state(len(text.words), options), options)
 
 
@@ -672,7 +650,7 @@ def run(folder: Path, options: Word2VecOptions, threads: int) -> tuple[WordVecto
         ScoringError: training diverges, or a file cannot be written.
     """
     keep_freed_memory()
-    text = load_text(folder)
+    text = runs.load_text(folder)
     state = load_state(folder, len(text.words), options)
     n_parts_before, seconds_before = state.n_parts, state.seconds
     trainer = Word2VecTrainer(text, options, state)
