@@ -29,6 +29,7 @@ from rescorer.formats.io.folders import list_files
 from rescorer.formats.io.text_io import is_stream
 from rescorer.formats.registry import is_pipe
 from rescorer.formats.rescored import get_renderer, rescored_writer
+from rescorer.jobs.cluster import Cluster, check_address, check_reachable, run_on_cluster
 from rescorer.jobs.files import (
     BatchRescorer,
     FileSummary,
@@ -52,7 +53,6 @@ from rescorer.jobs.plan import (
     measure_all,
     read_plan,
 )
-from rescorer.jobs.pools import Cluster, check_address, check_reachable, run_on_cluster, run_shards
 from rescorer.jobs.processes import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.jobs.processes import open_rescorer
 from rescorer.jobs.shards import (
@@ -63,6 +63,7 @@ from rescorer.jobs.shards import (
     add_summaries,
     describe_bundle,
     read_committed,
+    run_shards,
 )
 from rescorer.jobs.store import PLAN, RECORDS, Record, Store, is_own_file, open_store, shard_of_record
 from rescorer.models.bundle import Bundle, read_bundle

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import secrets
@@ -15,11 +16,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.errors import BundleError, ConfigError, FormatError, InputError, RescorerError, ScoringError
+from rescorer.errors import (
+    BundleError,
+    ConfigError,
+    FormatError,
+    InputError,
+    ModelError,
+    RescorerError,
+    ScoringError,
+)
 from rescorer.formats.io.text_io import WRITE_ERRORS, open_binary_output, remove_file
 from rescorer.formats.rescored import rescored_writer
 from rescorer.jobs.files import BatchRescorer, FileSummary, LocalRescorer, RejectsFile, rescore_lists
 from rescorer.jobs.plan import BLOCK_BYTES, ListSource, Plan, hash_part, open_part, read_plan
+from rescorer.jobs.processes import ProcessPool, open_rescorer
 from rescorer.jobs.store import (
     ATTEMPT_NAME,
     ATTEMPTS,
@@ -36,7 +46,7 @@ from rescorer.jobs.store import (
     shard_of_record,
 )
 from rescorer.models.bundle import Bundle
-from rescorer.runtime import keep_freed_memory, use_threads
+from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
 
 READERS = 16
 """Number of records that are read at a time: an object storage takes long to answer, but answers many."""
@@ -134,9 +144,9 @@ class DueShards:
     def __len__(self) -> int:
         return len(self._shards)
 
-    def take(self) -> int:
-        """Take the next shard."""
-        return self._shards.popleft()
+    def take(self) -> int | None:
+        """Take the next shard; None if there is none."""
+        return self._shards.popleft() if self._shards else None
 
     def put_back(self, shard: int) -> Finished | None:
         """Put the shard of a worker that was killed in front of the others, or give it up."""
@@ -341,6 +351,63 @@ class ShardRunner:
             )[0]
         except RescorerError as error:
             return error
+
+
+def run_shards(
+    store: Store, shards: Iterable[int], job: Job, workers: int, threads: int, on_batch: OnBatch
+) -> Iterator[Finished]:
+    """Run shards of the plan of a store; yield each when it is committed or has failed.
+
+    A shard that fails does not stop the others, unless it would happen to all.
+
+    Args:
+        workers: number of processes, which are replaced if they are killed; 1: this one.
+        threads: CPU threads of each process; 0: divide the cores among them.
+        on_batch: called after each batch, with its number of items and the summary of its shard so far.
+
+    Raises:
+        ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
+    """
+    if workers == 1:
+        plan, fingerprint = read_plan(store)
+        with open_rescorer(lambda: load_planned(plan, job.load), 1, threads, 0) as rescorer:
+            runner = ShardRunner(store, plan, fingerprint, job, rescorer)
+            for index in shards:
+                yield finish(index, runner.run(index, on_batch))
+        return
+    due, worker = DueShards(shards), _ShardWorker(store, job, threads or max(1, count_cpus() // workers))
+    with ProcessPool(worker, workers, on_report=on_batch) as pool:
+        for index, result in pool.run(due.take):
+            if result is not None:
+                yield finish(index, result)
+            elif (given_up := due.put_back(index)) is not None:
+                yield given_up
+
+
+def finish(shard: int, result: Record | RescorerError) -> Finished:
+    """Note the result of a shard; raise an error that would happen to all shards."""
+    if isinstance(result, RescorerError) and not is_local(result):
+        raise result
+    return Finished(shard, result)
+
+
+@dataclass(slots=True)
+class _ShardWorker:
+    """Runs shards in a process of a pool."""
+
+    store: Store
+    job: Job
+    threads: int
+    runner: ShardRunner | None = None
+
+    def run(self, index: int, report: OnBatch) -> Record | RescorerError:
+        if self.runner is None:
+            try:
+                self.runner = ShardRunner.load(self.store, self.job, self.threads)
+            except (ConfigError, ModelError) as error:
+                return error
+            gc.freeze()  # as spare_existing_objects does, until the process ends
+        return self.runner.run(index, report)
 
 
 @dataclass(frozen=True, slots=True)
