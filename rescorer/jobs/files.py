@@ -1,14 +1,8 @@
-"""Rescore files.
-
-Read, batch, rescore and write, with memory bounded by one batch; conversations in their order.
-
-Re-rank streams of n-best lists: read, batch, rescore and write, with memory bounded by one batch.
+"""Re-rank streams of n-best lists: read, batch, rescore and write, with memory bounded by one batch.
 
 A list that cannot be read, scored or written goes to the rejects with the reason; other lists are unaffected.
-
-Rescore the lists of conversations in order: each is read after what was said before it.
-
-Lists of one conversation wait for one another; different conversations are rescored together.
+Lists of one conversation are rescored in order, each after what was said before it; different conversations
+are rescored together.
 """
 
 from __future__ import annotations
@@ -26,14 +20,22 @@ from typing import Any, Literal, Protocol, Self, TextIO
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.io.text_io import explain_write_errors, is_stream, open_stream, remove_file
 from rescorer.formats.jsonlines import encode_list, encode_ranking
-from rescorer.formats.rescored import Renderer
+from rescorer.formats.rescored import Renderer, get_renderer
+from rescorer.pipeline import MAX_BATCH_WORDS as DEFAULT_BATCH_WORDS
 from rescorer.pipeline import Rescorer
 from rescorer.runtime import Phase, phase, time_items
 from rescorer.scoring.combination import WORDS
 from rescorer.scoring.list_checks import MAX_PREVIOUS_WORDS, STEP
 from rescorer.scoring.options import RescoreOptions
+from rescorer.scoring.ranker import ListRanker
 from rescorer.scoring.ranking import Ranking, decided_text
 from rescorer.types import NBestList, Utterance, Weights
+
+MIN_LISTS_TO_JUDGE = 10
+"""Number of lists from which the choices of the weights are judged."""
+MAX_LOWER_HALF, MAX_CHANGED = 0.5, 0.9
+"""Shares of lists whose best hypothesis comes from the lower half of the list, or is not the first one, above
+which together something is probably wrong."""
 
 
 class RejectsFile:
@@ -91,6 +93,14 @@ class FileSummary:
 
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
+
+    @property
+    def looks_reversed(self) -> bool:
+        """Whether nearly every best hypothesis changed, mostly to one of the lower half of its list, as when
+        costs are read as log-probabilities."""
+        n = self.lists
+        is_odd = self.from_lower_half > MAX_LOWER_HALF * n and self.changed > MAX_CHANGED * n
+        return n >= MIN_LISTS_TO_JUDGE and is_odd
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +192,34 @@ class LocalRescorer:
             text=decided_text(ranking),
             confidence=1.0 if ranking.confidence is None else ranking.confidence,
         )
+
+
+@dataclass(frozen=True)
+class RescorerLoader:
+    """Loads the models in a scoring process, to which it can be pickled.
+
+    Args:
+        bundle: folder of the models.
+        options: weights, decision rule and choice of hypotheses.
+        device, batch_words, dtype: as for ``Rescorer.load``.
+        apply: lets the ranker compare texts, expect phrases or generate hypotheses; None for the defaults.
+        to: format of the output.
+    """
+
+    bundle: Path
+    options: RescoreOptions
+    device: str = "cpu"
+    batch_words: int = DEFAULT_BATCH_WORDS
+    dtype: str = "float32"
+    apply: Callable[[ListRanker], None] | None = None
+    to: str = "jsonl"
+
+    def __call__(self) -> LocalRescorer:
+        """Load the models; raises BundleError and ConfigError like ``Rescorer.load``."""
+        rescorer = Rescorer.load(self.bundle, self.device, self.batch_words, self.dtype)
+        if self.apply is not None:
+            self.apply(rescorer.ranker)
+        return LocalRescorer(rescorer, self.options, get_renderer(self.to))
 
 
 def rescore_lists(
