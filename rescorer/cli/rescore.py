@@ -7,13 +7,12 @@ import json
 import math
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
-from tqdm import tqdm
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError, pluralise
 from rescorer.extensions import make_ranker, used_rerankers
@@ -59,7 +58,7 @@ from rescorer.terminal.options import (
     warn_if_tuned_otherwise,
 )
 from rescorer.terminal.program import SOME_REJECTED, check_not_an_input
-from rescorer.terminal.tables import show_rescoring
+from rescorer.terminal.tables import progress_bar, show_rescoring
 from rescorer.types import DecisionKind, DecisionRule, ErrorUnit, Weights
 
 KINDS: dict[str, DecisionKind] = {
@@ -529,7 +528,7 @@ def _make_plan(run: Run, archive: Archive, options: ShardOptions) -> None:
         run.check_first(run.answers.lists.read(archive.names[0]), archive.names[0])
     size = options.shards or options.shard_lists or 1
     unit: Unit = "shards" if options.shards else "lists"
-    with _progress("planning", sum(measure_all(archive.names)), "B", scale=True) as bar:
+    with progress_bar("planning", sum(measure_all(archive.names)), "B", scale=True) as bar:
         plan = archive.make_plan(size, unit, run.load.batch_words, bar.update)
     if empty := sum(not shard for shard in plan.shards):
         shards = pluralise(len(plan.shards), "shard")
@@ -544,7 +543,7 @@ def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOpt
     """Run the shards that are due; show progress, and damaged records before anything is run."""
     for shard, error in shards.found.damaged.items():
         typer.echo(f"warning: shard {shard} cannot be committed: {error}", err=True)
-    with _progress("rescoring", shards.n_lists, " lists") as bar:
+    with progress_bar("rescoring", shards.n_lists, " lists") as bar:
 
         def update(n_items: int, _: FileSummary) -> None:
             bar.update(n_items)
@@ -557,13 +556,6 @@ def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOpt
     if done := len(shards.found.records):
         typer.echo(f"{done:,} of {pluralise(len(shards.planned), 'shard')} committed before", err=True)
     return total
-
-
-@contextmanager
-def _progress(what: str, total: int | None, unit: str, *, scale: bool = False) -> Iterator[tqdm[Any]]:
-    """A bar on stderr if it is a terminal."""
-    with tqdm(desc=what, total=total, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty()) as bar:
-        yield bar
 
 
 def _hash_if_file(value: str | Path | None) -> str | None:

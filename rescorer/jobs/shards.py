@@ -503,19 +503,14 @@ def _verify_record(store: Store, record: Record, n_planned: int | None) -> Itera
         yield f"shard {record.shard}: the plan has {n_planned:,} lists, its record {found:,}"
     for file in filter(None, (record.data, record.rejects)):
         try:
-            wrong = _compare(store, file)
+            with store.open(file.name) as stream:
+                _, sha256 = hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b""))  # used at once
+            wrong = "" if sha256 == file.sha256 else "was changed: its hash differs from its record's"
         except OSError as error:
             wrong = error.strerror or str(error)
         if wrong:
             mend = how_to_mend(store, record.shard)
             yield f"shard {record.shard}: {store.place}/{file.name}: {wrong}; {mend}"
-
-
-def _compare(store: Store, file: DataFile) -> str:
-    """What differs between a file and its record; empty if nothing does."""
-    with store.open(file.name) as stream:
-        _, sha256 = hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b""))
-    return "" if sha256 == file.sha256 else "was changed: its hash differs from its record's"
 
 
 def _verify_inputs(plan: Plan, index: int) -> Iterator[str]:
@@ -530,7 +525,7 @@ def _verify_inputs(plan: Plan, index: int) -> Iterator[str]:
 
 
 def clean(store: Store, min_age_s: float) -> list[StoredFile]:
-    """Delete files of attempts that no record names and that nobody has written to lately.
+    """Delete files of attempts that no record names and that were not written to lately.
 
     Args:
         min_age_s: seconds since the last write; a process that still runs writes after each batch.
@@ -555,10 +550,6 @@ def clean(store: Store, min_age_s: float) -> list[StoredFile]:
     return deleted
 
 
-MAX_NAMED = 5
-"""Largest number of missing shards that an error names."""
-
-
 def merge(
     store: Store, output: str, rejects: Path | None, on_shard: Callable[[], object] = lambda: None
 ) -> FileSummary:
@@ -579,11 +570,15 @@ def merge(
     _check_complete(status)
     with open_binary_output(output) as stream:
         for index in range(len(status.plan.shards)):
-            for block in _read_verified(store, index, status.records[index].data):
-                stream.write(block)
+            stream.writelines(_read_verified(store, index, status.records[index].data))
             on_shard()
-    if rejects is not None:
-        _merge_rejects(store, status, rejects)
+    rejected = [(index, record.rejects) for index, record in sorted(status.records.items()) if record.rejects]
+    if rejects is not None and not rejected:
+        remove_file(rejects)  # left by an earlier run
+    elif rejects is not None:
+        with open_binary_output(rejects) as stream:
+            for index, file in rejected:
+                stream.writelines(_read_verified(store, index, file))
     return status.summary
 
 
@@ -613,22 +608,11 @@ def find_outputs(store: Store) -> Outputs:
     return Outputs(format_, names, status.summary)
 
 
-def _merge_rejects(store: Store, status: Status, target: Path) -> None:
-    if not any(record.rejects for record in status.records.values()):
-        remove_file(target)  # left by an earlier run
-        return
-    with open_binary_output(target) as stream:
-        for index in range(len(status.plan.shards)):
-            if file := status.records[index].rejects:
-                for block in _read_verified(store, index, file):
-                    stream.write(block)
-
-
 def _check_complete(status: Status) -> None:
     if status.damaged:
         raise FormatError(status.damaged[0])
     if missing := status.missing:
-        names = ", ".join(map(str, missing[:MAX_NAMED])) + (", …" if len(missing) > MAX_NAMED else "")
+        names = ", ".join([*map(str, missing[:5]), *["…"] * (len(missing) > 5)])
         raise ConfigError(
             f"{len(missing):,} of {len(status.plan.shards):,} shards are not committed: {names}; run them "
             "first, with `rescorer rescore … --resume`"

@@ -1,8 +1,4 @@
-"""Options for reading n-best lists.
-
-Advice on options for lists whose scores are not those that weights need.
-
-Advise options for lists whose scores are not those that weights need.
+"""Options for reading n-best lists, and advice on them where scores are not those that weights need.
 
 Advice starts from the recogniser's own score, with the weight of everything else 0: an untuned weight of
 language models can triple the errors of a recogniser that has one inside. `rescorer tune` finds weights from

@@ -1,15 +1,11 @@
-"""Declare command-line options once, as dataclass fields, and those that several commands share.
-
-Declare command-line options once, as dataclass fields, and share them between commands.
+"""Declare command-line options once, as dataclass fields, and share them between commands.
 
 A field is declared like a parameter of a typer command: with an ``Annotated`` type, whose ``typer.Option``
 or ``typer.Argument`` holds the flags and the help, and with a default unless it is required. Fields of
 dataclasses in a library, which must not import typer, carry ``help``, ``flags``, ``metavar`` and ``min`` as
 metadata instead. A field may itself be such a dataclass. A command takes the dataclass as a parameter.
 
-Options that several commands share, and what their values mean; those of one kind of command in folders.
-
-Text from the command line comes in; readers of lists, weights and settings come out.
+The options that several kinds of commands share follow: the text rules, phrases and weights that they choose.
 """
 
 from __future__ import annotations

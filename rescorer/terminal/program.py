@@ -1,7 +1,4 @@
-"""How a program of commands starts, runs and ends.
-
-Lazy commands, plain help, exit codes and reports of rejected lists.
-"""
+"""A program of commands: lazy imports, plain help, exit codes and reports of rejected lists."""
 
 from __future__ import annotations
 

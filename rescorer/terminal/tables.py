@@ -1,10 +1,6 @@
-"""Print tables and progress bars that remain readable on narrow terminals.
+"""Print tables and progress bars that remain readable on narrow terminals, and write tables to files.
 
-Write tables as Markdown, CSV or LaTeX.
-
-Render results as tables for the terminal.
-
-The dataclasses of ``rescorer.evaluation`` come in; rich renderables go out.
+Tables are files of Markdown, CSV or LaTeX.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.cells import cell_len
@@ -276,6 +272,11 @@ def count_json_lines(source: str) -> int | None:
             return sum(line.startswith(b"{") for line in lines) + is_list
     except (OSError, EOFError):  # a damaged file, which the reader reports
         return None
+
+
+def progress_bar(what: str, total: int | None, unit: str, *, scale: bool = False) -> tqdm[Any]:
+    """A bar on stderr if that is a terminal; a context manager."""
+    return tqdm(desc=what, total=total, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty())
 
 
 @contextmanager
