@@ -60,7 +60,7 @@ def print_formats(value: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """What is read and written, apart from the files."""
+    """The formats that are read and written, names of streams, and the file of rejected lists."""
 
     from_: Annotated[
         str | None,

@@ -71,7 +71,7 @@ KINDS: dict[str, DecisionKind] = {
 
 @dataclass(frozen=True, slots=True)
 class DecisionOptions:
-    """How the totals decide, where it differs from the rule of the weights."""
+    """The decision rule, where it differs from that of the weights."""
 
     decision: Annotated[
         Literal["maximum", "mbr", "confusion-network"] | None,
@@ -115,7 +115,7 @@ MIN_GPU_SHARE = 0.0001
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What runs the shards."""
+    """The engine that runs the shards, and what a cluster needs to know."""
 
     engine: Annotated[
         Literal["local", "ray"],
@@ -220,7 +220,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Which lists belong to one conversation, and what later ones are read after."""
+    """The lists that belong to one conversation, and the texts that later ones are read after."""
 
     session: Annotated[
         str,
@@ -262,7 +262,7 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """How lists are read, and what decides their answers besides the models."""
+    """The options that decide answers: of reading lists, of weights, and of all that a ranker may use."""
 
     text: TextOptions
     lists: ListInputOptions
@@ -415,9 +415,9 @@ def _with_interval(estimate: Estimate, spec: str) -> str:
     return f"{estimate.value:{spec}} ({estimate.low:{spec}} to {estimate.high:{spec}})"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Run:
-    """What to rescore, by what, and in how many processes."""
+    """The lists to rescore, the models that do it, and the number of processes."""
 
     sources: Sequence[str]
     answers: AnswerOptions
@@ -577,7 +577,7 @@ SourcesArgument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """What is written, and where."""
+    """The format of the output, and its place."""
 
     output: Annotated[
         str,
@@ -609,7 +609,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """What is shown of a run: a forecast instead of it, or its progress and a summary."""
+    """A forecast instead of a run, or its progress and a summary."""
 
     plan: PlanOptions
     quiet: Annotated[
@@ -653,15 +653,7 @@ def rescore(
     generate = answers.candidates.generate
     options = RescoreOptions(weights, decision, selection.merge, selection.drop_empty, generate)
     load = RescorerLoader(bundle, options, machine.device, batch_words, machine.dtype, answers.apply, to)
-    run = Run(
-        sources=sources,
-        answers=answers,
-        weights=weights,
-        bundle=ranker.bundle,
-        load=load,
-        workers=workers,
-        threads=machine.threads,
-    )
+    run = Run(sources, answers, weights, ranker.bundle, load, workers, machine.threads)
     if display.plan.plan:
         session.forbid("--plan")
         print_plan(run, display.plan, compress=output.endswith(".gz"), as_json=display.as_json)

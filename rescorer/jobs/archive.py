@@ -98,7 +98,7 @@ class DueRun:
 
     planned: Sequence[int]
     found: Committed
-    """What there is of them already."""
+    """Those of them that have a record already."""
     due: Sequence[int]
     """Those without a record."""
     n_lists: int | None

@@ -5,7 +5,6 @@ Shards that are due and the resources of each worker come in; committed and fail
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import secrets
@@ -61,7 +60,7 @@ class Cluster:
 
     @property
     def request(self) -> str:
-        """What a worker asks for, in words."""
+        """The resources of a worker, in words."""
         return f"{self.cpus} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
 
     def count_fitting(self, nodes: list[dict[str, Any]]) -> int:
@@ -210,7 +209,7 @@ Progress = tuple[int, FileSummary]
 
 
 class ShardActor:
-    """What a cluster runs in a process: ``report`` may be called while another method runs.
+    """Runs shards in a process of a cluster; ``report`` may be called while another method runs.
 
     Args:
         folder: working folder of the command, to which names of files may be relative.
@@ -218,9 +217,7 @@ class ShardActor:
     """
 
     def __init__(self, folder: str, store: Store, job: Job, threads: int) -> None:
-        self._folder = folder
-        self._arguments = store, job, threads
-        self._runner: ShardRunner | None = None
+        self._folder, self._runner = folder, ShardRunner(store, job, threads)
         self._changed = Condition()
         self._n_items, self._summary = 0, FileSummary()
         self._is_running = False
@@ -234,15 +231,13 @@ class ShardActor:
         with suppress(OSError):  # needed for relative names only, whose errors say what is missing
             os.chdir(self._folder)
         try:
-            self._runner = ShardRunner.load(*self._arguments)
+            self._runner.load()
         except (ConfigError, ModelError) as error:
             return error
-        gc.freeze()  # as spare_existing_objects does, until the process ends
         return None
 
     def run(self, index: int) -> tuple[Record | RescorerError, Progress]:
         """Run a shard; return its record or error, and the progress that was not reported yet."""
-        assert self._runner is not None
         with self._changed:
             self._n_items, self._summary, self._is_running = 0, FileSummary(), True
         result = self._runner.run(index, self._note)
@@ -294,9 +289,8 @@ def run_on_cluster(
     due = DueShards(shards)
     if not due:
         return
-    cluster = replace(
-        cluster, workers=min(cluster.workers, len(due))
-    )  # a Ray started here makes room for all
+    # A Ray started here makes room for all workers.
+    cluster = replace(cluster, workers=min(cluster.workers, len(due)))
     with connect(cluster) as ray:
         pool = _ActorPool(ray, store, job, cluster, on_batch)
         try:

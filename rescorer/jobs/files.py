@@ -42,7 +42,7 @@ class RejectsFile:
     """A context manager that writes rejected lists to a file, or to stderr without a path.
 
     The file is created when the first list is rejected. If none is, a file left by an earlier run is removed,
-    so that nobody mistakes it for the rejects of this run.
+    so that it is not mistaken for the rejects of this run.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -115,7 +115,7 @@ class RenderedList:
     from_lower_half: bool
     """Whether the best hypothesis was in the lower half of the input list."""
     text: str
-    """What was decided: the best hypothesis, or the consensus."""
+    """The text that was decided for: the best hypothesis, or the consensus."""
     confidence: float = 1.0
     """Confidence in the best hypothesis; 1 if the weights are not calibrated."""
 
@@ -320,14 +320,14 @@ SessionText = Literal["chosen", "reference"]
 GROUP = "group"
 """Name under which the group of a list is its session."""
 WINDOW_BATCHES = 16
-"""Number of batches that are read at a time, so that several conversations go on at once."""
+"""Number of batches that are read at a time, so that several conversations are rescored at once."""
 MAX_SESSIONS = 10_000
 """Largest number of conversations that are remembered; of more, those of the latest lists."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """What was said in a conversation, as far as models can read it."""
+    """The utterances of a conversation that models can read."""
 
     utterances: deque[Utterance] = field(default_factory=deque)
     n_words: int = 0
@@ -348,7 +348,7 @@ class _Session:
 class SessionRescorer:
     """Rescores batches of lists, each list after the texts before it in its conversation.
 
-    A list that has previous utterances of its own keeps them. A list that cannot be rescored adds nothing to
+    A list that comes with previous utterances keeps them. A list that cannot be rescored adds nothing to
     its conversation.
 
     Args:

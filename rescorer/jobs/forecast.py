@@ -116,12 +116,12 @@ def estimate_rate(words: Sequence[int], amounts: Sequence[float]) -> Estimate:
 
 
 N_PASSES = 3
-"""How often the sample is scored, to see how much the speed of the machine varies."""
+"""Number of times that the sample is scored, to see how much the speed of the machine varies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the input holds, estimated from the part that was read, and some of its lists."""
+    """The size of the input, estimated from the part that was read, and some of its lists."""
 
     lists: Sequence[NBestList]
     """Lists drawn at random without replacement, in random order."""
@@ -139,7 +139,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """What a part of the sample took."""
+    """The work and the time of a part of the sample."""
 
     words: int
     """Words and sentence ends, as they were sent."""
@@ -152,7 +152,7 @@ class BatchCost:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What rescoring all lists will cost."""
+    """The cost of rescoring all lists."""
 
     sample: Sample
     rejected: int

@@ -203,7 +203,7 @@ Lists = Iterator[NBestList | InputError]
 
 @dataclass(frozen=True, slots=True)
 class ListSource:
-    """How lists are read. Its functions can be pickled, for other processes.
+    """Reads lists, of whole files or of parts. Its functions can be pickled, for other processes.
 
     Args:
         find_parts: the files and folders that an input consists of, and their format.
@@ -510,7 +510,7 @@ Unit = Literal["shards", "lists"]
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How large shards are.
+    """The size of shards.
 
     Args:
         n: number of shards of about equal bytes, or number of lists of each shard.

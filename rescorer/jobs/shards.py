@@ -21,7 +21,6 @@ from rescorer.errors import (
     ConfigError,
     FormatError,
     InputError,
-    ModelError,
     RescorerError,
     ScoringError,
 )
@@ -54,12 +53,12 @@ READERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the records of some shards say."""
+    """The contents of the records of some shards."""
 
     records: dict[int, Record]
     """Records of the committed shards."""
     damaged: dict[int, FormatError]
-    """What is wrong with the other records. Such a shard is not committed, nor can it be while it has this
+    """The faults of the other records. Such a shard is not committed, nor can it be while it has this
     record, which nothing replaces: the files that it names may be the only ones that are intact."""
 
 
@@ -114,7 +113,7 @@ def _compare_sizes(store: Store, record: Record, sizes: dict[str, int]) -> Forma
 
 
 def how_to_mend(store: Store, shard: int) -> str:
-    """What to do if a file of a committed shard is not what its record says."""
+    """Say what to do if a file of a committed shard does not agree with its record."""
     return f"restore it, or remove {store.place}/{record_name(shard)} and --resume"
 
 
@@ -171,7 +170,7 @@ def keep(rescorer: BatchRescorer) -> BatchRescorer:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a process needs besides the plan in order to run shards; it can be pickled.
+    """All that a process needs in order to run the shards of a plan; it can be pickled.
 
     Args:
         load: loads the models; called once in each process.
@@ -315,40 +314,43 @@ def _discard(store: Store, *names: str) -> None:
             store.delete(name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ShardRunner:
-    """Runs shards of the plan of a store."""
+    """Runs shards of the plan of a store, in a process that was started for this and to which it is pickled.
+
+    Args:
+        threads: CPU threads of the process.
+    """
 
     store: Store
-    plan: Plan
-    fingerprint: str
     job: Job
-    rescorer: BatchRescorer
+    threads: int
+    _loaded: tuple[Plan, str, LocalRescorer] | None = None
+    """The plan, its fingerprint and the models."""
 
-    @classmethod
-    def load(cls, store: Store, job: Job, threads: int) -> ShardRunner:
-        """Read the plan and load the models, in a process that was started for this.
-
-        Args:
-            threads: CPU threads of the process.
+    def load(self) -> None:
+        """Read the plan and load the models; ``run`` does it if it has not been done.
 
         Raises:
             ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
         """
         try:
-            plan, fingerprint = read_plan(store)
+            plan, fingerprint = read_plan(self.store)
             keep_freed_memory()
-            use_threads(threads)
-            return cls(store, plan, fingerprint, job, load_planned(plan, job.load))
+            use_threads(self.threads)
+            self._loaded = plan, fingerprint, load_planned(plan, self.job.load)
         except InputError as error:
             raise ConfigError(str(error)) from None
+        gc.freeze()  # as spare_existing_objects does, until the process ends
 
     def run(self, index: int, on_batch: OnBatch) -> Record | RescorerError:
         """Run a shard as ``run_shard`` does; return its record, or the error by which it failed."""
         try:
-            return run_shard(
-                self.store, self.plan, self.fingerprint, index, self.job, self.rescorer, on_batch
-            )[0]
+            if self._loaded is None:
+                self.load()
+            assert self._loaded is not None
+            plan, fingerprint, rescorer = self._loaded
+            return run_shard(self.store, plan, fingerprint, index, self.job, rescorer, on_batch)[0]
         except RescorerError as error:
             return error
 
@@ -371,12 +373,15 @@ def run_shards(
     if workers == 1:
         plan, fingerprint = read_plan(store)
         with open_rescorer(lambda: load_planned(plan, job.load), 1, threads, 0) as rescorer:
-            runner = ShardRunner(store, plan, fingerprint, job, rescorer)
             for index in shards:
-                yield finish(index, runner.run(index, on_batch))
+                try:
+                    record, _ = run_shard(store, plan, fingerprint, index, job, rescorer, on_batch)
+                    yield Finished(index, record)
+                except InputError as error:
+                    yield finish(index, error)
         return
-    due, worker = DueShards(shards), _ShardWorker(store, job, threads or max(1, count_cpus() // workers))
-    with ProcessPool(worker, workers, on_report=on_batch) as pool:
+    due, runner = DueShards(shards), ShardRunner(store, job, threads or max(1, count_cpus() // workers))
+    with ProcessPool(runner, workers, on_report=on_batch) as pool:
         for index, result in pool.run(due.take):
             if result is not None:
                 yield finish(index, result)
@@ -391,28 +396,9 @@ def finish(shard: int, result: Record | RescorerError) -> Finished:
     return Finished(shard, result)
 
 
-@dataclass(slots=True)
-class _ShardWorker:
-    """Runs shards in a process of a pool."""
-
-    store: Store
-    job: Job
-    threads: int
-    runner: ShardRunner | None = None
-
-    def run(self, index: int, report: OnBatch) -> Record | RescorerError:
-        if self.runner is None:
-            try:
-                self.runner = ShardRunner.load(self.store, self.job, self.threads)
-            except (ConfigError, ModelError) as error:
-                return error
-            gc.freeze()  # as spare_existing_objects does, until the process ends
-        return self.runner.run(index, report)
-
-
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far a plan is."""
+    """The shards of a plan that are committed, and those that are not."""
 
     plan: Plan
     records: dict[int, Record]

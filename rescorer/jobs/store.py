@@ -254,7 +254,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a committed shard consists of."""
+    """The files and counts of a committed shard."""
 
     shard: int
     plan: str
@@ -357,7 +357,7 @@ MAX_PARTS = 9_000
 CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 """Codes of a storage that could not decide which of several processes creates an object."""
 CREATE_TIMES, WAIT_S = 6, 0.1
-"""How often creation is tried if there are conflicts, and the first wait, which grows."""
+"""Number of times that creation is tried if there are conflicts, and the first wait, which grows."""
 
 
 @contextmanager

@@ -131,7 +131,7 @@ DtypeOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """Which hypotheses of a list take part in its ranking."""
+    """The choice of the hypotheses of a list that take part in its ranking."""
 
     merge: Annotated[
         bool,
@@ -171,7 +171,7 @@ RAW = "raw"
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """By which words texts are compared, counted and written; what models read is the bundle's to decide."""
+    """The rules by which texts are compared, counted and written; for models, the bundle has its rules."""
 
     normaliser: Annotated[
         str | None,
@@ -327,7 +327,7 @@ WEIGHTS_BY_PREFIX = {
     "mix": ("mix:NAME", "the share of a model in the mixture"),
     "reranker": ("reranker:NAME", "a reranker"),
 }
-"""What somebody wants who gives a prefix of ``TABLES`` without a name, and how it is written."""
+"""The spelling and the meaning of a weight, for those who give a prefix of ``TABLES`` without a name."""
 OWN_WEIGHTS = (
     "word",
     "oov",
@@ -371,7 +371,7 @@ FirstPassOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WeightOptions:
-    """Which weights to use."""
+    """The weights to use, and changes of them."""
 
     weights: WeightsOption = "default"
     weight: WeightOption = None

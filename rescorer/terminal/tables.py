@@ -70,7 +70,7 @@ def print_out(*renderables: RenderableType) -> None:
 class FoldingTable:
     """A table with a column of names and columns of numbers, which are right-aligned.
 
-    Where the numbers do not fit beside each other, the headings wrap; columns that still do not fit follow
+    Where the numbers do not fit next to each other, the headings wrap; columns that still do not fit follow
     in a further table below, which repeats the names. The most important columns therefore come first.
     """
 
@@ -152,7 +152,7 @@ def make_text_grid(rows: Iterable[tuple[str, str | Text]]) -> Table:
 
 
 def _fold(widths: Sequence[int], free: int) -> Iterator[list[int]]:
-    """Yield the indices of columns that fit beside each other; at least one column, however wide it is."""
+    """Yield the indices of columns that fit next to each other; at least one column, however wide it is."""
     columns: list[int] = []
     used = 0
     for column, width in enumerate(widths):
