@@ -1,19 +1,13 @@
-"""The commands ``rescorer convert``, ``score``, ``seal`` and ``shards …``.
-
-Rescore in shards, and the commands ``rescorer shards …`` that look at them.
-
-Options of ``rescorer rescore`` come in; a plan, runs of its shards and their states come out.
-"""
+"""The commands ``rescorer convert``, ``score``, ``seal`` and ``shards …``."""
 
 from __future__ import annotations
 
 import json
 import math
 import re
-import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -46,7 +40,7 @@ from rescorer.terminal.list_options import (
 )
 from rescorer.terminal.options import BundleOption, DeviceOption, expand_options
 from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input
-from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out
+from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out, progress_bar
 from rescorer.types import NBestList, TextScore
 
 
@@ -66,7 +60,7 @@ def print_formats(value: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """What is read and written, apart from the files."""
+    """The formats that are read and written, names of streams, and the file of rejected lists."""
 
     from_: Annotated[
         str | None,
@@ -379,12 +373,9 @@ def _to_dict(status: Status) -> dict[str, Any]:
     }
 
 
-@contextmanager
-def _progress(what: str, store: Store) -> Iterator[tqdm[Any]]:
-    """A bar of the shards of a plan, on stderr if it is a terminal."""
-    n = len(read_plan(store)[0].shards)
-    with tqdm(desc=what, total=n, unit=" shards", disable=not sys.stderr.isatty()) as bar:
-        yield bar
+def _progress(what: str, store: Store) -> tqdm[Any]:
+    """A bar of the shards of a plan."""
+    return progress_bar(what, len(read_plan(store)[0].shards), " shards")
 
 
 @shards.command("verify")

@@ -60,7 +60,7 @@ class MachineOptions:
         int,
         typer.Option(
             min=1,
-            help="Number of processes of an additional run, like `rescorer rescore --processes`; they share "
+            help="Number of processes of an additional run, like `rescorer rescore --workers`; they share "
             "the cores.",
         ),
     ] = 1

@@ -1,9 +1,4 @@
-"""The command ``rescorer rescore``: files, archives in shards, and forecasts of their cost.
-
-Options of ``rescorer rescore``: the decision rule, conversations, plans, shards and engines.
-
-Text from the command line comes in; rules, rescorers of conversations, and runs of shards come out.
-"""
+"""The command ``rescorer rescore``: files, archives in shards, and forecasts of their cost."""
 
 from __future__ import annotations
 
@@ -11,68 +6,44 @@ import hashlib
 import json
 import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Annotated, Any, Literal
 
 import typer
-from tqdm import tqdm
 
-from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError, pluralise
+from rescorer.errors import ConfigError, RescorerError, ScoringError, pluralise
 from rescorer.extensions import make_ranker, used_rerankers
 from rescorer.formats.inputs import expand_globs
 from rescorer.formats.io.folders import list_files
 from rescorer.formats.io.text_io import is_stream
-from rescorer.formats.registry import is_pipe
 from rescorer.formats.rescored import get_renderer, rescored_writer
+from rescorer.jobs.archive import Archive, DueRun
+from rescorer.jobs.cluster import Cluster, check_address, check_reachable, run_on_cluster
 from rescorer.jobs.files import (
     BatchRescorer,
     FileSummary,
-    LocalRescorer,
     RejectsFile,
+    RescorerLoader,
     SessionRescorer,
     SessionText,
     rescore_lists,
 )
-from rescorer.jobs.forecast import N_PASSES, Estimate, Forecast, Sample, draw_sample, forecast, measure_sample
-from rescorer.jobs.plan import (
-    Division,
-    Extract,
-    ListSource,
-    Plan,
-    check_answers,
-    check_files,
-    draw_extract,
-    find_files,
-    make_plan,
-    measure_all,
-    read_plan,
-)
-from rescorer.jobs.pools import Cluster, check_address, check_reachable, run_on_cluster, run_shards
+from rescorer.jobs.forecast import N_PASSES, Estimate, Forecast, forecast_run, sample_input
+from rescorer.jobs.plan import Unit, measure_all
 from rescorer.jobs.processes import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.jobs.processes import open_rescorer
-from rescorer.jobs.shards import (
-    Committed,
-    Finished,
-    Job,
-    OnBatch,
-    add_summaries,
-    describe_bundle,
-    read_committed,
-)
-from rescorer.jobs.store import PLAN, RECORDS, Record, Store, is_own_file, open_store, shard_of_record
+from rescorer.jobs.shards import Finished, Job, OnBatch, run_shards
+from rescorer.jobs.store import PLAN, Store, open_store
 from rescorer.models.bundle import Bundle, read_bundle
-from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
+from rescorer.pipeline import MAX_BATCH_WORDS
 from rescorer.runtime import count_cpus
-from rescorer.scoring.combination import weights_to_dict
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
 from rescorer.storage import as_local, is_url
-from rescorer.terminal.list_options import ListInputOptions
+from rescorer.terminal.list_options import ListInputOptions, Lists
 from rescorer.terminal.options import (
     BundleOption,
     CandidateOptions,
@@ -87,7 +58,7 @@ from rescorer.terminal.options import (
     warn_if_tuned_otherwise,
 )
 from rescorer.terminal.program import SOME_REJECTED, check_not_an_input
-from rescorer.terminal.tables import show_rescoring
+from rescorer.terminal.tables import progress_bar, show_rescoring
 from rescorer.types import DecisionKind, DecisionRule, ErrorUnit, Weights
 
 KINDS: dict[str, DecisionKind] = {
@@ -100,7 +71,7 @@ KINDS: dict[str, DecisionKind] = {
 
 @dataclass(frozen=True, slots=True)
 class DecisionOptions:
-    """How the totals decide, where it differs from the rule of the weights."""
+    """The decision rule, where it differs from that of the weights."""
 
     decision: Annotated[
         Literal["maximum", "mbr", "confusion-network"] | None,
@@ -144,7 +115,7 @@ MIN_GPU_SHARE = 0.0001
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """What runs the shards."""
+    """The engine that runs the shards, and what a cluster needs to know."""
 
     engine: Annotated[
         Literal["local", "ray"],
@@ -249,7 +220,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """Which lists belong to one conversation, and what later ones are read after."""
+    """The lists that belong to one conversation, and the texts that later ones are read after."""
 
     session: Annotated[
         str,
@@ -291,7 +262,7 @@ class SessionOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """How lists are read, and what decides their answers besides the models."""
+    """The options that decide answers: of reading lists, of weights, and of all that a ranker may use."""
 
     text: TextOptions
     lists: ListInputOptions
@@ -316,37 +287,33 @@ class MachineOptions:
     device: DeviceOption = "cpu"
     dtype: DtypeOption = "float32"
     batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS
-    processes: Annotated[
+    workers: Annotated[
         int,
         typer.Option(
             min=0,
-            help="Number of scoring processes, each with its own copy of the models; 0: one per core. Pays "
-            "off for long files only, since a process takes seconds to start.",
+            help="Number of processes that score, each with its own copy of the models: batches of one file, "
+            "or shards; 0: one per core. Pays off for long files only, since a process takes seconds to "
+            "start.",
         ),
     ] = 1
+    processes: Annotated[int | None, typer.Option(min=0, hidden=True)] = None
+    """The former name of ``workers``, until 0.2."""
     threads: Annotated[
         int, typer.Option(min=0, help="CPU threads of each process; 0: divide the cores among them.")
     ] = 0
 
+    def count_workers(self) -> int:
+        """The number of processes, also by the former name of the option, of which this warns on stderr.
 
-@dataclass(frozen=True)
-class RescorerLoader:
-    """Loads the models in a scoring process."""
-
-    bundle: Path
-    machine: MachineOptions
-    options: RescoreOptions
-    applied: AnswerOptions | None = None
-    """Options with the words by which texts are compared, phrases and a dictionary; None for the defaults."""
-    to: str = "jsonl"
-
-    def __call__(self) -> LocalRescorer:
-        """Load the models; raises BundleError and ConfigError like ``Rescorer.load``."""
-        machine = self.machine
-        rescorer = Rescorer.load(self.bundle, machine.device, machine.batch_words, machine.dtype)
-        if self.applied is not None:
-            self.applied.apply(rescorer.ranker)
-        return LocalRescorer(rescorer, self.options, get_renderer(self.to))
+        Raises:
+            ConfigError: both names are given, with different numbers.
+        """
+        if self.processes is None:
+            return self.workers
+        typer.echo("warning: --processes is now called --workers; the old name ends with 0.2", err=True)
+        if self.workers not in (1, self.processes):
+            raise ConfigError("--processes is the old name of --workers; give only --workers")
+        return self.processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -372,10 +339,6 @@ class ShardOptions:
         bool, typer.Option("--resume", help="Run the shards of an existing plan that are not committed.")
     ] = False
     plan_only: Annotated[bool, typer.Option("--plan-only", help="Make the plan, and run no shard.")] = False
-    workers: Annotated[
-        int,
-        typer.Option(min=0, help="Number of processes that run shards on this machine; 0: one per core."),
-    ] = 1
     engine: EngineOptions
 
     @property
@@ -403,25 +366,19 @@ class ShardOptions:
 
     def check_unset(self) -> None:
         """Raise ConfigError if an option needs shards, and there are none."""
-        if self.workers != 1 or self.plan_only:
-            option = "--plan-only" if self.plan_only else "--workers"
+        if self.plan_only:
+            raise ConfigError("--plan-only is for shards; give --shards N too")
+
+    def check_outputs(self, output: str, rejects: Path | None) -> None:
+        """Raise ConfigError if shards cannot be written as other options say."""
+        if output == "-":
+            raise ConfigError("shards are written into a folder; give -o FOLDER")
+        if Path(output).is_file():
+            raise ConfigError(f"--output {output}: is a file; shards are written into a folder")
+        if rejects is not None:
             raise ConfigError(
-                f"{option} is for shards; give --shards N too, or --processes for a single file"
+                "--rejects is for one file; each shard has its rejects, and `shards merge` joins them"
             )
-
-
-def check_unsharded_options(output: str, rejects: Path | None, processes: int) -> None:
-    """Raise ConfigError for options of ``rescorer rescore`` that mean nothing with shards."""
-    if output == "-":
-        raise ConfigError("shards are written into a folder; give -o FOLDER")
-    if Path(output).is_file():
-        raise ConfigError(f"--output {output}: is a file; shards are written into a folder")
-    if rejects is not None:
-        raise ConfigError(
-            "--rejects is for one file; each shard has its rejects, and `shards merge` joins them"
-        )
-    if processes != 1:
-        raise ConfigError("--processes is for one file; give --workers for shards")
 
 
 def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
@@ -458,48 +415,35 @@ def _with_interval(estimate: Estimate, spec: str) -> str:
     return f"{estimate.value:{spec}} ({estimate.low:{spec}} to {estimate.high:{spec}})"
 
 
-def read_sample(
-    options: PlanOptions, sources: Sequence[str], list_options: ListInputOptions, weights: Weights, to: str
-) -> Sample:
-    """Read parts of the input, or a pipe to its end.
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The lists to rescore, the models that do it, and the number of processes."""
 
-    Raises:
-        ConfigError: the first lists do not fit the weights or the output format.
-        InputError: an input cannot be read, or has no lists.
-    """
-    if len(sources) == 1 and is_pipe(sources[0]):
-        lists = check_first_lists(
-            list_options.read(sources[0], warn=False), weights, list_options, sources[0], to
-        )
-        extract = Extract(1, iter([(1, lists)]))
-    else:
-        source = list_options.as_source()
-        names = find_files(sources, source)
-        if names:
-            check_first_lists(source.read_file(names[0]), weights, list_options, names[0], to)
-        extract = draw_extract(names, source, int(options.plan_mb * 1e6), options.plan_seed)
-    return draw_sample(extract.parts, max(1, extract.n_bytes), options.plan_lists, options.plan_seed)
+    sources: Sequence[str]
+    answers: AnswerOptions
+    weights: Weights
+    bundle: Bundle
+    load: RescorerLoader
+    workers: int
+    """Number of processes; 0: one per core."""
+    threads: int
+
+    def check_first(self, lists: Lists, name: str) -> Lists:
+        """Check the first lists of a file; see ``check_first_lists``."""
+        return check_first_lists(lists, self.weights, self.answers.lists, name, self.load.to)
 
 
-def print_plan(
-    options: PlanOptions, sample: Sample, load: RescorerLoader, output: str, *, as_json: bool
-) -> None:
-    """Score a sample in this process, and print the forecast.
-
-    What it takes to write answers is measured in a file that is removed, compressed if the output would be.
-    One thread is the default, since the forecast is of processor time.
-    """
-    machine = load.machine
-    read_s = sample.read_s * sample.read_share
-    with ExitStack() as stack:
-        rescorer = stack.enter_context(open_rescorer(load, 1, machine.threads or 1, machine.batch_words))
-        start_s = time.process_time() - read_s
-        folder = Path(stack.enter_context(TemporaryDirectory()))
-        name = "out.gz" if output.endswith(".gz") else "out"
-        write = stack.enter_context(rescored_writer(load.to, str(folder / name)))
-        assert isinstance(rescorer, LocalRescorer)  # as with one process
-        costs, summary = measure_sample(rescorer, sample, write)
-    result = forecast(sample, costs, summary.rejected, start_s, on_gpu=machine.device != "cpu")
+def print_plan(run: Run, options: PlanOptions, *, compress: bool, as_json: bool) -> None:
+    """Forecast the cost of a run, and print it."""
+    sample = sample_input(
+        run.sources,
+        run.answers.lists.as_source(),
+        run.check_first,
+        n_lists=options.plan_lists,
+        max_bytes=int(options.plan_mb * 1e6),
+        seed=options.plan_seed,
+    )
+    result = forecast_run(run.load, sample, run.threads, compress=compress)
     if as_json:
         typer.echo(json.dumps({**result.to_dict(), "seed": options.plan_seed}))
         return
@@ -507,187 +451,111 @@ def print_plan(
         typer.echo(line)
 
 
-@dataclass(frozen=True, slots=True)
-class ShardRun:
-    """A run of ``rescorer rescore`` on shards of a folder or prefix."""
+def describe_options(run: Run) -> dict[str, Any]:
+    """The options that answers depend on, as data of a plan."""
+    answers, load, bundle, weights = run.answers, run.load, run.bundle, run.weights
+    lists = answers.lists
+    decision = answers.decision.resolve(weights)
+    data = {
+        "to": load.to,
+        "device": load.device.split(":")[0],
+        "dtype": load.dtype,
+        "batch_words": load.batch_words,
+        "decision": asdict(decision),
+        **asdict(answers.selection),
+        **asdict(answers.session),
+        "format": lists.format_,
+        "map": lists.maps,
+        "stream": lists.streams,
+        "join_pieces": lists.join_pieces or None,  # as in the plans of versions without this option
+        "groups": _hash_if_file(lists.groups),
+        "phrases": _hash_if_file(answers.phrases.phrases),
+        "phrase_list": answers.phrases.phrase_list,
+        "generate": answers.candidates.generate,
+        "dictionary": _hash_if_file(answers.candidates.dictionary),
+    }
+    # The normaliser by which answers compare texts, if they do; left out if it is that of the models, as it
+    # always was in plans of versions before 0.2.
+    settings = answers.text.make_normaliser(bundle).settings
+    is_default = answers.selection == SelectionOptions() and decision.kind == "maximum"
+    if (not is_default or weights.calibration is not None) and settings != bundle.normaliser.settings:
+        data["text"] = settings.to_dict()
+    return data
 
-    sources: Sequence[str]
-    store: Store
-    options: ShardOptions
-    answers: AnswerOptions
-    load: RescorerLoader
-    bundle: Bundle
-    weights: Weights
 
-    def rescore(self) -> FileSummary | None:
-        """Run shards and return what was done; None if there should only be a plan.
+def rescore_shards(run: Run, store: Store, options: ShardOptions) -> FileSummary | None:
+    """Run shards and return what was done; None if there should only be a plan.
 
-        Raises:
-            ConfigError: options contradict each other or the plan.
-            InputError: an input cannot be read, or is not what was planned.
-        """
-        store, options = self.store, self.options
-        options.check()
-        if not options.plan_only:
-            options.engine.check_reachable()
-        source = self.answers.lists.as_source(may_divide=not self.answers.session.session)
-        names = [name for name in find_files(self.sources, source) if not is_own_file(store, name)]
-        answers = self.describe()
-        is_new = not store.exists(PLAN)
-        if is_new:
-            self._make_plan(names, source, answers)
-        elif options.has_size and options.shard is None and not options.resume:
-            raise ConfigError(
-                f"{store.place} has a plan already: --resume goes on with it; or choose another folder"
-            )
-        plan, fingerprint = read_plan(store)
-        self._check_text(plan, answers)
-        check_answers(plan, answers, f"{store.place}/{PLAN}")
-        check_files(plan, tuple(zip(names, measure_all(names), strict=True)))
-        if options.plan_only:
-            shards = pluralise(len(plan.shards), "shard")
-            message = f"{store.place}/{PLAN}: {shards}; run them with --resume, or each with --shard"
-            typer.echo(message, err=True)
-            return None
-        try:
-            return self._run(plan, fingerprint, source)
-        except (ConfigError, ScoringError) as error:
-            if not is_new:
-                raise
-            message = f"{error}; the plan in {store.place} is made: go on with --resume"
-            raise type(error)(message) from error
-
-    def describe(self) -> dict[str, Any]:
-        """All besides the lists that answers depend on, as data of a plan."""
-        machine, given = self.load.machine, self.answers
-        lists, phrases, candidates = given.lists, given.phrases, given.candidates
-        options = {
-            "to": self.load.to,
-            "device": machine.device.split(":")[0],
-            "dtype": machine.dtype,
-            "batch_words": machine.batch_words,
-            "decision": asdict(given.decision.resolve(self.weights)),
-            **asdict(given.selection),
-            **asdict(given.session),
-            "format": lists.format_,
-            "map": lists.maps,
-            "stream": lists.streams,
-            "join_pieces": lists.join_pieces or None,  # as in the plans of versions without this option
-            "groups": _hash_if_file(lists.groups),
-            "phrases": _hash_if_file(phrases.phrases),
-            "phrase_list": phrases.phrase_list,
-            "generate": candidates.generate,
-            "dictionary": _hash_if_file(candidates.dictionary),
-            **self._describe_text(),
-        }
-        weights = weights_to_dict(self.weights)
-        return {"bundle": describe_bundle(self.bundle), "weights": weights, "options": options}
-
-    def _describe_text(self) -> dict[str, Any]:
-        """The normaliser by which answers compare texts, where they do; nothing if it is that of the models,
-        as it always was in plans of versions before 0.2."""
-        given = self.answers
-        compares = (
-            given.selection != SelectionOptions()
-            or given.decision.resolve(self.weights).kind != "maximum"
-            or self.weights.calibration is not None
+    Raises:
+        ConfigError: options contradict each other or the plan.
+        InputError: an input cannot be read, or is not what was planned.
+    """
+    options.check()
+    if not options.plan_only:
+        options.engine.check_reachable()
+    session = run.answers.session
+    source = run.answers.lists.as_source(may_divide=not session.session)
+    names = Archive.find(run.sources, source, store)
+    archive = Archive(store, names, source, run.bundle, run.weights, describe_options(run))
+    is_new = not store.exists(PLAN)
+    if is_new:
+        _make_plan(run, archive, options)
+    elif options.has_size and options.shard is None and not options.resume:
+        raise ConfigError(
+            f"{store.place} has a plan already: --resume goes on with it; or choose another folder"
         )
-        settings = given.text.make_normaliser(self.bundle).settings
-        if not compares or settings == self.bundle.normaliser.settings:
-            return {}
-        return {"text": settings.to_dict()}
-
-    def _check_text(self, plan: Plan, answers: dict[str, Any]) -> None:
-        """Say how to go on with a plan whose texts were compared as models read them."""
-        before, now = plan.answers.get("options"), answers["options"]
-        if now.get("text") and isinstance(before, dict) and "text" not in before:
-            place = f"{self.store.place}/{PLAN}"
-            check_answers(plan, answers | {"options": now | {"text": None}}, place)
-            raise ConfigError(
-                f"{place} compares texts by the bundle's own rules, as earlier versions did: go on with "
-                f"--normaliser {self.bundle.folder}/text.json, or plan into another folder"
-            )
-
-    def _make_plan(self, names: list[str], source: ListSource, answers: dict[str, Any]) -> None:
-        """Make the plan of a folder, unless another process makes one at the same time."""
-        store, options, lists, load = self.store, self.options, self.answers.lists, self.load
-        if not options.has_size:
-            raise ConfigError(f"{store.place} has no plan yet; give --shards N or --shard-lists K too")
-        if names:
-            check_first_lists(lists.read(names[0]), self.weights, lists, names[0], load.to)
-        store.prepare()
-        unit: Any = "shards" if options.shards else "lists"
-        size = options.shards or options.shard_lists or 1
-        exact = set(self.bundle.model_kinds.values()) == {"ngram"}  # scores do not depend on the batch at all
-        division = Division(size, unit, None if exact else load.machine.batch_words)
-        with _progress("planning", sum(measure_all(names)), "B", scale=True) as bar:
-            plan = make_plan(names, source, answers, division, bar.update)
-        store.create(PLAN, plan.encode())
-        empty = sum(not shard for shard in plan.shards)
-        if empty:
-            shards = pluralise(len(plan.shards), "shard")
-            typer.echo(
-                f"warning: of {shards}, {empty:,} got no lists: only plain files of JSON lines can be "
-                "divided, with networks only where batches end (--batch-words); others are one shard each",
-                err=True,
-            )
-
-    def _run(self, plan: Plan, fingerprint: str, source: ListSource) -> FileSummary:
-        """Run the shards that are due, and raise the first error of one that failed."""
-        shard = self.options.shard
-        if shard is not None and shard >= len(plan.shards):
-            raise ConfigError(f"--shard {shard}: the plan has shards 0 to {len(plan.shards) - 1:,}")
-        planned = range(len(plan.shards)) if shard is None else [shard]
-        found = _read_committed(self.store, fingerprint, planned)
-        due = [index for index in planned if index not in found.records and index not in found.damaged]
-        counts = [plan.count_lists(index) for index in due]
-        total, errors = FileSummary(), list[tuple[int, RescorerError]](found.damaged.items())
-        n_lists = None if None in counts else sum(filter(None, counts))
-        job = Job(self.load, source, self.load.to, self.answers.session.keep_order)
-        workers, threads = self.options.workers, self.load.machine.threads
-        with _progress("rescoring", n_lists, " lists") as bar:
-
-            def update(n_items: int, _: FileSummary) -> None:
-                bar.update(n_items)
-
-            run_shards = self.options.engine.run_shards
-            for index, result in run_shards(self.store, due, job, workers, threads, update):
-                if isinstance(result, Record):
-                    total = add_summaries(total, result.summary)
-                else:
-                    errors.append((index, result))
-                    bar.write(f"shard {index} failed: {result}", file=sys.stderr)
-        if errors:
-            _raise_first(errors, len(due) + len(found.damaged))
-        if done := len(found.records):
-            typer.echo(f"{done:,} of {pluralise(len(planned), 'shard')} committed before", err=True)
-        return total
+    plan, fingerprint = archive.read_plan()
+    if options.plan_only:
+        shards = pluralise(len(plan.shards), "shard")
+        message = f"{store.place}/{PLAN}: {shards}; run them with --resume, or each with --shard"
+        typer.echo(message, err=True)
+        return None
+    job = Job(run.load, source, run.load.to, session.keep_order)
+    try:
+        return _run_due(run, store, DueRun.find(store, plan, fingerprint, options.shard), job, options.engine)
+    except (ConfigError, ScoringError) as error:
+        if not is_new:
+            raise
+        message = f"{error}; the plan in {store.place} is made: go on with --resume"
+        raise type(error)(message) from error
 
 
-def _read_committed(store: Store, fingerprint: str, planned: Sequence[int]) -> Committed:
-    """Read the records of shards, and warn of those that are damaged before the others are run."""
-    recorded = {shard_of_record(file.name) for file in store.list_files(RECORDS)}
-    found = read_committed(store, fingerprint, [index for index in planned if index in recorded])
-    for shard, error in found.damaged.items():
+def _make_plan(run: Run, archive: Archive, options: ShardOptions) -> None:
+    """Make the plan of an archive that has none."""
+    if not options.has_size:
+        raise ConfigError(f"{archive.store.place} has no plan yet; give --shards N or --shard-lists K too")
+    if archive.names:
+        run.check_first(run.answers.lists.read(archive.names[0]), archive.names[0])
+    size = options.shards or options.shard_lists or 1
+    unit: Unit = "shards" if options.shards else "lists"
+    with progress_bar("planning", sum(measure_all(archive.names)), "B", scale=True) as bar:
+        plan = archive.make_plan(size, unit, run.load.batch_words, bar.update)
+    if empty := sum(not shard for shard in plan.shards):
+        shards = pluralise(len(plan.shards), "shard")
+        typer.echo(
+            f"warning: of {shards}, {empty:,} got no lists: only plain files of JSON lines can be "
+            "divided, with networks only where batches end (--batch-words); others are one shard each",
+            err=True,
+        )
+
+
+def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOptions) -> FileSummary:
+    """Run the shards that are due; show progress, and damaged records before anything is run."""
+    for shard, error in shards.found.damaged.items():
         typer.echo(f"warning: shard {shard} cannot be committed: {error}", err=True)
-    return found
+    with progress_bar("rescoring", shards.n_lists, " lists") as bar:
 
+        def update(n_items: int, _: FileSummary) -> None:
+            bar.update(n_items)
 
-def _raise_first(errors: list[tuple[int, RescorerError]], n_due: int) -> None:
-    """Raise an error of the type of the first one, which says how many shards failed."""
-    shard, error = errors[0]
-    others = f"; {len(errors) - 1:,} more failed" if errors[1:] else ""
-    message = f"{len(errors):,} of {pluralise(n_due, 'shard')} failed: shard {shard}: {error}{others}"
-    if isinstance(error, InputError):
-        raise InputError(message)
-    raise ScoringError(message)
+        def show_failure(shard: int, error: RescorerError) -> None:
+            bar.write(f"shard {shard} failed: {error}", file=sys.stderr)
 
-
-@contextmanager
-def _progress(what: str, total: int | None, unit: str, *, scale: bool = False) -> Iterator[tqdm[Any]]:
-    """A bar on stderr if it is a terminal."""
-    with tqdm(desc=what, total=total, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty()) as bar:
-        yield bar
+        results = engine.run_shards(store, shards.due, job, run.workers, run.threads, update)
+        total = shards.collect(results, show_failure)
+    if done := len(shards.found.records):
+        typer.echo(f"{done:,} of {pluralise(len(shards.planned), 'shard')} committed before", err=True)
+    return total
 
 
 def _hash_if_file(value: str | Path | None) -> str | None:
@@ -696,12 +564,6 @@ def _hash_if_file(value: str | Path | None) -> str | None:
         return None if value is None else str(value)
     return "sha256 " + hashlib.sha256(Path(value).read_bytes()).hexdigest()
 
-
-MIN_LISTS_TO_JUDGE = 10
-"""Number of lists from which the choices of the weights are judged."""
-MAX_LOWER_HALF, MAX_CHANGED = 0.5, 0.9
-"""Shares of lists whose best hypothesis comes from the lower half of the list, or is not the first one, above
-which together a warning is due."""
 
 SourcesArgument = Annotated[
     list[str],
@@ -715,7 +577,7 @@ SourcesArgument = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
-    """What is written, and where."""
+    """The format of the output, and its place."""
 
     output: Annotated[
         str,
@@ -747,7 +609,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """What is shown of a run: a forecast instead of it, or its progress and a summary."""
+    """A forecast instead of a run, or its progress and a summary."""
 
     plan: PlanOptions
     quiet: Annotated[
@@ -785,23 +647,22 @@ def rescore(
     session.warn_if_unread(ranker, weights)
     answers.apply(ranker)  # reject invalid phrases and dictionaries, too
     get_renderer(to)
-    processes = machine.processes
-    if processes != 1:
-        machine = replace(machine, batch_words=min(machine.batch_words, MAX_PROCESS_BATCH_WORDS))
+    workers, batch_words = machine.count_workers(), machine.batch_words
+    if workers != 1 and not shards.is_set:
+        batch_words = min(batch_words, MAX_PROCESS_BATCH_WORDS)
     generate = answers.candidates.generate
     options = RescoreOptions(weights, decision, selection.merge, selection.drop_empty, generate)
-    load = RescorerLoader(bundle, machine, options, answers, to)
+    load = RescorerLoader(bundle, options, machine.device, batch_words, machine.dtype, answers.apply, to)
+    run = Run(sources, answers, weights, ranker.bundle, load, workers, machine.threads)
     if display.plan.plan:
         session.forbid("--plan")
-        sample = read_sample(display.plan, sources, answers.lists, weights, to)
-        print_plan(display.plan, sample, load, output, as_json=display.as_json)
+        print_plan(run, display.plan, compress=output.endswith(".gz"), as_json=display.as_json)
         return
     shards.engine.check(machine.device, is_sharded=shards.is_set)
     if shards.is_set:
-        check_unsharded_options(output, written.rejects, processes)
+        shards.check_outputs(output, written.rejects)
         with open_store(output) as store:
-            run = ShardRun(sources, store, shards, answers, load, ranker.bundle, weights)
-            if (total := run.rescore()) is not None:
+            if (total := rescore_shards(run, store, shards)) is not None:
                 finish(total, "in the rejects of their shards", display)
         return
     shards.check_unset()
@@ -811,7 +672,7 @@ def rescore(
     lists = check_first_lists(answers.lists.read(sources), weights, answers.lists, sources[0], to, warnings)
     with ExitStack() as stack:
         rescorer = stack.enter_context(
-            open_rescorer(load, processes or count_cpus(), machine.threads, machine.batch_words)
+            open_rescorer(load, workers or count_cpus(), machine.threads, batch_words)
         )
         rescorer = session.keep_order(rescorer)
         write = stack.enter_context(rescored_writer(to, output))
@@ -828,24 +689,17 @@ def finish(summary: FileSummary, see: str, display: DisplayOptions, warnings: Se
         see: says where the rejected lists are, if they are in a file.
         warnings: what was warned about the weights before, for JSON.
     """
-    warn_if_order_is_reversed(summary)
+    if summary.looks_reversed:
+        typer.echo(
+            f"warning: in {summary.from_lower_half:,} of {summary.lists:,} lists the best hypothesis comes "
+            "from the lower half of the list: is a cost read as a log-probability, or a weight wrong? "
+            "`rescorer inspect` finds such errors",
+            err=True,
+        )
     if display.as_json or not display.quiet:
         print_summary(summary, see, warnings, as_json=display.as_json)
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
-
-
-def warn_if_order_is_reversed(summary: FileSummary) -> None:
-    """Warn on stderr if nearly every best hypothesis changed, mostly to one of the lower half of its list."""
-    n = summary.lists
-    is_odd = summary.from_lower_half > MAX_LOWER_HALF * n and summary.changed > MAX_CHANGED * n
-    if n >= MIN_LISTS_TO_JUDGE and is_odd:
-        typer.echo(
-            f"warning: in {summary.from_lower_half:,} of {n:,} lists the best hypothesis comes from the "
-            "lower half of the list: is a cost read as a log-probability, or a weight wrong? "
-            "`rescorer inspect` finds such errors",
-            err=True,
-        )
 
 
 def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) -> None:

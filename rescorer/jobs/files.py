@@ -1,14 +1,8 @@
-"""Rescore files.
-
-Read, batch, rescore and write, with memory bounded by one batch; conversations in their order.
-
-Re-rank streams of n-best lists: read, batch, rescore and write, with memory bounded by one batch.
+"""Re-rank streams of n-best lists: read, batch, rescore and write, with memory bounded by one batch.
 
 A list that cannot be read, scored or written goes to the rejects with the reason; other lists are unaffected.
-
-Rescore the lists of conversations in order: each is read after what was said before it.
-
-Lists of one conversation wait for one another; different conversations are rescored together.
+Lists of one conversation are rescored in order, each after what was said before it; different conversations
+are rescored together.
 """
 
 from __future__ import annotations
@@ -26,21 +20,29 @@ from typing import Any, Literal, Protocol, Self, TextIO
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.io.text_io import explain_write_errors, is_stream, open_stream, remove_file
 from rescorer.formats.jsonlines import encode_list, encode_ranking
-from rescorer.formats.rescored import Renderer
+from rescorer.formats.rescored import Renderer, get_renderer
+from rescorer.pipeline import MAX_BATCH_WORDS as DEFAULT_BATCH_WORDS
 from rescorer.pipeline import Rescorer
 from rescorer.runtime import Phase, phase, time_items
 from rescorer.scoring.combination import WORDS
 from rescorer.scoring.list_checks import MAX_PREVIOUS_WORDS, STEP
 from rescorer.scoring.options import RescoreOptions
+from rescorer.scoring.ranker import ListRanker
 from rescorer.scoring.ranking import Ranking, decided_text
 from rescorer.types import NBestList, Utterance, Weights
+
+MIN_LISTS_TO_JUDGE = 10
+"""Number of lists from which the choices of the weights are judged."""
+MAX_LOWER_HALF, MAX_CHANGED = 0.5, 0.9
+"""Shares of lists whose best hypothesis comes from the lower half of the list, or is not the first one, above
+which together something is probably wrong."""
 
 
 class RejectsFile:
     """A context manager that writes rejected lists to a file, or to stderr without a path.
 
     The file is created when the first list is rejected. If none is, a file left by an earlier run is removed,
-    so that nobody mistakes it for the rejects of this run.
+    so that it is not mistaken for the rejects of this run.
     """
 
     def __init__(self, path: Path | None) -> None:
@@ -92,6 +94,14 @@ class FileSummary:
     def to_dict(self) -> dict[str, int]:
         return asdict(self)
 
+    @property
+    def looks_reversed(self) -> bool:
+        """Whether nearly every best hypothesis changed, mostly to one of the lower half of its list, as when
+        costs are read as log-probabilities."""
+        n = self.lists
+        is_odd = self.from_lower_half > MAX_LOWER_HALF * n and self.changed > MAX_CHANGED * n
+        return n >= MIN_LISTS_TO_JUDGE and is_odd
+
 
 @dataclass(frozen=True, slots=True)
 class RenderedList:
@@ -105,7 +115,7 @@ class RenderedList:
     from_lower_half: bool
     """Whether the best hypothesis was in the lower half of the input list."""
     text: str
-    """What was decided: the best hypothesis, or the consensus."""
+    """The text that was decided for: the best hypothesis, or the consensus."""
     confidence: float = 1.0
     """Confidence in the best hypothesis; 1 if the weights are not calibrated."""
 
@@ -182,6 +192,34 @@ class LocalRescorer:
             text=decided_text(ranking),
             confidence=1.0 if ranking.confidence is None else ranking.confidence,
         )
+
+
+@dataclass(frozen=True)
+class RescorerLoader:
+    """Loads the models in a scoring process, to which it can be pickled.
+
+    Args:
+        bundle: folder of the models.
+        options: weights, decision rule and choice of hypotheses.
+        device, batch_words, dtype: as for ``Rescorer.load``.
+        apply: lets the ranker compare texts, expect phrases or generate hypotheses; None for the defaults.
+        to: format of the output.
+    """
+
+    bundle: Path
+    options: RescoreOptions
+    device: str = "cpu"
+    batch_words: int = DEFAULT_BATCH_WORDS
+    dtype: str = "float32"
+    apply: Callable[[ListRanker], None] | None = None
+    to: str = "jsonl"
+
+    def __call__(self) -> LocalRescorer:
+        """Load the models; raises BundleError and ConfigError like ``Rescorer.load``."""
+        rescorer = Rescorer.load(self.bundle, self.device, self.batch_words, self.dtype)
+        if self.apply is not None:
+            self.apply(rescorer.ranker)
+        return LocalRescorer(rescorer, self.options, get_renderer(self.to))
 
 
 def rescore_lists(
@@ -282,14 +320,14 @@ SessionText = Literal["chosen", "reference"]
 GROUP = "group"
 """Name under which the group of a list is its session."""
 WINDOW_BATCHES = 16
-"""Number of batches that are read at a time, so that several conversations go on at once."""
+"""Number of batches that are read at a time, so that several conversations are rescored at once."""
 MAX_SESSIONS = 10_000
 """Largest number of conversations that are remembered; of more, those of the latest lists."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """What was said in a conversation, as far as models can read it."""
+    """The utterances of a conversation that models can read."""
 
     utterances: deque[Utterance] = field(default_factory=deque)
     n_words: int = 0
@@ -310,7 +348,7 @@ class _Session:
 class SessionRescorer:
     """Rescores batches of lists, each list after the texts before it in its conversation.
 
-    A list that has previous utterances of its own keeps them. A list that cannot be rescored adds nothing to
+    A list that comes with previous utterances keeps them. A list that cannot be rescored adds nothing to
     its conversation.
 
     Args:

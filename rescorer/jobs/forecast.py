@@ -1,6 +1,4 @@
-"""Forecast what rescoring will cost, from a sample of the lists.
-
-Forecast what rescoring will cost, from a sample of the lists: read many of them, score a few.
+"""Forecast what rescoring will cost: read many of the lists, or all, and score a few.
 
 Reading counts lists, hypotheses and words, and draws the sample; scoring it says how much processor time a
 word takes. Both go the way of the real run, so that parsing, batches and writing are in the figures.
@@ -15,12 +13,25 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 
 from rescorer.errors import InputError, InvalidList
-from rescorer.jobs.files import FileSummary, LocalRescorer, Writer, count_words, rescore_lists
+from rescorer.formats.registry import is_pipe
+from rescorer.formats.rescored import rescored_writer
+from rescorer.jobs.files import (
+    FileSummary,
+    LocalRescorer,
+    RescorerLoader,
+    Writer,
+    count_words,
+    rescore_lists,
+)
+from rescorer.jobs.plan import Extract, Lists, ListSource, draw_extract, find_files
+from rescorer.jobs.processes import open_rescorer
 from rescorer.trie import build_trie
 from rescorer.types import NBestList
 
@@ -105,12 +116,12 @@ def estimate_rate(words: Sequence[int], amounts: Sequence[float]) -> Estimate:
 
 
 N_PASSES = 3
-"""How often the sample is scored, to see how much the speed of the machine varies."""
+"""Number of times that the sample is scored, to see how much the speed of the machine varies."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What the input holds, estimated from the part that was read, and some of its lists."""
+    """The size of the input, estimated from the part that was read, and some of its lists."""
 
     lists: Sequence[NBestList]
     """Lists drawn at random without replacement, in random order."""
@@ -128,7 +139,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class BatchCost:
-    """What a part of the sample took."""
+    """The work and the time of a part of the sample."""
 
     words: int
     """Words and sentence ends, as they were sent."""
@@ -141,7 +152,7 @@ class BatchCost:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What rescoring all lists will cost."""
+    """The cost of rescoring all lists."""
 
     sample: Sample
     rejected: int
@@ -194,6 +205,50 @@ def forecast(
         elapsed.product(sample.words) if on_gpu else None,
         start_s,
     )
+
+
+def sample_input(
+    sources: Sequence[str],
+    source: ListSource,
+    check: Callable[[Lists, str], Lists],
+    *,
+    n_lists: int,
+    max_bytes: int,
+    seed: int,
+) -> Sample:
+    """Draw a sample of the lists of files, of which about ``max_bytes`` are read, or of a whole pipe.
+
+    Args:
+        check: checks the first of some lists, given the name of their file, and returns all of them.
+
+    Raises:
+        ConfigError: the first lists do not fit the weights or the output format.
+        InputError: an input cannot be read, or has no lists.
+    """
+    if len(sources) == 1 and is_pipe(sources[0]):
+        extract = Extract(1, iter([(1, check(source.read_file(sources[0]), sources[0]))]))
+    else:
+        if names := find_files(sources, source):
+            check(source.read_file(names[0]), names[0])
+        extract = draw_extract(names, source, max_bytes, seed)
+    return draw_sample(extract.parts, max(1, extract.n_bytes), n_lists, seed)
+
+
+def forecast_run(load: RescorerLoader, sample: Sample, threads: int, *, compress: bool) -> Forecast:
+    """Score a sample in this process, which has read it, and forecast what all lists will take.
+
+    Answers are written to a file that is removed, so that the time for this is included.
+
+    Args:
+        threads: CPU threads; 0: one, since the forecast is of processor time.
+        compress: whether the output will be compressed.
+    """
+    with open_rescorer(load, 1, threads or 1, load.batch_words) as rescorer, TemporaryDirectory() as folder:
+        assert isinstance(rescorer, LocalRescorer)  # as with one process
+        start_s = time.process_time() - sample.read_s * sample.read_share
+        with rescored_writer(load.to, str(Path(folder) / ("out.gz" if compress else "out"))) as write:
+            costs, summary = measure_sample(rescorer, sample, write)
+    return forecast(sample, costs, summary.rejected, start_s, on_gpu=load.device != "cpu")
 
 
 def draw_sample(

@@ -1,14 +1,9 @@
 """Plan the shards of an archive: which parts of which input files each one reads, and how to read them.
 
-Plan the shards of an archive: which parts of which input files each one reads, and how to read them.
-
-In come files, folders and objects; out goes a plan with the hash of every part. Parts drawn at random serve a
-forecast.
-
-Divide input files into shards in one pass, in memory that does not grow with the files.
-
-Shards end where batches end, if scores depend on the batch by the last digits of float32 (see the decision on
-batch invariance): then every division gives exactly the output of the undivided file.
+Files, folders and objects come in; a plan with the hash of every part goes out. It is made in one pass, in
+memory that does not grow with the files. Shards end where batches end, if scores depend on the batch by the
+last digits of float32 (see the decision on batch invariance): then every division gives exactly the output of
+the undivided file. Parts drawn at random serve a forecast.
 """
 
 from __future__ import annotations
@@ -19,6 +14,7 @@ import io
 import json
 import os
 import random
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -207,7 +203,7 @@ Lists = Iterator[NBestList | InputError]
 
 @dataclass(frozen=True, slots=True)
 class ListSource:
-    """How lists are read. Its functions can be pickled, for other processes.
+    """Reads lists, of whole files or of parts. Its functions can be pickled, for other processes.
 
     Args:
         find_parts: the files and folders that an input consists of, and their format.
@@ -243,16 +239,9 @@ def find_files(sources: Iterable[str], source: ListSource) -> list[str]:
         names += _expand(given, source)
         if len(names) > MAX_NAMES:
             raise ConfigError(f"more than {MAX_NAMES:,} input files; join them, or give fewer at a time")
-    if twice := next((name for name, n in _count(names).items() if n > 1), None):
+    if twice := next((name for name, n in Counter(names).items() if n > 1), None):
         raise ConfigError(f"{twice}: this input is given twice")
     return names
-
-
-def _count(names: Iterable[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return counts
 
 
 def _expand(given: str, source: ListSource) -> list[str]:
@@ -287,7 +276,7 @@ def measure(name: str) -> int:
 
 
 def measure_all(names: Sequence[str]) -> list[int]:
-    """What ``measure`` says of each name, in a time that the number of objects hardly changes."""
+    """Measure each name as ``measure`` does, in a time that the number of objects hardly changes."""
     urls = [name for name in names if is_url(name)]
     sizes = dict(zip(urls, measure_objects(urls), strict=True))
     return [sizes[name] if name in sizes else measure(name) for name in names]
@@ -375,6 +364,12 @@ class RangeReader(io.RawIOBase):
         self.digest.update(block)
         return block
 
+    def hash_all(self) -> str:
+        """Read what is left; return the SHA-256 of the whole part."""
+        while self.read(BLOCK_BYTES):
+            pass
+        return self.digest.hexdigest()
+
 
 @contextmanager
 def open_part(file: InputFile, part: Part, source: ListSource) -> Iterator[Lists]:
@@ -391,9 +386,7 @@ def open_part(file: InputFile, part: Part, source: ListSource) -> Iterator[Lists
             stream.seek(part.start)
             lines = RangeReader(stream, file.name, part.end - part.start)
             yield source.read_lines(lines, part.first_line, file.header)  # type: ignore[arg-type]
-            while lines.read(BLOCK_BYTES):
-                pass
-            found = lines.digest.hexdigest()
+            found = lines.hash_all()
     if found != part.sha256:
         raise InputError(
             f"{file.name}: bytes {part.start:,} to {part.end:,} have changed since the plan, so nothing is "
@@ -407,10 +400,7 @@ def hash_part(file: InputFile, part: Part) -> str:
         return hash_all(file.name)
     with open_binary(file.name) as stream:
         stream.seek(part.start)
-        lines = RangeReader(stream, file.name, part.end - part.start)
-        while lines.read(BLOCK_BYTES):
-            pass
-        return lines.digest.hexdigest()
+        return RangeReader(stream, file.name, part.end - part.start).hash_all()
 
 
 def open_binary(name: str) -> BinaryIO:
@@ -520,7 +510,7 @@ Unit = Literal["shards", "lists"]
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How large shards are.
+    """The size of shards.
 
     Args:
         n: number of shards of about equal bytes, or number of lists of each shard.
@@ -622,7 +612,8 @@ def _divide_lines(
     on_bytes: Callable[[int], object],
 ) -> Iterator[Part]:
     """Yield the parts of a file, which end where a shard is full."""
-    groups = _batch_sizes(source.read_file(name), shards.division.batch_words)
+    words = shards.division.batch_words
+    groups = repeat(1) if words is None else map(len, cut_batches(source.read_file(name), words))
     digest, start, end, first_line, line = hashlib.sha256(), 0, 0, 1, 1
     lists, until, is_header, is_full = 0, next(groups, 0), bool(header), False
     for raw in scan_lines(name, n_bytes):
@@ -645,10 +636,3 @@ def _divide_lines(
             is_full = shards.is_full(end - start, lists)
     if end > start:
         yield Part(index, start, end, first_line, lists, digest.hexdigest())
-
-
-def _batch_sizes(lists: Any, batch_words: int | None) -> Iterator[int]:
-    """Yield the number of lists of each batch; batches of one if they do not matter."""
-    if batch_words is None:
-        return repeat(1)
-    return map(len, cut_batches(lists, batch_words))

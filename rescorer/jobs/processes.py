@@ -1,10 +1,10 @@
-"""Rescore batches of lists in several processes, each with its own copy of the models.
+"""Run tasks in several processes of this machine, each with its own copy of the models.
 
-Rescore batches of lists in several processes, each with its own copy of the models.
+``ProcessPool`` starts, feeds, watches and replaces the processes. Its two users are ``ProcessPoolRescorer``,
+whose tasks are batches of lists, and ``rescorer.jobs.shards.run_shards``, whose tasks are whole shards.
 
-The parent process reads the lists, distributes batches, and writes the results in input order. On CPUs,
-several processes with one thread each are faster than one process with several threads, whose small matrix
-products wait for one another and for Python's interpreter lock. On a GPU, the host work of one process
+On CPUs, several processes with one thread each are faster than one process with several threads, whose small
+matrix products wait for one another and for Python's interpreter lock. On a GPU, the host work of one process
 overlaps with the kernels of another. Processes are spawned, because torch's threads do not survive a fork.
 """
 
@@ -13,29 +13,176 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import traceback
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import dataclass, field, fields
 from multiprocessing import get_context
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from queue import SimpleQueue
 from threading import Thread
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
-from rescorer.errors import ScoringError
+from rescorer.errors import RescorerError, ScoringError
 from rescorer.jobs.files import Batch, BatchRescorer, BatchResults, LocalRescorer, select_lists
 from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
 from rescorer.types import Hypothesis, NBestList
 
+END_S = 10
+"""Seconds that processes without a task may take to end."""
+
+Task = TypeVar("Task")
+Answer = TypeVar("Answer")
+Task_contra = TypeVar("Task_contra", contravariant=True)
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Worker(Protocol[Task_contra, Answer_co]):
+    """Runs tasks in a process, to which it is pickled; it should load models when the first task comes."""
+
+    def run(self, task: Task_contra, report: Callable[..., None], /) -> Answer_co:
+        """Run a task; ``report`` sends its arguments to the parent at once."""
+
+
+@dataclass(slots=True, eq=False)
+class _Process(Generic[Task]):
+    process: BaseProcess
+    connection: Connection
+    tasks: deque[Task] = field(default_factory=deque)
+    """The tasks that it has, in order; it runs the first one."""
+
+
+class ProcessPool(Generic[Task, Answer]):
+    """Processes that run tasks; a context manager that ends them.
+
+    Args:
+        worker: runs the tasks of a process; each process gets a copy.
+        count: largest number of processes. They are started when there are tasks for them.
+        depth: largest number of tasks that a process has at a time: one runs while the others wait.
+        on_report: called with what workers report.
+    """
+
+    def __init__(
+        self,
+        worker: Worker[Task, Answer],
+        count: int,
+        *,
+        depth: int = 1,
+        on_report: Callable[..., object] = lambda *report: None,
+    ) -> None:
+        self.count = count
+        self._worker, self._depth, self._on_report = worker, depth, on_report
+        self._context = get_context("spawn")
+        self._processes: dict[Connection, _Process[Task]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for process in self._processes.values():
+            if process.tasks:  # whose answers are not needed any more
+                process.process.terminate()
+            with suppress(OSError):
+                process.connection.send(None)
+            process.connection.close()
+        for process in self._processes.values():
+            process.process.join(END_S)
+            process.process.kill()
+            process.process.join()
+
+    def run(self, take: Callable[[], Task | None]) -> Iterator[tuple[Task, Answer | None]]:
+        """Keep the processes busy until all tasks are done; yield each task with its answer.
+
+        A task whose process was killed is yielded with None; another process takes the place of that one.
+
+        Args:
+            take: takes the next task; returns None if there is none at present.
+
+        Raises:
+            ScoringError: a process cannot be started.
+        """
+        while True:
+            self._feed(take)
+            if not any(process.tasks for process in self._processes.values()):
+                return
+            for connection in wait(list(self._processes)):
+                assert isinstance(connection, Connection)
+                process = self._processes[connection]
+                try:
+                    is_report, content = connection.recv()
+                except (EOFError, OSError):
+                    del self._processes[connection]
+                    connection.close()
+                    process.process.join()
+                    yield from ((task, None) for task in process.tasks)
+                    continue
+                if is_report:
+                    self._on_report(*content)
+                else:
+                    yield process.tasks.popleft(), content
+
+    def _feed(self, take: Callable[[], Task | None]) -> None:
+        """Give tasks to the processes with the fewest, of which more are started while all are busy."""
+        while True:
+            least = min(self._processes.values(), key=lambda process: len(process.tasks), default=None)
+            may_start = len(self._processes) < self.count
+            if not may_start and least is not None and len(least.tasks) >= self._depth:
+                return
+            if (task := take()) is None:
+                return
+            if least is None or (least.tasks and may_start):
+                least = self._start()
+            least.tasks.append(task)
+            with suppress(OSError):  # it was killed, which `run` finds next
+                least.connection.send(task)
+
+    def _start(self) -> _Process[Task]:
+        ours, theirs = self._context.Pipe()
+        process = self._context.Process(target=_run_tasks, args=(theirs, self._worker), daemon=True)
+        try:
+            process.start()
+        except OSError as error:
+            reason = error.strerror or error
+            raise ScoringError(f"cannot start {self.count} scoring processes: {reason}") from None
+        theirs.close()
+        self._processes[ours] = started = _Process[Task](process, ours)
+        return started
+
+
+def _run_tasks(connection: Connection, worker: Worker[Any, Any]) -> None:
+    """Run the tasks that arrive, until None does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
+    tasks: SimpleQueue[Any] = SimpleQueue()
+    Thread(target=_receive_tasks, args=(connection, tasks), daemon=True).start()
+
+    def report(*content: Any) -> None:
+        connection.send((True, content))
+
+    with suppress(BrokenPipeError, ConnectionResetError):
+        while (task := tasks.get()) is not None:
+            connection.send((False, worker.run(task, report)))
+
+
+def _receive_tasks(connection: Connection, tasks: SimpleQueue[Any]) -> None:
+    """Receive tasks while others run, so that the parent need not wait until it can send one.
+
+    When the parent ends without a word, so does this process, which would keep its models in memory forever.
+    """
+    try:
+        while (task := connection.recv()) is not None:
+            tasks.put(task)
+    except (EOFError, OSError):
+        os._exit(1)
+    tasks.put(None)
+
+
 MAX_BATCH_WORDS = 16_384
 """Maximum number of words per batch: enough for large matrix products, and few enough that all processes are
 busy until the end of a file."""
-LIST_ATTRIBUTES = [item.name for item in fields(NBestList)[2:]]
-"""All but the id and the hypotheses."""
 BATCHES_PER_PROCESS = 2
-"""Number of batches submitted per process at a time: one is rescored while the other waits."""
+"""Number of batches that each process has at a time: one is rescored while the other waits."""
 
 
 class ProcessPoolRescorer:
@@ -57,22 +204,15 @@ class ProcessPoolRescorer:
         threads: int = 0,
         batch_words: int = MAX_BATCH_WORDS,
     ) -> None:
-        self.batch_words = min(batch_words, MAX_BATCH_WORDS)
-        self.count = count
-        context = get_context("spawn")
-        lifeline, self._lifeline = context.Pipe(duplex=False)
-        arguments = (load, threads or max(1, count_cpus() // count), lifeline)
-        self._pool = ProcessPoolExecutor(count, context, _initialise_process, arguments)
+        self.batch_words, self.count = min(batch_words, MAX_BATCH_WORDS), count
+        worker = _BatchWorker(load, threads or max(1, count_cpus() // count))
+        self._pool = ProcessPool(worker, count, depth=BATCHES_PER_PROCESS)
 
     def __enter__(self) -> ProcessPoolRescorer:
         return self
 
-    def __exit__(self, kind: object, *exc_info: object) -> None:
-        if kind is not None:  # nobody needs the results of batches in progress
-            for process in list((self._pool._processes or {}).values()):
-                process.terminate()
-        self._pool.shutdown(cancel_futures=True)
-        self._lifeline.close()
+    def __exit__(self, *exc_info: object) -> None:
+        self._pool.__exit__(*exc_info)
 
     def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
         """Yield each batch with its results, in input order.
@@ -81,31 +221,53 @@ class ProcessPoolRescorer:
             ScoringError: a process could not be started, or ended unexpectedly.
             RescorerError: any error raised in a process, such as BundleError.
         """
-        submitted: deque[tuple[Batch, Future[BatchResults]]] = deque()
+        numbered = enumerate(batches)
+        waiting: dict[int, Batch] = {}  # those whose results are awaited, or those of one before them
+        done: dict[int, BatchResults | Exception] = {}
+
+        def take() -> _PackedBatch | None:
+            if len(waiting) > BATCHES_PER_PROCESS * self.count:
+                return None
+            for number, batch in numbered:
+                waiting[number] = batch
+                return _PackedBatch(number, [pack(nbest) for nbest in select_lists(batch)])
+            return None
+
+        for task, answer in self._pool.run(take):
+            if answer is None:
+                raise ScoringError(
+                    f"one of {self.count} scoring processes ended unexpectedly, perhaps because memory ran "
+                    "out; each process loads its own copy of the models, so try fewer"
+                )
+            done[task.number] = answer
+            while (number := next(iter(waiting), -1)) in done:
+                results = done.pop(number)
+                if isinstance(results, Exception):
+                    raise results
+                yield waiting.pop(number), results
+
+
+@dataclass(slots=True)
+class _BatchWorker:
+    """Rescores batches; an exception is the answer to its batch, which the parent raises in its turn."""
+
+    load: Callable[[], LocalRescorer]
+    threads: int
+    rescorer: LocalRescorer | None = None
+
+    def run(self, task: _PackedBatch, report: Callable[..., None]) -> BatchResults | Exception:
         try:
-            for batch in batches:
-                submitted.append((batch, self._submit(batch)))
-                if len(submitted) > BATCHES_PER_PROCESS * self.count:
-                    yield _wait_for_results(*submitted.popleft())
-            while submitted:
-                yield _wait_for_results(*submitted.popleft())
-        except BrokenProcessPool:
-            raise ScoringError(
-                f"one of {self.count} scoring processes ended unexpectedly, perhaps because memory ran out; "
-                "each process loads its own copy of the models, so try fewer"
-            ) from None
-
-    def _submit(self, batch: Batch) -> Future[BatchResults]:
-        packed = [pack(nbest) for nbest in select_lists(batch)]
-        try:
-            return self._pool.submit(_rescore_packed, packed)
-        except OSError as error:
-            reason = error.strerror or error
-            raise ScoringError(f"cannot start {self.count} scoring processes: {reason}") from None
-
-
-def _wait_for_results(batch: Batch, results: Future[BatchResults]) -> tuple[Batch, BatchResults]:
-    return batch, results.result()
+            if self.rescorer is None:
+                keep_freed_memory()
+                use_threads(self.threads)
+                self.rescorer = self.load()
+                gc.freeze()  # as in spare_existing_objects, until the process ends
+            return self.rescorer.rescore([unpack(packed) for packed in task.lists])
+        except RescorerError as error:
+            return error
+        except Exception as error:
+            error.add_note(traceback.format_exc())
+            return error
 
 
 @contextmanager
@@ -156,6 +318,12 @@ class PackedList(NamedTuple):
     """The other attributes of the list, in their order."""
 
 
+class _PackedBatch(NamedTuple):
+    number: int
+    """Position of the batch in the input."""
+    lists: list[PackedList]
+
+
 def pack(nbest: NBestList) -> PackedList:
     """Convert a list for sending it to another process."""
     client_fields = [hypothesis.fields for hypothesis in nbest.hypotheses]
@@ -165,7 +333,7 @@ def pack(nbest: NBestList) -> PackedList:
         [hypothesis.text for hypothesis in nbest.hypotheses],
         client_fields if any(client_fields) else [],
         partial if any(partial) else [],
-        tuple(getattr(nbest, name) for name in LIST_ATTRIBUTES),
+        tuple(getattr(nbest, item.name) for item in fields(NBestList)[2:]),
     )
 
 
@@ -174,34 +342,3 @@ def unpack(packed: PackedList) -> NBestList:
     n = len(packed.texts)
     columns = packed.texts, packed.fields or [{}] * n, packed.partial or [False] * n
     return NBestList(packed.id, tuple(map(Hypothesis, *columns)), *packed.list_attributes)
-
-
-# State of a scoring process.
-_load: Callable[[], LocalRescorer] | None = None
-_rescorer: LocalRescorer | None = None
-
-
-def _initialise_process(load: Callable[[], LocalRescorer], threads: int, lifeline: Connection) -> None:
-    """Prepare a new process, and make it exit when the parent's end of ``lifeline`` is closed."""
-    global _load
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its processes
-    Thread(target=exit_when_closed, args=(lifeline,), daemon=True).start()
-    keep_freed_memory()
-    use_threads(threads)
-    _load = load
-
-
-def exit_when_closed(lifeline: Connection) -> None:
-    """Exit when the parent does; if it is killed, the pool would wait forever with models in memory."""
-    with suppress(EOFError, OSError):
-        lifeline.recv_bytes()
-    os._exit(1)
-
-
-def _rescore_packed(lists: Sequence[PackedList]) -> BatchResults:
-    global _rescorer
-    if _rescorer is None and _load is not None:
-        _rescorer = _load()  # not in _initialise_process, whose errors the pool does not pass on
-        gc.freeze()  # as in spare_existing_objects
-    assert _rescorer is not None
-    return _rescorer.rescore([unpack(packed) for packed in lists])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import secrets
@@ -15,11 +16,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.errors import BundleError, ConfigError, FormatError, InputError, RescorerError, ScoringError
+from rescorer.errors import (
+    BundleError,
+    ConfigError,
+    FormatError,
+    InputError,
+    RescorerError,
+    ScoringError,
+)
 from rescorer.formats.io.text_io import WRITE_ERRORS, open_binary_output, remove_file
 from rescorer.formats.rescored import rescored_writer
 from rescorer.jobs.files import BatchRescorer, FileSummary, LocalRescorer, RejectsFile, rescore_lists
 from rescorer.jobs.plan import BLOCK_BYTES, ListSource, Plan, hash_part, open_part, read_plan
+from rescorer.jobs.processes import ProcessPool, open_rescorer
 from rescorer.jobs.store import (
     ATTEMPT_NAME,
     ATTEMPTS,
@@ -36,7 +45,7 @@ from rescorer.jobs.store import (
     shard_of_record,
 )
 from rescorer.models.bundle import Bundle
-from rescorer.runtime import keep_freed_memory, use_threads
+from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
 
 READERS = 16
 """Number of records that are read at a time: an object storage takes long to answer, but answers many."""
@@ -44,12 +53,12 @@ READERS = 16
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the records of some shards say."""
+    """The contents of the records of some shards."""
 
     records: dict[int, Record]
     """Records of the committed shards."""
     damaged: dict[int, FormatError]
-    """What is wrong with the other records. Such a shard is not committed, nor can it be while it has this
+    """The faults of the other records. Such a shard is not committed, nor can it be while it has this
     record, which nothing replaces: the files that it names may be the only ones that are intact."""
 
 
@@ -104,7 +113,7 @@ def _compare_sizes(store: Store, record: Record, sizes: dict[str, int]) -> Forma
 
 
 def how_to_mend(store: Store, shard: int) -> str:
-    """What to do if a file of a committed shard is not what its record says."""
+    """Say what to do if a file of a committed shard does not agree with its record."""
     return f"restore it, or remove {store.place}/{record_name(shard)} and --resume"
 
 
@@ -134,9 +143,9 @@ class DueShards:
     def __len__(self) -> int:
         return len(self._shards)
 
-    def take(self) -> int:
-        """Take the next shard."""
-        return self._shards.popleft()
+    def take(self) -> int | None:
+        """Take the next shard; None if there is none."""
+        return self._shards.popleft() if self._shards else None
 
     def put_back(self, shard: int) -> Finished | None:
         """Put the shard of a worker that was killed in front of the others, or give it up."""
@@ -161,7 +170,7 @@ def keep(rescorer: BatchRescorer) -> BatchRescorer:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What a process needs besides the plan in order to run shards; it can be pickled.
+    """All that a process needs in order to run the shards of a plan; it can be pickled.
 
     Args:
         load: loads the models; called once in each process.
@@ -305,47 +314,91 @@ def _discard(store: Store, *names: str) -> None:
             store.delete(name)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ShardRunner:
-    """Runs shards of the plan of a store."""
+    """Runs shards of the plan of a store, in a process that was started for this and to which it is pickled.
+
+    Args:
+        threads: CPU threads of the process.
+    """
 
     store: Store
-    plan: Plan
-    fingerprint: str
     job: Job
-    rescorer: BatchRescorer
+    threads: int
+    _loaded: tuple[Plan, str, LocalRescorer] | None = None
+    """The plan, its fingerprint and the models."""
 
-    @classmethod
-    def load(cls, store: Store, job: Job, threads: int) -> ShardRunner:
-        """Read the plan and load the models, in a process that was started for this.
-
-        Args:
-            threads: CPU threads of the process.
+    def load(self) -> None:
+        """Read the plan and load the models; ``run`` does it if it has not been done.
 
         Raises:
             ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
         """
         try:
-            plan, fingerprint = read_plan(store)
+            plan, fingerprint = read_plan(self.store)
             keep_freed_memory()
-            use_threads(threads)
-            return cls(store, plan, fingerprint, job, load_planned(plan, job.load))
+            use_threads(self.threads)
+            self._loaded = plan, fingerprint, load_planned(plan, self.job.load)
         except InputError as error:
             raise ConfigError(str(error)) from None
+        gc.freeze()  # as spare_existing_objects does, until the process ends
 
     def run(self, index: int, on_batch: OnBatch) -> Record | RescorerError:
         """Run a shard as ``run_shard`` does; return its record, or the error by which it failed."""
         try:
-            return run_shard(
-                self.store, self.plan, self.fingerprint, index, self.job, self.rescorer, on_batch
-            )[0]
+            if self._loaded is None:
+                self.load()
+            assert self._loaded is not None
+            plan, fingerprint, rescorer = self._loaded
+            return run_shard(self.store, plan, fingerprint, index, self.job, rescorer, on_batch)[0]
         except RescorerError as error:
             return error
 
 
+def run_shards(
+    store: Store, shards: Iterable[int], job: Job, workers: int, threads: int, on_batch: OnBatch
+) -> Iterator[Finished]:
+    """Run shards of the plan of a store; yield each when it is committed or has failed.
+
+    A shard that fails does not stop the others, unless it would happen to all.
+
+    Args:
+        workers: number of processes, which are replaced if they are killed; 1: this one.
+        threads: CPU threads of each process; 0: divide the cores among them.
+        on_batch: called after each batch, with its number of items and the summary of its shard so far.
+
+    Raises:
+        ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
+    """
+    if workers == 1:
+        plan, fingerprint = read_plan(store)
+        with open_rescorer(lambda: load_planned(plan, job.load), 1, threads, 0) as rescorer:
+            for index in shards:
+                try:
+                    record, _ = run_shard(store, plan, fingerprint, index, job, rescorer, on_batch)
+                    yield Finished(index, record)
+                except InputError as error:
+                    yield finish(index, error)
+        return
+    due, runner = DueShards(shards), ShardRunner(store, job, threads or max(1, count_cpus() // workers))
+    with ProcessPool(runner, workers, on_report=on_batch) as pool:
+        for index, result in pool.run(due.take):
+            if result is not None:
+                yield finish(index, result)
+            elif (given_up := due.put_back(index)) is not None:
+                yield given_up
+
+
+def finish(shard: int, result: Record | RescorerError) -> Finished:
+    """Note the result of a shard; raise an error that would happen to all shards."""
+    if isinstance(result, RescorerError) and not is_local(result):
+        raise result
+    return Finished(shard, result)
+
+
 @dataclass(frozen=True, slots=True)
 class Status:
-    """How far a plan is."""
+    """The shards of a plan that are committed, and those that are not."""
 
     plan: Plan
     records: dict[int, Record]
@@ -436,19 +489,14 @@ def _verify_record(store: Store, record: Record, n_planned: int | None) -> Itera
         yield f"shard {record.shard}: the plan has {n_planned:,} lists, its record {found:,}"
     for file in filter(None, (record.data, record.rejects)):
         try:
-            wrong = _compare(store, file)
+            with store.open(file.name) as stream:
+                _, sha256 = hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b""))  # used at once
+            wrong = "" if sha256 == file.sha256 else "was changed: its hash differs from its record's"
         except OSError as error:
             wrong = error.strerror or str(error)
         if wrong:
             mend = how_to_mend(store, record.shard)
             yield f"shard {record.shard}: {store.place}/{file.name}: {wrong}; {mend}"
-
-
-def _compare(store: Store, file: DataFile) -> str:
-    """What differs between a file and its record; empty if nothing does."""
-    with store.open(file.name) as stream:
-        _, sha256 = hash_blocks(iter(lambda: stream.read(BLOCK_BYTES), b""))
-    return "" if sha256 == file.sha256 else "was changed: its hash differs from its record's"
 
 
 def _verify_inputs(plan: Plan, index: int) -> Iterator[str]:
@@ -463,7 +511,7 @@ def _verify_inputs(plan: Plan, index: int) -> Iterator[str]:
 
 
 def clean(store: Store, min_age_s: float) -> list[StoredFile]:
-    """Delete files of attempts that no record names and that nobody has written to lately.
+    """Delete files of attempts that no record names and that were not written to lately.
 
     Args:
         min_age_s: seconds since the last write; a process that still runs writes after each batch.
@@ -488,10 +536,6 @@ def clean(store: Store, min_age_s: float) -> list[StoredFile]:
     return deleted
 
 
-MAX_NAMED = 5
-"""Largest number of missing shards that an error names."""
-
-
 def merge(
     store: Store, output: str, rejects: Path | None, on_shard: Callable[[], object] = lambda: None
 ) -> FileSummary:
@@ -512,11 +556,15 @@ def merge(
     _check_complete(status)
     with open_binary_output(output) as stream:
         for index in range(len(status.plan.shards)):
-            for block in _read_verified(store, index, status.records[index].data):
-                stream.write(block)
+            stream.writelines(_read_verified(store, index, status.records[index].data))
             on_shard()
-    if rejects is not None:
-        _merge_rejects(store, status, rejects)
+    rejected = [(index, record.rejects) for index, record in sorted(status.records.items()) if record.rejects]
+    if rejects is not None and not rejected:
+        remove_file(rejects)  # left by an earlier run
+    elif rejects is not None:
+        with open_binary_output(rejects) as stream:
+            for index, file in rejected:
+                stream.writelines(_read_verified(store, index, file))
     return status.summary
 
 
@@ -546,22 +594,11 @@ def find_outputs(store: Store) -> Outputs:
     return Outputs(format_, names, status.summary)
 
 
-def _merge_rejects(store: Store, status: Status, target: Path) -> None:
-    if not any(record.rejects for record in status.records.values()):
-        remove_file(target)  # left by an earlier run
-        return
-    with open_binary_output(target) as stream:
-        for index in range(len(status.plan.shards)):
-            if file := status.records[index].rejects:
-                for block in _read_verified(store, index, file):
-                    stream.write(block)
-
-
 def _check_complete(status: Status) -> None:
     if status.damaged:
         raise FormatError(status.damaged[0])
     if missing := status.missing:
-        names = ", ".join(map(str, missing[:MAX_NAMED])) + (", …" if len(missing) > MAX_NAMED else "")
+        names = ", ".join([*map(str, missing[:5]), *["…"] * (len(missing) > 5)])
         raise ConfigError(
             f"{len(missing):,} of {len(status.plan.shards):,} shards are not committed: {names}; run them "
             "first, with `rescorer rescore … --resume`"

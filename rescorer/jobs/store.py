@@ -1,9 +1,7 @@
 """Store plans, records and output under names that can be created only once, on disk or in object storage.
 
-Store plans, records and output under names that can be created only once.
-
-``Store`` is what the other modules need of a storage; ``LocalStore`` is a folder of a file system. For object
-storages, see ``object_store``.
+``Store`` is what the other modules need of a storage. ``LocalStore`` is a folder of a file system, and
+``ObjectStore`` a prefix of an object storage.
 """
 
 from __future__ import annotations
@@ -193,9 +191,13 @@ class LocalStore:
         return sorted(found)
 
     def delete(self, name: str) -> None:
-        path = self.folder / name
-        for written in (path, path.with_name(f".{path.name}.partial")):
-            written.unlink(missing_ok=True)
+        _unlink(self.folder / name)
+
+
+def _unlink(path: Path) -> None:
+    """Delete a file if it exists, and what was written of it before it was complete."""
+    for written in (path, path.with_name(f".{path.name}.partial")):
+        written.unlink(missing_ok=True)
 
 
 def _link(draft: Path, path: Path) -> bool:
@@ -203,9 +205,8 @@ def _link(draft: Path, path: Path) -> bool:
     try:
         os.link(draft, path)
     except FileExistsError:
-        return path.samefile(
-            draft
-        )  # NFS repeats a request whose answer was lost: the first one made the link
+        # NFS repeats a request whose answer was lost: then it was the first one that made the link.
+        return path.samefile(draft)
     except OSError as error:
         if error.errno not in NO_LINKS:
             raise
@@ -253,7 +254,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a committed shard consists of."""
+    """The files and counts of a committed shard."""
 
     shard: int
     plan: str
@@ -356,7 +357,7 @@ MAX_PARTS = 9_000
 CONFLICT = frozenset({"ConditionalRequestConflict", "OperationAborted", "409"})
 """Codes of a storage that could not decide which of several processes creates an object."""
 CREATE_TIMES, WAIT_S = 6, 0.1
-"""How often creation is tried if there are conflicts, and the first wait, which grows."""
+"""Number of times that creation is tried if there are conflicts, and the first wait, which grows."""
 
 
 @contextmanager
@@ -474,9 +475,7 @@ class ObjectStore:
         )
 
     def delete(self, name: str) -> None:
-        path = self.scratch_folder / name
-        for written in (path, path.with_name(f".{path.name}.partial")):
-            written.unlink(missing_ok=True)
+        _unlink(self.scratch_folder / name)
         with suppress(FileNotFoundError), explained(self._url(name)):
             self._filesystem.rm_file(self._url(name))
 

@@ -1,8 +1,4 @@
-"""Options for reading n-best lists.
-
-Advice on options for lists whose scores are not those that weights need.
-
-Advise options for lists whose scores are not those that weights need.
+"""Options for reading n-best lists, and advice on them where scores are not those that weights need.
 
 Advice starts from the recogniser's own score, with the weight of everything else 0: an untuned weight of
 language models can triple the errors of a recogniser that has one inside. `rescorer tune` finds weights from
@@ -126,7 +122,7 @@ class ListFormatOptions:
 
 @dataclass(frozen=True, slots=True)
 class ListInputOptions(ListFormatOptions):
-    """How to read a file of lists."""
+    """The format of a file of lists, the names of its fields, and the groups of its lists."""
 
     groups: GroupsOption = None
 
@@ -243,7 +239,7 @@ class ListInputOptions(ListFormatOptions):
         return join_lists(lists, markup=markup)
 
     def as_source(self, *, may_divide: bool = True) -> ListSource:
-        """How files are read that may be divided."""
+        """Make a reader for files that may be divided."""
         read = partial(self.read, warn=False)
         return ListSource(self.find_parts, self.find_header, read, self.read_lines, may_divide)
 
@@ -370,7 +366,7 @@ TUNE = "`rescorer tune` with the same options then finds weights, judged on held
 SCORE_OPTIONS = (speech_services.FORMAT, "whisper")
 """Formats with the options ``score``, ``base`` and ``sign``."""
 OWN_TERMS = ("word", "oov", "empty", "phrases")
-"""Terms of a total besides scores, each with a weight of its own."""
+"""Terms of a total that are not scores; each has a weight."""
 
 
 @dataclass(frozen=True, slots=True)

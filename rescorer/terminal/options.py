@@ -1,15 +1,11 @@
-"""Declare command-line options once, as dataclass fields, and those that several commands share.
-
-Declare command-line options once, as dataclass fields, and share them between commands.
+"""Declare command-line options once, as dataclass fields, and share them between commands.
 
 A field is declared like a parameter of a typer command: with an ``Annotated`` type, whose ``typer.Option``
 or ``typer.Argument`` holds the flags and the help, and with a default unless it is required. Fields of
 dataclasses in a library, which must not import typer, carry ``help``, ``flags``, ``metavar`` and ``min`` as
 metadata instead. A field may itself be such a dataclass. A command takes the dataclass as a parameter.
 
-Options that several commands share, and what their values mean; those of one kind of command in folders.
-
-Text from the command line comes in; readers of lists, weights and settings come out.
+The options that several kinds of commands share follow: the text rules, phrases and weights that they choose.
 """
 
 from __future__ import annotations
@@ -135,7 +131,7 @@ DtypeOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """Which hypotheses of a list take part in its ranking."""
+    """The choice of the hypotheses of a list that take part in its ranking."""
 
     merge: Annotated[
         bool,
@@ -175,7 +171,7 @@ RAW = "raw"
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """By which words texts are compared, counted and written; what models read is the bundle's to decide."""
+    """The rules by which texts are compared, counted and written; for models, the bundle has its rules."""
 
     normaliser: Annotated[
         str | None,
@@ -331,7 +327,7 @@ WEIGHTS_BY_PREFIX = {
     "mix": ("mix:NAME", "the share of a model in the mixture"),
     "reranker": ("reranker:NAME", "a reranker"),
 }
-"""What somebody wants who gives a prefix of ``TABLES`` without a name, and how it is written."""
+"""The spelling and the meaning of a weight, for those who give a prefix of ``TABLES`` without a name."""
 OWN_WEIGHTS = (
     "word",
     "oov",
@@ -375,7 +371,7 @@ FirstPassOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WeightOptions:
-    """Which weights to use."""
+    """The weights to use, and changes of them."""
 
     weights: WeightsOption = "default"
     weight: WeightOption = None

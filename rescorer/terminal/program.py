@@ -1,7 +1,4 @@
-"""How a program of commands starts, runs and ends.
-
-Lazy commands, plain help, exit codes and reports of rejected lists.
-"""
+"""A program of commands: lazy imports, plain help, exit codes and reports of rejected lists."""
 
 from __future__ import annotations
 
@@ -160,7 +157,7 @@ def _list_inputs() -> Iterator[Path]:
 
 
 def _current_context() -> Any:
-    """The context of the running command, if any; some versions of typer have a click of their own."""
+    """The context of the running command, if any; some versions of typer include a click."""
     click = TyperGroup.__mro__[1].__module__.rpartition(".")[0]
     return import_module(f"{click}.globals").get_current_context(silent=True)
 
@@ -277,7 +274,7 @@ class LazyGroup(PlainGroup):
 
     lazy: ClassVar[Mapping[str, LazyCommand]]
     removed: ClassVar[Mapping[str, str]] = {}
-    """What to use instead of a command that the group no longer has, by name."""
+    """Names of commands that the group no longer has, and what to use instead."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -334,9 +331,8 @@ def run(app: typer.Typer, program: str, exit_code: Callable[[RescorerError], int
             raise
         reason = "standard output is closed" if error.errno == errno.EBADF else error.strerror
         print(f"{program}: the output cannot be written: {reason}", file=sys.stderr)
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the rest, which Python writes at exit
+        # Python writes the rest at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(exit_code(FormatError("")))
 
 

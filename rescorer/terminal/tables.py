@@ -1,10 +1,6 @@
-"""Print tables and progress bars that remain readable on narrow terminals.
+"""Print tables and progress bars that remain readable on narrow terminals, and write tables to files.
 
-Write tables as Markdown, CSV or LaTeX.
-
-Render results as tables for the terminal.
-
-The dataclasses of ``rescorer.evaluation`` come in; rich renderables go out.
+Tables are files of Markdown, CSV or LaTeX.
 """
 
 from __future__ import annotations
@@ -18,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.cells import cell_len
@@ -74,7 +70,7 @@ def print_out(*renderables: RenderableType) -> None:
 class FoldingTable:
     """A table with a column of names and columns of numbers, which are right-aligned.
 
-    Where the numbers do not fit beside each other, the headings wrap; columns that still do not fit follow
+    Where the numbers do not fit next to each other, the headings wrap; columns that still do not fit follow
     in a further table below, which repeats the names. The most important columns therefore come first.
     """
 
@@ -156,7 +152,7 @@ def make_text_grid(rows: Iterable[tuple[str, str | Text]]) -> Table:
 
 
 def _fold(widths: Sequence[int], free: int) -> Iterator[list[int]]:
-    """Yield the indices of columns that fit beside each other; at least one column, however wide it is."""
+    """Yield the indices of columns that fit next to each other; at least one column, however wide it is."""
     columns: list[int] = []
     used = 0
     for column, width in enumerate(widths):
@@ -276,6 +272,11 @@ def count_json_lines(source: str) -> int | None:
             return sum(line.startswith(b"{") for line in lines) + is_list
     except (OSError, EOFError):  # a damaged file, which the reader reports
         return None
+
+
+def progress_bar(what: str, total: int | None, unit: str, *, scale: bool = False) -> tqdm[Any]:
+    """A bar on stderr if that is a terminal; a context manager."""
+    return tqdm(desc=what, total=total, unit=unit, unit_scale=scale, disable=not sys.stderr.isatty())
 
 
 @contextmanager

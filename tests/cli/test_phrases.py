@@ -53,7 +53,7 @@ def test_phrases_of_a_file_and_of_the_bundle(run, lists, phrases, bundle_with_ph
     assert rescored_texts(run, lists, bundle, "--phrase-list", "animals") == [TEXTS[0], "the cat"]
     with_weight = rescored_texts(run, lists, bundle, "--phrases", phrases, "-w", "phrases=0")
     assert with_weight == [TEXTS[1], "the cat"]
-    with_two = rescored_texts(run, lists, bundle, "--phrase-list", "animals", "--processes", "2")
+    with_two = rescored_texts(run, lists, bundle, "--phrase-list", "animals", "--workers", "2")
     assert with_two == [TEXTS[0], "the cat"]
     code, _, err = run("rescore", lists, "--bundle", bundle, "--phrase-list", "animal")
     assert code == 2

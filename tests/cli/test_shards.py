@@ -168,9 +168,8 @@ def test_input_that_changes_without_its_size_fails_only_its_shard(rescore, lists
         (("--resume", "--shard", 1), "give one of them"),
         (("--resume",), "has no plan yet; give --shards N"),
         (("--shard", 0), "has no plan yet; give --shards N"),
-        (("--shards", 2, "--processes", 2), "give --workers for shards"),
         (("--shards", 2, "--rejects", "r"), "each shard has its rejects"),
-        (("--workers", 2), "--workers is for shards"),
+        (("--workers", 2, "--processes", 3), "--processes is the old name of --workers"),
         (("--plan-only",), "--plan-only is for shards"),
         (("--shards", 1_000_000), "at most 100,000"),
         (("--shards", 2, "--address", "auto"), "--address is for a cluster; give --engine ray too"),
@@ -186,6 +185,21 @@ def test_says_what_is_wrong_with_options(options, message, rescore, lists):
     code, _, err = rescore(lists, *options)
     assert code == 2
     assert message in err
+
+
+def test_accepts_the_old_name_of_workers_with_a_warning(run, rescore, lists, ngram_bundle, tmp_path):
+    warning = "warning: --processes is now called --workers; the old name ends with 0.2\n"
+    code, _, err = rescore(lists, "--shards", 2, "--processes", 1)
+    assert (code, err.startswith(warning)) == (1, True), err
+    fixed = lists, "--bundle", ngram_bundle, "--batch-words", BATCH_WORDS, "--quiet"
+    answers = []
+    for number, option in enumerate([("--processes", 2), ("--workers", 2), ()]):
+        out = tmp_path / f"{number}.jsonl"
+        code, _, err = run("rescore", *fixed, "-o", out, *option)
+        assert (code, err) == (1, warning if "--processes" in option else "")
+        answers.append(out.read_bytes())
+    assert answers[0] == answers[1] == answers[2]
+    assert "--processes" not in run("rescore", "--help")[1]
 
 
 def test_says_what_is_wrong_with_folders(run, rescore, lists, ngram_bundle, tmp_path):

@@ -63,7 +63,7 @@ def in_processes(ngram_bundle: Path, tmp_path: Path) -> tuple[object, ...]:
     """A command that rescores eight lists in two processes, which take a second to start."""
     lists = tmp_path / "lists.jsonl"
     lists.write_text(f"{LIST}\n" * 8)
-    more = ("-o", tmp_path / "out.jsonl", "--weights", "default", "--processes", 2, "--batch-words", 1)
+    more = ("-o", tmp_path / "out.jsonl", "--weights", "default", "--workers", 2, "--batch-words", 1)
     return *RESCORER, "rescore", lists, "--bundle", ngram_bundle, *more
 
 
@@ -163,7 +163,7 @@ def test_sighup_ends_no_process_of_a_server_that_starts(ngram_bundle, tmp_path):
 def test_a_program_has_some_time_to_clean_up(tmp_path, cleanup_s, names):
     code = f"""
 import os, time
-from rescorer.runtime import signals
+from rescorer import runtime as signals
 signals.CLEANUP_S = 1.0
 with signals.handle_signals():
     os.mkdir("folder")
@@ -184,7 +184,7 @@ with signals.handle_signals():
 def test_an_error_that_a_library_makes_of_the_exit_does_not_change_the_status():
     code = """
 import time
-from rescorer.runtime import signals
+from rescorer import runtime as signals
 with signals.handle_signals():
     try:
         print(flush=True)

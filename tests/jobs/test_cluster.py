@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from rescorer.errors import ConfigError, ModelError, ScoringError
-from rescorer.jobs.pools import Cluster, run_on_cluster
+from rescorer.jobs.cluster import Cluster, run_on_cluster
 from rescorer.jobs.shards import merge, read_status, verify
 from rescorer.jobs.store import LocalStore, Record, record_name
 from tests.support.ray_cluster import N_CPUS, mark, run_ray, skip_if_busy, wait_until_gone

@@ -16,8 +16,7 @@ from typing import Any
 import pytest
 
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
-from rescorer.jobs.pools import run_shards
-from rescorer.jobs.shards import clean, merge, read_status, run_shard, verify
+from rescorer.jobs.shards import clean, merge, read_status, run_shard, run_shards, verify
 from rescorer.jobs.store import LocalStore, OutputError, record_name
 from tests.support.sharding import N_LISTS, load, make_job, run_all
 

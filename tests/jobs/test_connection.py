@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from rescorer.errors import ConfigError
-from rescorer.jobs.pools import Cluster, check_address, connect, import_ray
+from rescorer.jobs.cluster import Cluster, check_address, connect, import_ray
 
 
 def node(cpus, gpus=0, alive=True):

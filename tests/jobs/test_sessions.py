@@ -146,7 +146,7 @@ def test_command_gives_the_same_in_two_processes(run, bundle, tmp_path):
     outputs = []
     for processes in ("1", "2"):
         output = tmp_path / f"{processes}.jsonl"
-        arguments = ("--bundle", bundle, "--session", "call", "--processes", processes)
+        arguments = ("--bundle", bundle, "--session", "call", "--workers", processes)
         assert run("rescore", source, "-o", output, *arguments)[0] == 0
         outputs.append([json.loads(line) for line in output.read_text().splitlines()])
     first, second = outputs

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from rescorer.cli.rescore import MachineOptions, RescorerLoader
-from rescorer.jobs.files import LocalRescorer
+from rescorer.jobs.files import LocalRescorer, RescorerLoader
 from rescorer.jobs.plan import Division, ListSource, Plan, find_files, make_plan, read_plan
 from rescorer.jobs.shards import Job, describe_bundle, load_planned, run_shard
 from rescorer.jobs.store import PLAN, LocalStore, Store
@@ -48,7 +47,7 @@ def make_source(**options: object) -> ListSource:
 
 
 def make_job(bundle: Path, batch_words: int = BATCH_WORDS) -> Job:
-    load = RescorerLoader(bundle, MachineOptions(batch_words=batch_words), RescoreOptions(Weights()))
+    load = RescorerLoader(bundle, RescoreOptions(Weights()), batch_words=batch_words)
     return Job(load, make_source(), "jsonl")
 
 

@@ -1,35 +1,26 @@
-"""Run many shards in processes of this machine, or in actors of a Ray cluster.
-
-Run shards on a Ray cluster: actors on its nodes load the models once, and run one shard after another.
+"""Run shards on a Ray cluster: actors on its nodes load the models once, and run one shard after another.
 
 Shards that are due and the resources of each worker come in; committed and failed shards come out.
 """
 
 from __future__ import annotations
 
-import gc
 import os
 import re
 import secrets
-import signal
 import socket
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from multiprocessing import get_context
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
 from tempfile import TemporaryDirectory
-from threading import Condition, Thread
+from threading import Condition
 from types import ModuleType
 from typing import Any
 
-from rescorer.errors import ConfigError, InputError, ModelError, RescorerError, ScoringError
+from rescorer.errors import ConfigError, ModelError, RescorerError, ScoringError
 from rescorer.jobs.files import FileSummary
-from rescorer.jobs.plan import read_plan
-from rescorer.jobs.processes import exit_when_closed, open_rescorer, spare_existing_objects
 from rescorer.jobs.shards import (
     MAX_DEATHS,
     DueShards,
@@ -37,158 +28,10 @@ from rescorer.jobs.shards import (
     Job,
     OnBatch,
     ShardRunner,
-    is_local,
-    load_planned,
-    run_shard,
+    finish,
 )
 from rescorer.jobs.store import Record, Store
 from rescorer.runtime import count_cpus, keep_sigterm
-
-END_S = 10
-"""Seconds for which workers that have nothing left to do may take to end."""
-
-
-@dataclass(slots=True)
-class _WorkerProcess:
-    process: BaseProcess
-    connection: Connection
-    shard: int | None = None
-    """The shard that it runs."""
-    reported: FileSummary = field(default_factory=FileSummary)
-
-
-def run_shards(
-    store: Store, shards: Iterable[int], job: Job, workers: int, threads: int, on_batch: OnBatch
-) -> Iterator[Finished]:
-    """Run shards of the plan of a store; yield each when it is committed or has failed.
-
-    A shard that fails does not stop the others, unless it would happen to all.
-
-    Args:
-        workers: number of processes; 1: this one.
-        threads: CPU threads of each process; 0: divide the cores among them.
-        on_batch: called after each batch, with its number of items and the summary of its shard so far.
-
-    Raises:
-        ConfigError, ModelError: the models cannot be loaded, or are not those of the plan.
-    """
-    if workers == 1:
-        yield from _run_here(store, shards, job, threads, on_batch)
-        return
-    pool = _ProcessPool(store, job, threads or max(1, count_cpus() // workers), on_batch)
-    try:
-        yield from pool.run(DueShards(shards), workers)
-    finally:
-        pool.end()
-
-
-def _run_here(
-    store: Store, shards: Iterable[int], job: Job, threads: int, on_batch: OnBatch
-) -> Iterator[Finished]:
-    plan, fingerprint = read_plan(store)
-    with open_rescorer(lambda: load_planned(plan, job.load), 1, threads, 0) as rescorer:
-        for index in shards:
-            try:
-                record, _ = run_shard(store, plan, fingerprint, index, job, rescorer, on_batch)
-                yield Finished(index, record)
-            except InputError as error:
-                if not is_local(error):
-                    raise
-                yield Finished(index, error)
-
-
-class _ProcessPool:
-    """The workers, and the shards that they run."""
-
-    def __init__(self, store: Store, job: Job, threads: int, on_batch: OnBatch) -> None:
-        self._context = get_context("spawn")  # torch's threads do not survive a fork
-        self._lifeline, self._own_lifeline = self._context.Pipe(duplex=False)
-        self._arguments = store, job, threads, self._lifeline
-        self._on_batch = on_batch
-        self._workers: dict[Connection, _WorkerProcess] = {}
-
-    def run(self, shards: DueShards, count: int) -> Iterator[Finished]:
-        """Keep up to ``count`` workers busy until all shards are done."""
-        while shards or any(worker.shard is not None for worker in self._workers.values()):
-            while shards and len(self._workers) < count:
-                self._start()
-            for worker in self._workers.values():
-                if worker.shard is None and shards:
-                    self._give(worker, shards)
-            for connection in wait(list(self._workers)):
-                assert isinstance(connection, Connection)
-                worker = self._workers[connection]
-                try:
-                    message = connection.recv()
-                except (EOFError, OSError):
-                    yield from self._bury(worker, shards)
-                else:
-                    yield from self._handle(worker, message)
-
-    def _start(self) -> None:
-        ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_serve, args=(theirs, *self._arguments), daemon=True)
-        try:
-            process.start()
-        except OSError as error:
-            raise ScoringError(f"cannot start another worker: {error.strerror or error}") from None
-        theirs.close()
-        self._workers[ours] = _WorkerProcess(process, ours)
-
-    def _give(self, worker: _WorkerProcess, shards: DueShards) -> None:
-        worker.shard, worker.reported = shards.take(), FileSummary()
-        with suppress(OSError):  # it was killed, which `run` finds next
-            worker.connection.send(worker.shard)
-
-    def _handle(self, worker: _WorkerProcess, message: Any) -> Iterator[Finished]:
-        if isinstance(message, tuple):
-            self._on_batch(*message)
-            return
-        if isinstance(message, RescorerError) and not is_local(message):
-            raise message
-        assert worker.shard is not None
-        shard, worker.shard = worker.shard, None
-        yield Finished(shard, message)
-
-    def _bury(self, worker: _WorkerProcess, shards: DueShards) -> Iterator[Finished]:
-        """Put the shard of a worker that was killed back to the others, or give it up."""
-        del self._workers[worker.connection]
-        worker.connection.close()
-        worker.process.join()
-        if worker.shard is not None and (given_up := shards.put_back(worker.shard)) is not None:
-            yield given_up
-
-    def end(self) -> None:
-        """End all workers."""
-        for worker in self._workers.values():
-            if worker.shard is not None:
-                worker.process.terminate()
-            worker.connection.close()
-        for worker in self._workers.values():
-            worker.process.join(END_S)
-            worker.process.kill()
-            worker.process.join()
-        self._own_lifeline.close()
-
-
-def _serve(connection: Connection, store: Store, job: Job, threads: int, lifeline: Connection) -> None:
-    """Run the shards whose numbers arrive, until the connection is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends its workers
-    Thread(target=exit_when_closed, args=(lifeline,), daemon=True).start()
-
-    def report(n_items: int, summary: FileSummary) -> None:
-        connection.send((n_items, summary))
-
-    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        try:
-            runner = ShardRunner.load(store, job, threads)
-        except (ConfigError, ModelError) as error:
-            connection.send(error)
-            return
-        with spare_existing_objects():
-            while True:
-                connection.send(runner.run(connection.recv(), report))
-
 
 ADDRESS = re.compile(r"auto|(ray://)?(?P<host>[^\s:/@]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
 CONNECT_S = 5.0
@@ -217,7 +60,7 @@ class Cluster:
 
     @property
     def request(self) -> str:
-        """What a worker asks for, in words."""
+        """The resources of a worker, in words."""
         return f"{self.cpus} CPU" + (f" and {self.gpus:g} GPU" if self.gpus else "")
 
     def count_fitting(self, nodes: list[dict[str, Any]]) -> int:
@@ -366,7 +209,7 @@ Progress = tuple[int, FileSummary]
 
 
 class ShardActor:
-    """What a cluster runs in a process: ``report`` may be called while another method runs.
+    """Runs shards in a process of a cluster; ``report`` may be called while another method runs.
 
     Args:
         folder: working folder of the command, to which names of files may be relative.
@@ -374,9 +217,7 @@ class ShardActor:
     """
 
     def __init__(self, folder: str, store: Store, job: Job, threads: int) -> None:
-        self._folder = folder
-        self._arguments = store, job, threads
-        self._runner: ShardRunner | None = None
+        self._folder, self._runner = folder, ShardRunner(store, job, threads)
         self._changed = Condition()
         self._n_items, self._summary = 0, FileSummary()
         self._is_running = False
@@ -390,15 +231,13 @@ class ShardActor:
         with suppress(OSError):  # needed for relative names only, whose errors say what is missing
             os.chdir(self._folder)
         try:
-            self._runner = ShardRunner.load(*self._arguments)
+            self._runner.load()
         except (ConfigError, ModelError) as error:
             return error
-        gc.freeze()  # as spare_existing_objects does, until the process ends
         return None
 
     def run(self, index: int) -> tuple[Record | RescorerError, Progress]:
         """Run a shard; return its record or error, and the progress that was not reported yet."""
-        assert self._runner is not None
         with self._changed:
             self._n_items, self._summary, self._is_running = 0, FileSummary(), True
         result = self._runner.run(index, self._note)
@@ -434,7 +273,7 @@ def run_on_cluster(
 ) -> Iterator[Finished]:
     """Run shards of the plan of a store; yield each when it is committed or has failed.
 
-    The counterpart of ``rescorer.jobs.pools.run_shards``. Store, job, models and inputs must mean the same
+    The counterpart of ``rescorer.jobs.shards.run_shards``. Store, job, models and inputs must mean the same
     on all nodes. The actors end with this process.
 
     Args:
@@ -450,9 +289,8 @@ def run_on_cluster(
     due = DueShards(shards)
     if not due:
         return
-    cluster = replace(
-        cluster, workers=min(cluster.workers, len(due))
-    )  # a Ray started here makes room for all
+    # A Ray started here makes room for all workers.
+    cluster = replace(cluster, workers=min(cluster.workers, len(due)))
     with connect(cluster) as ray:
         pool = _ActorPool(ray, store, job, cluster, on_batch)
         try:
@@ -558,11 +396,9 @@ class _ActorPool:
 
     def _finish(self, worker: _ActorWorker, result: Record | RescorerError, progress: Progress) -> Finished:
         self._on_batch(*progress)
-        if isinstance(result, RescorerError) and not is_local(result):
-            raise result
         assert worker.shard is not None
         shard, worker.shard = worker.shard, None
-        return Finished(shard, result)
+        return finish(shard, result)
 
     def _bury(self, worker: _ActorWorker, due: DueShards, error: Exception) -> Iterator[Finished]:
         """Forget an actor that died; put its shard back to the others, or give it up."""
