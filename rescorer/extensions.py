@@ -17,22 +17,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rescorer.combination import CACHE, COUNTED, GENERATED, MIXTURE, NEURAL_CACHE, OOV, PHRASES, SOUND_MATCH
 from rescorer.errors import InvalidList, LimitExceeded, quote
+from rescorer.list_checks import collect_confidences, join_history, join_words
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import EdgeScores, mix
 from rescorer.reranking.networks import WordEncoder
 from rescorer.reranking.reranker import Reranker, replace_by_base
 from rescorer.scoring.batch import Batch, ScoreRequest
-from rescorer.scoring.combination import (
-    CACHE,
-    COUNTED,
-    GENERATED,
-    MIXTURE,
-    NEURAL_CACHE,
-    OOV,
-    PHRASES,
-    SOUND_MATCH,
-)
 from rescorer.scoring.components import (
     Asked,
     AskedBy,
@@ -51,7 +43,6 @@ from rescorer.scoring.components import (
     interpolate_mixture,
     sum_mixture,
 )
-from rescorer.scoring.list_checks import collect_confidences, join_history, join_words
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
 from rescorer.text import Normaliser

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from rescorer import decision
 from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean, pluralise
 from rescorer.evaluation.combination import (
     CombinationReport,
@@ -26,7 +27,6 @@ from rescorer.evaluation.figures import (
     format_percent,
 )
 from rescorer.formats.registry import choose
-from rescorer.scoring import decision
 from rescorer.terminal.evaluation_options import (
     CountedTextOptions,
     ReferenceOption,

@@ -14,6 +14,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rescorer.cli.evaluate import LABELS, LEGEND, render_alignment, render_pair
+from rescorer.combination import weights_by_component
 from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
 from rescorer.evaluation.error_analysis import (
     AlignedList,
@@ -29,7 +30,6 @@ from rescorer.evaluation.inspection import MIN_LM_R, Inspection, inspect_lists
 from rescorer.evaluation.list_statistics import ErrorStats, TokenStats
 from rescorer.evaluation.list_tally import ModelStats, ModelTally
 from rescorer.pipeline import Rescorer
-from rescorer.scoring.combination import weights_by_component
 from rescorer.terminal.evaluation_options import RankedListOptions, ScoredListOptions, collect_lists
 from rescorer.terminal.options import BundleOption, DeviceOption, WeightOptions, expand_options
 from rescorer.terminal.program import SEE_JSON, SOME_REJECTED, Rejections

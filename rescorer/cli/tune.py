@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.cli.evaluate import render_error_rates, warn_if_worse
+from rescorer.combination import phrase_weight, weights_to_dict
 from rescorer.errors import FormatError, pluralise
 from rescorer.evaluation.calibration import (
     CONSTANT,
@@ -38,7 +39,6 @@ from rescorer.evaluation.tuning import TuningReport
 from rescorer.extensions import used_rerankers
 from rescorer.formats.io.text_io import write_text
 from rescorer.pipeline import Rescorer
-from rescorer.scoring.combination import phrase_weight, weights_to_dict
 from rescorer.terminal.evaluation_options import (
     AlternationsOption,
     ModelOptions,

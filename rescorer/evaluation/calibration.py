@@ -1,7 +1,7 @@
 """Fit the maps that turn posteriors into confidences, and judge confidences.
 
 Posteriors of best hypotheses or of their words come in, with whether each was right; a ``ConfidenceMap`` and
-its measures on lists that did not fit it come out. Applying a map is ``rescorer.scoring.decision``.
+its measures on lists that did not fit it come out. Applying a map is ``rescorer.decision``.
 
 A map is a constant, a temperature, or a temperature and isotonic regression. The temperature maximises the
 likelihood of what was right (Guo et al. 2017). Isotonic regression (Zadrozny & Elkan 2002) then bends the
@@ -21,12 +21,12 @@ from typing import Any
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
+from rescorer.decision import agreement_posteriors, align_words, apply_map, find_equal
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.folds import Folds
 from rescorer.evaluation.statistics import Gain, bootstrap, choose_units
 from rescorer.pipeline import Rescorer
-from rescorer.scoring.decision import agreement_posteriors, align_words, apply_map, find_equal
 from rescorer.trie import Words
 from rescorer.types import ConfidenceMap, NBestList, Weights
 

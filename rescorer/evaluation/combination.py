@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from rescorer.decision import RoverSettings, SystemList, build_voting_network, vote
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.calibration import Division, Outcomes, collect_outcomes, fit_temperature, judge_words
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors
@@ -24,8 +25,7 @@ from rescorer.evaluation.list_errors import to_percent
 from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
 from rescorer.formats.fields import is_finite_number
 from rescorer.formats.rescored import is_rescored
-from rescorer.scoring.decision import RoverSettings, SystemList, build_voting_network, vote
-from rescorer.scoring.ranking import MAX_TOTAL, best_first
+from rescorer.ranking import MAX_TOTAL, best_first
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, NBestList

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
+from rescorer.combination import get_component, totals, weights_by_component
 from rescorer.evaluation.error_rate import (
     GAP_COST,
     SUBSTITUTION_COST,
@@ -31,7 +32,6 @@ from rescorer.formats.fields import generated_record
 from rescorer.phrases import PhraseMatch
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import Reranker
-from rescorer.scoring.combination import get_component, totals, weights_by_component
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Generated, NBestList, Weights
 

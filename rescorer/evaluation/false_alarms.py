@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 
+from rescorer.combination import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
 from rescorer.errors import ConfigError, InputError, InvalidList, pluralise
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING
 from rescorer.evaluation.figures import format_percent
@@ -27,9 +28,8 @@ from rescorer.evaluation.scored_lists import ScoredList, collect_components
 from rescorer.evaluation.statistics import Gain, binomial_cdf, bootstrap, choose_units
 from rescorer.extensions import Phrases
 from rescorer.pipeline import Rescorer
-from rescorer.scoring.combination import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
+from rescorer.ranking import TIE_DECIMALS, Ranking
 from rescorer.scoring.options import RescoreOptions
-from rescorer.scoring.ranking import TIE_DECIMALS, Ranking
 from rescorer.trie import Words
 from rescorer.types import MAXIMUM, Generated, NBestList, Phrase, Weights
 

@@ -18,10 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.errors import ConfigError, did_you_mean
-from rescorer.evaluation.weight_search import MixtureChoices, Solution, TuningProblem, make_problem
-from rescorer.reranking.reranker import Reranker
-from rescorer.scoring.combination import (
+from rescorer.combination import (
     CACHE,
     EMPTY,
     GENERATED,
@@ -36,6 +33,9 @@ from rescorer.scoring.combination import (
     get_component,
     phrase_weight,
 )
+from rescorer.errors import ConfigError, did_you_mean
+from rescorer.evaluation.weight_search import MixtureChoices, Solution, TuningProblem, make_problem
+from rescorer.reranking.reranker import Reranker
 from rescorer.types import DEFAULT_FLATNESS, NBestList, Weights
 
 HEX_DIGITS = 16

@@ -30,7 +30,7 @@ from rescorer.evaluation.list_tally import (
 )
 from rescorer.formats.common import NATS_PER_UNIT
 from rescorer.formats.pieces import UNKNOWN_PIECE, join_text
-from rescorer.scoring.list_checks import shorten_names
+from rescorer.list_checks import shorten_names
 from rescorer.text import COUNTING_ADVICE, Normaliser
 from rescorer.types import NBestList, Weights
 

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rescorer.combination import WORDS, totals
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, WordErrors
 from rescorer.formats.nist import (
@@ -22,8 +23,7 @@ from rescorer.formats.nist import (
     TimedWord,
     format_segment_id,
 )
-from rescorer.scoring.combination import WORDS, totals
-from rescorer.scoring.ranking import best_first, find_empty, select_and_order
+from rescorer.ranking import best_first, find_empty, select_and_order
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Hypothesis, NBestList, Weights
 

@@ -28,17 +28,17 @@ from rescorer.evaluation.list_statistics import (
     mean_and_t,
 )
 from rescorer.evaluation.scored_lists import collect_components
-from rescorer.models.bundle import Bundle, ModelKind
-from rescorer.models.network_files import read_config
-from rescorer.pipeline import Rescorer
-from rescorer.scoring.list_checks import (
+from rescorer.list_checks import (
     check_list,
     find_partial_scores,
     find_unread_fields,
     find_unread_lists,
     find_untuned_weights,
 )
-from rescorer.scoring.ranking import best_first
+from rescorer.models.bundle import Bundle, ModelKind
+from rescorer.models.network_files import read_config
+from rescorer.pipeline import Rescorer
+from rescorer.ranking import best_first
 from rescorer.text import EVENT_PATTERNS, Normaliser, NormaliserSettings, SpacingTally
 from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList, RescoredList, Weights

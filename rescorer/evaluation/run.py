@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from rescorer.combination import phrase_weight
 from rescorer.errors import InputError, pluralise
 from rescorer.evaluation.error_analysis import (
     AlignedList,
@@ -55,7 +56,6 @@ from rescorer.evaluation.systems import (
 from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
-from rescorer.scoring.combination import phrase_weight
 from rescorer.text import Normaliser, remark_on_spacing
 from rescorer.types import NBestList, Weights
 

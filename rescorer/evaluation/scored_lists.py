@@ -21,6 +21,8 @@ from typing import Any
 
 import numpy as np
 
+from rescorer.combination import totals
+from rescorer.decision import expected_errors, fewest_errors_first
 from rescorer.errors import FormatError, InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.list_errors import (
@@ -31,14 +33,12 @@ from rescorer.evaluation.list_errors import (
     find_first_pass_order,
     find_first_pass_totals,
 )
+from rescorer.list_checks import join_words, normalise_previous
 from rescorer.models.bundle import PHRASES, WEIGHTS, Bundle, read_bundle
 from rescorer.models.language_model import EdgeScores, LanguageModel
 from rescorer.pipeline import Encoders, Rescorer, TrieScorer, find_encoders, load_bundle_models
-from rescorer.scoring.combination import totals
-from rescorer.scoring.decision import expected_errors, fewest_errors_first
-from rescorer.scoring.list_checks import join_words, normalise_previous
+from rescorer.ranking import Ranking, posteriors
 from rescorer.scoring.options import RescoreOptions
-from rescorer.scoring.ranking import Ranking, posteriors
 from rescorer.trie import HypothesisTrie, Words
 from rescorer.types import MAXIMUM, NBestList, RescoredList, TextScore, Weights
 

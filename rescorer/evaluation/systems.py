@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from rescorer.combination import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
 from rescorer.errors import ConfigError, LimitExceeded, did_you_mean
 from rescorer.evaluation.false_alarms import PhraseBound, find_false_alarms, has_phrases
 from rescorer.evaluation.folds import (
@@ -54,7 +55,6 @@ from rescorer.evaluation.weight_search import Method, Solution, TuningProblem
 from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
-from rescorer.scoring.combination import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
 from rescorer.types import DecisionRule, Weights
 
 Kind = Literal["first pass", "baseline", "model", "decision", "file", "oracle"]

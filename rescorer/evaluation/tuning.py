@@ -21,6 +21,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rescorer.combination import CACHE, NEURAL_CACHE
+from rescorer.decision import distance_matrix, fewest_errors_first
 from rescorer.errors import ConfigError, LimitExceeded
 from rescorer.evaluation.figures import explain_unknown, gain_to_dict, interval_to_list
 from rescorer.evaluation.folds import CACHE_SHARES, NEURAL_CACHES, Folds, Parameters
@@ -42,10 +44,8 @@ from rescorer.evaluation.weight_search import (
     TuningProblem,
     find_step_bounds,
 )
+from rescorer.ranking import posteriors
 from rescorer.runtime import count_cpus
-from rescorer.scoring.combination import CACHE, NEURAL_CACHE
-from rescorer.scoring.decision import distance_matrix, fewest_errors_first
-from rescorer.scoring.ranking import posteriors
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Weights
 

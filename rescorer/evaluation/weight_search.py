@@ -35,7 +35,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from rescorer.errors import ConfigError
-from rescorer.scoring.ranking import TIE_DECIMALS
+from rescorer.ranking import TIE_DECIMALS
 
 
 def make_offsets(lengths: np.ndarray) -> np.ndarray:

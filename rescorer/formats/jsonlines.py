@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from rescorer.combination import weights_to_dict
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     NATURAL,
@@ -54,8 +55,7 @@ from rescorer.formats.io.folders import Lists, Sample
 from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.json_documents import Document, UnusableFile, read_documents
-from rescorer.scoring.combination import weights_to_dict
-from rescorer.scoring.ranking import Ranking
+from rescorer.ranking import Ranking
 from rescorer.types import MAXIMUM, Hypothesis, NBestList, Weights
 
 

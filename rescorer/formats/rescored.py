@@ -15,7 +15,7 @@ from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD
 from rescorer.formats.io.text_io import open_output
 from rescorer.formats.jsonlines import CONFIDENCE_DECIMALS, encode_ranking
 from rescorer.formats.registry import FORMATS, choose
-from rescorer.scoring.ranking import Ranking
+from rescorer.ranking import Ranking
 from rescorer.types import Hypothesis, NBestList, RescoredHypothesis, RescoredList, Weights
 
 JSON_LINES = "jsonl"

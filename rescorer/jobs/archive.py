@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from rescorer.combination import weights_to_dict
 from rescorer.errors import ConfigError, InputError, RescorerError, ScoringError, pluralise
 from rescorer.jobs.files import FileSummary
 from rescorer.jobs.plan import (
@@ -23,7 +24,6 @@ from rescorer.jobs.plan import (
 from rescorer.jobs.shards import Committed, Finished, add_summaries, describe_bundle, read_committed
 from rescorer.jobs.store import PLAN, RECORDS, Record, Store, is_own_file, shard_of_record
 from rescorer.models.bundle import Bundle
-from rescorer.scoring.combination import weights_to_dict
 from rescorer.types import Weights
 
 

@@ -17,18 +17,18 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TextIO
 
+from rescorer.combination import WORDS
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.io.text_io import explain_write_errors, is_stream, open_stream, remove_file
 from rescorer.formats.jsonlines import encode_list, encode_ranking
 from rescorer.formats.rescored import Renderer, get_renderer
+from rescorer.list_checks import MAX_PREVIOUS_WORDS, STEP
 from rescorer.pipeline import MAX_BATCH_WORDS as DEFAULT_BATCH_WORDS
 from rescorer.pipeline import Rescorer
+from rescorer.ranking import Ranking, decided_text
 from rescorer.runtime import Phase, phase, time_items
-from rescorer.scoring.combination import WORDS
-from rescorer.scoring.list_checks import MAX_PREVIOUS_WORDS, STEP
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
-from rescorer.scoring.ranking import Ranking, decided_text
 from rescorer.types import NBestList, Utterance, Weights
 
 MIN_LISTS_TO_JUDGE = 10

@@ -28,6 +28,18 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from rescorer.combination import (
+    CACHE,
+    EMPTY,
+    MIXTURE,
+    NEURAL_CACHE,
+    OOV,
+    RERANKER,
+    WORDS,
+    check_cache_share,
+    check_flatness,
+    parse_weights,
+)
 from rescorer.errors import BundleError, ConfigError, FormatError, LimitExceeded, did_you_mean, quote
 from rescorer.formats.io.text_io import make_folder
 from rescorer.models.language_model import check_mixture
@@ -43,18 +55,6 @@ from rescorer.safe_input import (
     check_regular,
     check_size,
     sha256,
-)
-from rescorer.scoring.combination import (
-    CACHE,
-    EMPTY,
-    MIXTURE,
-    NEURAL_CACHE,
-    OOV,
-    RERANKER,
-    WORDS,
-    check_cache_share,
-    check_flatness,
-    parse_weights,
 )
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Weights

@@ -29,8 +29,8 @@ from google.rpc.status_pb2 import Status
 from rescorer import errors
 from rescorer.errors import InvalidList, RescorerError, quote, shorten
 from rescorer.formats.common import Base, Sign, Units, stream_to_nats
+from rescorer.list_checks import check_types
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.scoring.list_checks import check_types
 from rescorer.types import (
     MAXIMUM,
     ConfidenceMap,
@@ -51,7 +51,7 @@ from rescorer.types import (
 )
 
 if TYPE_CHECKING:
-    from rescorer.scoring.ranking import Ranking
+    from rescorer.ranking import Ranking
 
 
 def is_loopback(host: str) -> bool:
@@ -271,7 +271,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     Raises:
         ConfigError: a value is not a finite number.
     """
-    from rescorer.scoring.combination import OPTIONAL_NUMBERS, parse_weights
+    from rescorer.combination import OPTIONAL_NUMBERS, parse_weights
 
     fields: dict[str, Any] = {name: getattr(message, name) for name in PLAIN_WEIGHTS}
     fields |= {name: value for name in (*NAMED_WEIGHTS, "flatness") if (value := getattr(message, name))}

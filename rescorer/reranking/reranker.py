@@ -20,6 +20,8 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
+from rescorer.combination import OOV, RERANKER, parse_weights, totals, weights_to_dict
+from rescorer.decision import count_steps
 from rescorer.errors import (
     MAX_QUOTED_CHARS,
     BundleError,
@@ -29,6 +31,7 @@ from rescorer.errors import (
     quote,
     shorten,
 )
+from rescorer.ranking import MAX_TOTAL
 from rescorer.reranking.features import (
     FEATURE_KINDS,
     MAX_FEATURES,
@@ -61,9 +64,6 @@ from rescorer.safe_input import (
     format_shape,
     read_tensor_header,
 )
-from rescorer.scoring.combination import OOV, RERANKER, parse_weights, totals, weights_to_dict
-from rescorer.scoring.decision import count_steps
-from rescorer.scoring.ranking import MAX_TOTAL
 from rescorer.trie import Words
 from rescorer.types import MAX_NUMBER, Weights
 

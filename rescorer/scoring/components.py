@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 
+from rescorer.combination import EMPTY, MIXTURE, OOV, WORDS
+from rescorer.list_checks import SpokenWords
 from rescorer.models.bundle import Bundle
 from rescorer.models.language_model import EdgeScores, mix_scores
-from rescorer.scoring.combination import EMPTY, MIXTURE, OOV, WORDS
-from rescorer.scoring.list_checks import SpokenWords
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import Words
 from rescorer.types import DecisionRule, NBestList, Weights

@@ -8,9 +8,9 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn, get_args
 
+from rescorer.combination import parse_weights
 from rescorer.errors import ConfigError, did_you_mean, quote
-from rescorer.scoring.combination import parse_weights
-from rescorer.scoring.list_checks import find_wrong_type
+from rescorer.list_checks import find_wrong_type
 from rescorer.types import DecisionKind, DecisionRule, Hypothesis, NBestList, Phrase, Weights
 
 Weighting = Weights | str | None

@@ -13,11 +13,21 @@ from typing import TypeVar
 
 import numpy as np
 
+from rescorer.combination import totals
+from rescorer.decision import apply_rule, estimate_confidence
 from rescorer.errors import ConfigError, did_you_mean, quote
+from rescorer.list_checks import (
+    SpokenWords,
+    check_lengths,
+    check_list,
+    find_wrong_hypothesis,
+    join_history,
+    normalise_previous,
+)
 from rescorer.models.bundle import Bundle, check_weights
+from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.runtime import Phase, phase
 from rescorer.scoring.batch import ScoredPart
-from rescorer.scoring.combination import totals
 from rescorer.scoring.components import (
     BoundOptions,
     Columns,
@@ -27,17 +37,7 @@ from rescorer.scoring.components import (
     reserved_names,
     weighted_columns,
 )
-from rescorer.scoring.decision import apply_rule, estimate_confidence
-from rescorer.scoring.list_checks import (
-    SpokenWords,
-    check_lengths,
-    check_list,
-    find_wrong_hypothesis,
-    join_history,
-    normalise_previous,
-)
 from rescorer.scoring.options import RescoreOptions, Weighting
-from rescorer.scoring.ranking import Ranking, find_empty, ranking
 from rescorer.trie import Words
 from rescorer.types import Calibration, NBestList, Weights, WordConfidence
 

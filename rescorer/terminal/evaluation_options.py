@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 
 import typer
 
+from rescorer.combination import PHRASES
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.evaluation.error_rate import CountingSettings, Method, has_choices
 from rescorer.evaluation.false_alarms import (
@@ -32,7 +33,6 @@ from rescorer.formats.nist import reject_choices as reject_recording
 from rescorer.formats.pieces import MAX_SAMPLE_LISTS, find_markup, join_text, tally_markup
 from rescorer.phrases import MAX_PHRASES
 from rescorer.pipeline import Rescorer
-from rescorer.scoring.combination import PHRASES
 from rescorer.scoring.ranker import ListRanker
 from rescorer.terminal.list_options import ListInputOptions, Lists, warn_of_pieces
 from rescorer.terminal.options import (

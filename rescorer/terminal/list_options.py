@@ -36,7 +36,7 @@ from rescorer.formats.pieces import (
 from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
 from rescorer.jobs.plan import ListSource
 from rescorer.jobs.store import PLAN
-from rescorer.scoring.list_checks import (
+from rescorer.list_checks import (
     UnreadField,
     find_unread_fields,
     find_unread_lists,

@@ -20,6 +20,7 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from rescorer.combination import parse_weights
 from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean
 from rescorer.evaluation.list_errors import Selection
 from rescorer.extensions import COMPONENTS, Generation, Phrases
@@ -27,7 +28,6 @@ from rescorer.formats.fields import parse_field_map
 from rescorer.formats.rescored import RESCORED_LISTS_MESSAGE, check_writable, is_rescored
 from rescorer.models.bundle import Bundle, read_normaliser
 from rescorer.phrases import read_phrase_file
-from rescorer.scoring.combination import parse_weights
 from rescorer.scoring.components import weighted_columns
 from rescorer.scoring.options import load_weights
 from rescorer.scoring.ranker import ListRanker

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Phrase, Rescorer, Utterance, Weights
 from rescorer.client import Client
+from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.formats.jsonlines import read_lists
 from rescorer.models.bundle import check_weights
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.scoring.combination import parse_weights, weights_to_dict
 from rescorer.trie import SENTENCE_END
 from tests.support.reference_scorer import reference_mixture
 from tests.support.servers import run_server

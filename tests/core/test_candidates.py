@@ -21,11 +21,11 @@ from rescorer import (
     sounds,
 )
 from rescorer.client import Client
+from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.extensions import Generation
 from rescorer.protocol.messages import weights_from_proto, weights_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceStub
-from rescorer.scoring.combination import parse_weights, weights_to_dict
 from rescorer.service.engine.request_limits import check_response_size
 from rescorer.sounds import load_pronouncer
 from tests.support.servers import run_server

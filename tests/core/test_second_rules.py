@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rescorer.evaluation.list_tally import EqualTextTally, make_mild_normaliser
 from rescorer.extensions import make_ranker
 from rescorer.models.bundle import read_bundle
-from rescorer.scoring.ranking import select_and_order
+from rescorer.ranking import select_and_order
 from rescorer.service.settings import ServiceSettings, find_contradictions
 from rescorer.text import FILLERS, Normaliser, NormaliserSettings
 from rescorer.text.normaliser import INVISIBLE, OTHER_SENTENCE_MARKS, fold_compatibility

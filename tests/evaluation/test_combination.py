@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList
+from rescorer.decision import RoverSettings, SystemList
 from rescorer.evaluation.calibration import Division
 from rescorer.evaluation.combination import (
     RoverTuner,
@@ -19,7 +20,6 @@ from rescorer.evaluation.combination import (
     tune_and_judge,
 )
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING
-from rescorer.scoring.decision import RoverSettings, SystemList
 from rescorer.text import Normaliser
 from tests.support.list_lines import write
 

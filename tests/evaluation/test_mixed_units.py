@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from rescorer.cli import main
+from rescorer.decision import expected_errors
 from rescorer.errors import ConfigError
 from rescorer.evaluation.error_rate import CountingSettings
-from rescorer.scoring.decision import expected_errors
 from rescorer.text import Normaliser
 from tests.support.decision_twins import plain_expected_errors
 

@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rescorer.combination import totals
+from rescorer.decision import expected_errors, fewest_errors_first
 from rescorer.errors import ConfigError
 from rescorer.evaluation.folds import (
     CACHE_SHARES,
@@ -20,9 +22,7 @@ from rescorer.evaluation.folds import (
 )
 from rescorer.evaluation.tuning import TEMPERATURES, BayesRiskErrors, describe_weights
 from rescorer.evaluation.weight_search import MAX_UNITS, Solution
-from rescorer.scoring.combination import totals
-from rescorer.scoring.decision import expected_errors, fewest_errors_first
-from rescorer.scoring.ranking import posteriors
+from rescorer.ranking import posteriors
 from rescorer.types import Weights
 
 START = Weights(

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from rescorer.combination import WORDS
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import Selection
 from rescorer.evaluation.scored_lists import ScoredList, count_lists, rerank
@@ -29,7 +30,6 @@ from rescorer.evaluation.systems import (
     drop_models,
     name_possible_rows,
 )
-from rescorer.scoring.combination import WORDS
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.scored_lists import MODELS, make_scored_lists

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.formats.jsonlines import encode_list, encode_ranking
-from rescorer.scoring.ranking import Ranking
+from rescorer.ranking import Ranking
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.list_lines import read
 

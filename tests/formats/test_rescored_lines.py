@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.formats.jsonlines import encode_ranking
-from rescorer.scoring.ranking import Ranking, find_empty, ranking
+from rescorer.ranking import Ranking, find_empty, ranking
 from rescorer.types import ConsensusWord, DecisionRule, Hypothesis, NBestList, Weights, WordConfidence
 from tests.support.rescored_lines import encode_rescored_list
 

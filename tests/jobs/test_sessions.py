@@ -13,7 +13,7 @@ from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, We
 from rescorer.formats.rescored import get_renderer
 from rescorer.jobs import files
 from rescorer.jobs.files import LocalRescorer, SessionRescorer
-from rescorer.scoring.list_checks import MAX_PREVIOUS_WORDS, STEP, normalise_previous
+from rescorer.list_checks import MAX_PREVIOUS_WORDS, STEP, normalise_previous
 from rescorer.scoring.options import RescoreOptions
 from rescorer.types import Calibration, ConfidenceMap, DecisionRule
 from tests.support.tiny_models import write_bundle

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rescorer.list_checks import join_history
 from rescorer.models.neural import NeuralLanguageModel
-from rescorer.scoring.list_checks import join_history
 from rescorer.trie import SENTENCE_END, build_trie
 from rescorer_training.evaluation.past_text import cache_log_probs
 from tests.support.neural_cache_twin import neural_cache_probs

@@ -48,7 +48,7 @@ from rescorer.protocol.messages import (
     write_ranking,
 )
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.scoring.ranking import ranking
+from rescorer.ranking import ranking
 from rescorer.service.settings import load_settings
 from tests.conftest import REPOSITORY
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from rapidfuzz.distance import Levenshtein
 
 from rescorer.errors import ConfigError
+from rescorer.ranking import best_first, posteriors
 from rescorer.reranking.features import FEATURE_KINDS, check_feature
 from rescorer.reranking.networks import Ensemble, WordEncoder
 from rescorer.reranking.reranker import Reranker
-from rescorer.scoring.ranking import best_first, posteriors
 from rescorer.types import Weights
 from tests.support.tiny_rerankers import linear_ensemble
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.scoring.decision import expected_errors, fewest_errors_first
-from rescorer.scoring.ranking import log_posteriors, posteriors
+from rescorer.decision import expected_errors, fewest_errors_first
+from rescorer.ranking import log_posteriors, posteriors
 from tests.scoring.test_distances import LISTS
 from tests.support.decision_twins import plain_expected_errors, plain_posteriors
 

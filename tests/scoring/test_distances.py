@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer import LimitExceeded
-from rescorer.scoring import decision
-from rescorer.scoring.decision import code_list, distance_matrix
+from rescorer import LimitExceeded, decision
+from rescorer.decision import code_list, distance_matrix
 from tests.support.decision_twins import edit_distance, plain_distance_matrix
 
 WORDS = st.lists(st.sampled_from(["a", "b", "ab", "ba", "\ud800", "é", "🙂", "手a", "กิ"]), max_size=8).map(

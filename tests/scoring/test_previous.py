@@ -12,16 +12,10 @@ from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, Weights
 from rescorer.formats.jsonlines import read_lists
+from rescorer.list_checks import MAX_PREVIOUS_WORDS, STEP, join_history, join_words, normalise_previous
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
 from rescorer.runtime import ContextWords
-from rescorer.scoring.list_checks import (
-    MAX_PREVIOUS_WORDS,
-    STEP,
-    join_history,
-    join_words,
-    normalise_previous,
-)
 from rescorer.trie import SENTENCE_END, build_trie
 from tests.support.reference_scorer import last_sentence, reference_log_probs
 from tests.support.tiny_models import NETWORK_WORDS, stable_network, write_arpa, write_bundle

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer import ConfigError
-from rescorer.scoring.decision import RoverSettings, SystemList, build_voting_network, combine, vote
-from rescorer.scoring.decision import build_confusion_network as build_network_of_list
-from rescorer.scoring.ranking import best_first, posteriors
+from rescorer.decision import RoverSettings, SystemList, build_voting_network, combine, vote
+from rescorer.decision import build_confusion_network as build_network_of_list
+from rescorer.ranking import best_first, posteriors
 from tests.scoring.test_distances import LISTS
 
 TEXTS = st.lists(st.sampled_from("abc"), max_size=5).map(tuple)

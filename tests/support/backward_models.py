@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from rescorer.combination import weights_to_dict
 from rescorer.models.bundle import publish
 from rescorer.models.neural import save_model
-from rescorer.scoring.combination import weights_to_dict
 from rescorer.text import NormaliserSettings
 from rescorer.types import Weights
 from tests.support.random_ngrams import random_orders, write_random_arpa

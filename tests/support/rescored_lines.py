@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
+from rescorer.combination import weights_to_dict
 from rescorer.formats.jsonlines import CONFIDENCE_DECIMALS, SCORE_DECIMALS, UNREPEATED_WEIGHTS
-from rescorer.scoring.combination import weights_to_dict
 from rescorer.types import MAXIMUM, RescoredHypothesis, RescoredList
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from rescorer.evaluation.error_rate import count_errors
 from rescorer.evaluation.list_errors import ALL, EvaluatedList, Selection
 from rescorer.evaluation.scored_lists import ScoredList
-from rescorer.scoring.ranking import best_first
+from rescorer.ranking import best_first
 from rescorer.types import Hypothesis, NBestList
 
 VOCABULARY = ["the", "cat", "sat", "on", "a", "mat", "and", "rug"]

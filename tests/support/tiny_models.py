@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rescorer.combination import weights_to_dict
 from rescorer.models.bundle import publish
 from rescorer.models.network_files import END, START, UNKNOWN, Vocabulary
-from rescorer.scoring.combination import weights_to_dict
 from rescorer.text import NormaliserSettings
 from rescorer.types import Weights
 

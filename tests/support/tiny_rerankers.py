@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from rescorer.combination import MIXTURE, weights_to_dict
 from rescorer.models.bundle import RERANKERS, hash_used_models, read_bundle, seal
 from rescorer.reranking.networks import Ensemble, TransformerEnsemble, TransformerSizes, WordEncoder
 from rescorer.reranking.reranker import Reranker, write_reranker
-from rescorer.scoring.combination import MIXTURE, weights_to_dict
 from rescorer.types import Weights
 
 FEATURES = (

@@ -16,10 +16,10 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from rescorer.combination import WORDS
 from rescorer.models.bundle import MANIFEST, WEIGHTS, newest_version, publish, read_manifest
 from rescorer.pipeline import Rescorer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.scoring.combination import WORDS
 from rescorer.types import NBestList
 
 DISTINCT_VERSIONS = 4

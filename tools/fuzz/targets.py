@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.errors import InputError, InvalidList, RescorerError
 from rescorer.evaluation.error_rate import MAX_READINGS, expand_alternations, parse_alternations
 from rescorer.formats.io.text_io import read_lines
@@ -34,7 +35,6 @@ from rescorer.models.network_files import (
 from rescorer.models.ngram_files import read_kenlm_header
 from rescorer.reranking.reranker import RERANKER_FILES, read_reranker, write_reranker
 from rescorer.safe_input import Folder, open_regular
-from rescorer.scoring.combination import parse_weights, weights_to_dict
 from rescorer.text import NormaliserSettings
 from rescorer.types import Hypothesis, NBestList, Weights
 from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 
+from rescorer.combination import MIXTURE, weights_to_dict
 from rescorer.errors import MAX_QUOTED_CHARS, BundleError, ConfigError, FormatError, InvalidList, shorten
 from rescorer.evaluation.figures import gain_to_dict
 from rescorer.evaluation.scored_lists import order_by_decision, order_by_first_pass, score_lists
@@ -31,7 +32,6 @@ from rescorer.models.ngram_files import contains_words
 from rescorer.models.ngrams import align_vocabularies
 from rescorer.pipeline import Rescorer, load_bundle_models, load_ngram
 from rescorer.safe_input import Folder
-from rescorer.scoring.combination import MIXTURE, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights

@@ -25,9 +25,9 @@ from pathlib import Path
 
 import numpy as np
 
+from rescorer.combination import MIXTURE
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.statistics import PairedTest, mcnemar
-from rescorer.scoring.combination import MIXTURE
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer_training.corpus import read_lines

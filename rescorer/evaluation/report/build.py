@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rescorer.combination import totals
 from rescorer.evaluation.calibration import (
     Division,
     Measures,
@@ -42,8 +43,7 @@ from rescorer.evaluation.systems import (
     weights_by_system,
 )
 from rescorer.pipeline import Rescorer
-from rescorer.scoring.combination import totals
-from rescorer.scoring.ranking import best_first
+from rescorer.ranking import best_first
 from rescorer.trie import Words
 from rescorer.types import Weights
 

@@ -12,11 +12,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from rescorer.combination import EMPTY, OOV, RERANKER, WORDS, get_component, state_defaults, totals
 from rescorer.evaluation.folds import scale_shares
 from rescorer.evaluation.scored_lists import ScoredList, rerank
 from rescorer.evaluation.systems import MixtureScores, find_streams
 from rescorer.evaluation.weight_search import ErrorCurve, compute_error_curve, find_units
-from rescorer.scoring.combination import EMPTY, OOV, RERANKER, WORDS, get_component, state_defaults, totals
 from rescorer.text import rate_name, unit_noun
 from rescorer.types import Weights
 

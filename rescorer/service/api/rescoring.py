@@ -23,17 +23,17 @@ import grpc
 import structlog
 
 from rescorer.errors import ConfigError, DeadlineExceeded, InputError, Overloaded, RescorerError, Unavailable
+from rescorer.list_checks import MIN_LISTS, find_untuned_weights
 from rescorer.models.bundle import Bundle
 from rescorer.protocol import messages
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.protocol.v1.rescorer_pb2_grpc import RescorerServiceServicer
+from rescorer.ranking import Ranking
 from rescorer.runtime import Phase, phase
 from rescorer.scoring.batch import score_words, split
 from rescorer.scoring.components import BoundOptions, PreparedList
-from rescorer.scoring.list_checks import MIN_LISTS, find_untuned_weights
 from rescorer.scoring.options import RescoreOptions, Weighting
 from rescorer.scoring.ranker import ListRanker, only_name_message
-from rescorer.scoring.ranking import Ranking
 from rescorer.service.api.calls import Drain, client_of, current_call
 from rescorer.service.engine import request_limits as limits
 from rescorer.service.engine.admission import ResponseTime

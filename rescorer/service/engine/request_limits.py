@@ -15,15 +15,15 @@ from typing import NamedTuple
 
 from google.protobuf.struct_pb2 import Value
 
+from rescorer.combination import MIXTURE
+from rescorer.decision import estimate_steps
 from rescorer.errors import InputError, LimitExceeded
 from rescorer.models.bundle import Bundle
 from rescorer.phrases import check_set_names
 from rescorer.protocol.messages import MAX_TEXT_CHARS
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.batch import count_distinct
-from rescorer.scoring.combination import MIXTURE
 from rescorer.scoring.components import BoundOptions, Outline, PreparedList
-from rescorer.scoring.decision import estimate_steps
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes

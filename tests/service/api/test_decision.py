@@ -10,11 +10,11 @@ import grpc
 import pytest
 
 from rescorer import Calibration, ConfidenceMap, ConfigError, DecisionRule, Hypothesis, NBestList, Weights
+from rescorer.combination import weights_to_dict
 from rescorer.extensions import make_ranker
 from rescorer.models.bundle import read_bundle
 from rescorer.protocol.messages import decision_from_proto, decision_to_proto, rescored_from_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
-from rescorer.scoring.combination import weights_to_dict
 from rescorer.service.api.rescoring import prepare_lists
 from rescorer.service.engine.engine import SMALL_TOKENS
 from rescorer.service.settings import load_settings

@@ -9,8 +9,8 @@ import pytest
 from typer.testing import CliRunner
 
 from rescorer.errors import ConfigError
+from rescorer.list_checks import MAX_PREVIOUS_WORDS
 from rescorer.models.ngram_files import read_ngram
-from rescorer.scoring.list_checks import MAX_PREVIOUS_WORDS
 from rescorer.trie import SENTENCE_END
 from rescorer_training.cli import app
 from rescorer_training.evaluation.past_text import fit_share, measure_sessions, read_text_sessions

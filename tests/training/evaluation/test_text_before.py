@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rescorer.list_checks import join_history
 from rescorer.models.neural import NeuralLanguageModel
-from rescorer.scoring.list_checks import join_history
 from rescorer_training.evaluation import past_text
 from rescorer_training.evaluation.past_text import find_topical_histories, infer_token_topics
 from rescorer_training.evaluation.perplexity import score_tokens

@@ -24,9 +24,9 @@ import torch
 from torch import Tensor
 
 from rescorer.errors import ConfigError
+from rescorer.list_checks import MAX_PREVIOUS_WORDS, join_history
 from rescorer.models.language_model import LanguageModel, SessionCache, mix, read_sessions
 from rescorer.models.neural import NeuralLanguageModel, NeuralModel
-from rescorer.scoring.list_checks import MAX_PREVIOUS_WORDS, join_history
 from rescorer.trie import SENTENCE_END, Words, build_trie
 from rescorer.types import MAX_CACHE_SHARE
 from rescorer_training.evaluation.perplexity import TokenScores, fit_mixture, perplexity

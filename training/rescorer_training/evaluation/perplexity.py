@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from rescorer.combination import MIXTURE
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.evaluation.scored_lists import to_perplexity
 from rescorer.models.arpa import LOG10_ZERO
@@ -24,7 +25,6 @@ from rescorer.models.ngrams import LN_10, NgramModel, align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, load_bundle_models, load_network
 from rescorer.safe_input import Folder
 from rescorer.scoring.batch import plan_batches
-from rescorer.scoring.combination import MIXTURE
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie
 from rescorer_training.corpus import check_no_pipe, common_normaliser, is_backward, recorded_normalisers

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
+from rescorer.combination import EMPTY, MIXTURE, OOV, WORDS, weights_to_dict
 from rescorer.errors import ConfigError, quote
 from rescorer.models.arpa import has_arpa_header, is_arpa
 from rescorer.models.bundle import (
@@ -38,7 +39,6 @@ from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.pipeline import load_network, load_ngram
 from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, RERANKER_FILES
 from rescorer.safe_input import Folder, SealedFolder
-from rescorer.scoring.combination import EMPTY, MIXTURE, OOV, WORDS, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import Weights
 from rescorer_training.corpus import check_no_pipe, is_backward, read_sentences

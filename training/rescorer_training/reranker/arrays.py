@@ -30,9 +30,9 @@ from rescorer.evaluation.weight_search import (
 )
 from rescorer.models.language_model import LanguageModel, VectorModel
 from rescorer.pipeline import Rescorer
+from rescorer.ranking import TIE_DECIMALS
 from rescorer.reranking.features import centre_features
 from rescorer.reranking.networks import ENCODING, Ensemble, TransformerEnsemble, WordEncoder
-from rescorer.scoring.ranking import TIE_DECIMALS
 from rescorer.types import NBestList
 
 MIN_SCALE = 1e-9

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from rescorer.combination import MIXTURE, totals, weights_to_dict
 from rescorer.errors import BundleError, ConfigError, quote
 from rescorer.evaluation.calibration import expected_calibration_error
 from rescorer.evaluation.figures import gain_to_dict, interval_to_list
@@ -37,7 +38,6 @@ from rescorer.reranking.features import (
     needed_components,
 )
 from rescorer.reranking.reranker import Reranker, write_reranker
-from rescorer.scoring.combination import MIXTURE, totals, weights_to_dict
 from rescorer.text import Normaliser
 from rescorer.types import MAXIMUM, Weights
 from rescorer_training.reranker import fitting

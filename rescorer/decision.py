@@ -30,7 +30,7 @@ from rapidfuzz.distance import Levenshtein
 from rapidfuzz.process import cdist
 
 from rescorer.errors import ConfigError, InvalidList, LimitExceeded
-from rescorer.scoring.ranking import TIE_DECIMALS, Ranking, best_first, posteriors
+from rescorer.ranking import TIE_DECIMALS, Ranking, best_first, posteriors
 from rescorer.text import Normaliser, split_units, unit_noun
 from rescorer.trie import Words
 from rescorer.types import MAX_NUMBER, Calibration, ConfidenceMap, ConsensusWord, DecisionRule, ErrorUnit

@@ -22,16 +22,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from rescorer.errors import MAX_QUOTED_CHARS, InvalidList, pluralise, quote, shorten
-from rescorer.types import (
-    SENTENCE_END,
-    Generated,
-    Hypothesis,
-    NBestList,
-    Phrase,
-    Utterance,
-    Weights,
-    Words,
-)
+from rescorer.types import SENTENCE_END, Generated, Hypothesis, NBestList, Phrase, Utterance, Weights, Words
 
 MAX_PREVIOUS_WORDS = 1000
 """Largest number of words before a list that models and rerankers read; of a longer past, the newest."""
