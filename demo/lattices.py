@@ -9,8 +9,7 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from rescorer.formats import lattices
-from rescorer.formats.lattices import Lattice, Step
+from rescorer.formats.lattices import Arc, Lattice, find_best_paths
 
 if TYPE_CHECKING:
     import kenlm
@@ -21,6 +20,7 @@ WORD_INSERTION_PENALTY = math.log(0.65)
 """PocketSphinx's ``wip`` in nats; added per word and for the end of the sentence."""
 LN_10 = math.log(10.0)  # kenlm's scores are log10
 END = "</s>"
+STREAMS = ("acoustic", "lm")
 SearchState: TypeAlias = "tuple[int, kenlm.State]"
 """A node and the LM state after its word; the scores of all continuations depend only on these two."""
 
@@ -40,27 +40,30 @@ class Candidate(NamedTuple):
         return self.acoustic + LM_SCALE * self.lm + WORD_INSERTION_PENALTY * len(self.words)
 
 
-def expand_with_lm(lattice: Lattice, model: kenlm.Model) -> dict[SearchState, list[Step[SearchState]]]:
-    """Map each search state to the steps that leave it, in topological order."""
+def expand_with_lm(lattice: Lattice, model: kenlm.Model) -> Lattice:
+    """Divide the nodes of a lattice by LM states, so that each arc has an LM score after its acoustic one."""
     from kenlm import State
 
     sentence_start = State()
     model.BeginSentenceWrite(sentence_start)
-    states: defaultdict[int, dict[kenlm.State, None]] = defaultdict(
-        dict, {lattice.start: {sentence_start: None}}
-    )
-    steps: dict[SearchState, list[Step[SearchState]]] = {}
+    numbers: dict[SearchState, int] = {(lattice.start, sentence_start): 0}
+    states: defaultdict[int, list[kenlm.State]] = defaultdict(list, {lattice.start: [sentence_start]})
+    end = 0 if lattice.start == lattice.end else 1  # all states at the end are one node
+    arcs: dict[int, tuple[Arc, ...]] = {end: ()}
     for node in lattice.topological_order():
         for state in states[node]:
-            steps[node, state] = []
-            for link in lattice.arcs[node]:
-                word = END if link.target == lattice.end else link.word
-                lm, next_state = advance(model, state, word)
-                states[link.target][next_state] = None
-                (acoustic,) = link.scores
-                total = acoustic + LM_SCALE * lm + WORD_INSERTION_PENALTY * bool(word)
-                steps[node, state].append(Step((link.target, next_state), word, total, (acoustic, lm)))
-    return steps
+            outgoing = []
+            for arc in lattice.arcs[node]:
+                is_last = arc.target == lattice.end
+                word = END if is_last else arc.word
+                lm, after = advance(model, state, word)
+                if not is_last and (arc.target, after) not in numbers:
+                    numbers[arc.target, after] = len(numbers) + end
+                    states[arc.target].append(after)
+                target = end if is_last else numbers[arc.target, after]
+                outgoing.append(Arc(target, word, (*arc.scores, lm)))
+            arcs[numbers[node, state]] = tuple(outgoing)
+    return Lattice(tuple(arcs[number] for number in range(len(numbers) + end)), 0, end, STREAMS)
 
 
 def advance(model: kenlm.Model, state: kenlm.State, word: str) -> tuple[float, kenlm.State]:
@@ -76,7 +79,11 @@ def n_best(lattice: Lattice, model: kenlm.Model, depth: int) -> list[Candidate]:
 
     Of several paths with the same words, only the best counts.
     """
-    steps = expand_with_lm(lattice, model)
-    found = lattices.search_n_best(steps, next(iter(steps)), lambda state: state[0] == lattice.end, depth)
+    scales = dict(zip(STREAMS, (1.0, LM_SCALE), strict=True))
+    expanded = expand_with_lm(lattice, model)
+    try:
+        found = find_best_paths(expanded, scales, WORD_INSERTION_PENALTY, depth)
+    except ValueError:  # no path leads to the end
+        return []
     candidates = (Candidate(path.words, *path.scores) for path in found)
     return sorted(candidates, key=lambda candidate: (-candidate.total, candidate.words))
