@@ -21,8 +21,7 @@ from rescorer.combination import CACHE, COUNTED, GENERATED, MIXTURE, NEURAL_CACH
 from rescorer.errors import InvalidList, LimitExceeded, quote
 from rescorer.list_checks import collect_confidences, join_history, join_words
 from rescorer.models.bundle import Bundle
-from rescorer.models.language_model import EdgeScores, mix
-from rescorer.reranking.networks import WordEncoder
+from rescorer.models.language_model import mix
 from rescorer.reranking.reranker import Reranker, replace_by_base
 from rescorer.scoring.batch import Batch, ScoreRequest
 from rescorer.scoring.components import (
@@ -46,8 +45,9 @@ from rescorer.scoring.components import (
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
 from rescorer.text import Normaliser
-from rescorer.trie import HypothesisTrie, Words
+from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.types import NBestList, Phrase, Weights
+from rescorer.word_encoder import WordEncoder
 
 if TYPE_CHECKING:
     from rescorer.candidates import Generator

@@ -23,7 +23,6 @@ MODULES = {
     "rescorer.score_combination": "rescorer.combination",
     "rescorer.trie_scorer": "rescorer.pipeline",
     "rescorer.vocabulary": "rescorer.models.network_files",
-    "rescorer.word_encoder": "rescorer.models.language_model",
 }
 """Modules by their former names."""
 ROOMS = {

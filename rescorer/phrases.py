@@ -39,9 +39,8 @@ from rescorer.errors import (
     quote,
 )
 from rescorer.formats.fields import parse_phrases
-from rescorer.models.language_model import EdgeScores
 from rescorer.safe_input import Folder
-from rescorer.trie import HypothesisTrie, Words, build_trie
+from rescorer.trie import EdgeScores, HypothesisTrie, Words, build_trie
 from rescorer.types import NBestList, Phrase
 
 MAX_PHRASES = 5_000  # largest number of phrases of a list, with their other spellings

@@ -19,19 +19,19 @@ from rescorer.extensions import make_ranker
 from rescorer.list_checks import find_wrong_types
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.bundle import MANIFEST, Bundle, read_bundle
-from rescorer.models.language_model import EdgeScores, LanguageModel, VectorModel, check_mixture
+from rescorer.models.language_model import LanguageModel, VectorModel, check_mixture
 from rescorer.models.network_files import CONFIG_FILE
 from rescorer.models.ngram_files import place_ngram, read_ngram, read_words
 from rescorer.models.ngrams import NgramModel, align_vocabularies
 from rescorer.ranking import Ranking
-from rescorer.reranking.networks import WordEncoder
 from rescorer.runtime import Phase, phase
 from rescorer.safe_input import Folder
 from rescorer.scoring.batch import Batch, ScoredPart, plan, score_words
 from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.options import RescoreOptions, Weighting, as_lists, as_texts
-from rescorer.trie import HypothesisTrie
+from rescorer.trie import EdgeScores, HypothesisTrie
 from rescorer.types import Hypothesis, NBestList, RescoredList, TextScore, Weights
+from rescorer.word_encoder import WordEncoder
 
 
 def load_bundle_models(

@@ -1,6 +1,7 @@
 """Merge a batch of hypotheses into a prefix trie, stored as flat arrays ordered by depth.
 
-The trie is built over canonical words; it knows neither scores nor the word ids of any model.
+The trie is built over canonical words; it knows no word ids of any model. ``EdgeScores`` are the scores that a
+model returns for its edges.
 
     nodes   roots (one per distinct context), then every distinct prefix, shallow before deep
     edges   first the edge into each node that is not a root, in node order; then one ``</s>`` edge out of
@@ -13,8 +14,8 @@ which those that end alike share nodes.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain, count, pairwise
 
@@ -285,3 +286,42 @@ def sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     order = np.argsort(-lengths, kind="stable")
     depths = np.arange(1, lengths.max(initial=0) + 1)
     return order, np.searchsorted(-lengths[order], -depths, side="right")
+
+
+@dataclass(frozen=True, slots=True)
+class EdgeScores:
+    """One model's scores for every edge of the trie that it read, in its direction."""
+
+    log_probs: np.ndarray
+    """(E,) float64, ln P(word | path from the root)."""
+    unknown: np.ndarray
+    """(E,) bool, True if the word of the edge is not in the model's vocabulary."""
+    encodings: Mapping[str, np.ndarray] = field(default_factory=dict)
+    """(H, K) float64, encodings of the words of each hypothesis, by the name of the projection; see
+    ``models.language_model.VectorModel``."""
+    backward: bool = False
+    """Whether the edges are those of the reversed trie."""
+    cached: np.ndarray | None = None
+    """(E,) float64, P(word) in the neural cache of this model; None if it was not computed."""
+
+    def sum_paths(self, trie: HypothesisTrie, partial: np.ndarray | None = None) -> np.ndarray:
+        """ln P of each hypothesis, (H,) float64.
+
+        Args:
+            trie: the trie of the hypotheses, in reading order.
+            partial: (H,) bool, hypotheses whose end is not scored; None: no hypothesis is partial. A backward
+                model predicts no end, and takes the last word of a partial hypothesis for that of a sentence.
+        """
+        return trie.in_direction(self.backward).sum_paths(self.log_probs, None if self.backward else partial)
+
+    def count_unknown(self, trie: HypothesisTrie) -> np.ndarray:
+        """Number of unknown words of each hypothesis, (H,) float64; every model knows ``</s>``."""
+        return trie.in_direction(self.backward).sum_paths(self.unknown)
+
+    def path_edges(self, trie: HypothesisTrie, hypothesis: int) -> np.ndarray:
+        """The edge of each word of a hypothesis in reading order, then that of ``</s>``: (n_words + 1,).
+
+        The ``</s>`` of a backward model is the start of the sentence, predicted after its first word.
+        """
+        edges = trie.in_direction(self.backward).path_edges(hypothesis)
+        return np.append(edges[-2::-1], edges[-1:]) if self.backward else edges

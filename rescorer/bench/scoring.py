@@ -34,14 +34,13 @@ from rescorer.formats.rescored import JSON_LINES, rescored_writer
 from rescorer.jobs.files import LocalRescorer, rescore_lists
 from rescorer.jobs.processes import ProcessPoolRescorer, spare_existing_objects
 from rescorer.models.contexts import distinct_rows, node_windows
-from rescorer.models.language_model import EdgeScores
 from rescorer.models.network_files import WINDOWED_KINDS, NetworkConfig, feedforward_size
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngrams import NgramModel
 from rescorer.pipeline import Rescorer
 from rescorer.runtime import Phase, Stopwatch, count_cpus
 from rescorer.scoring.options import RescoreOptions
-from rescorer.trie import HypothesisTrie
+from rescorer.trie import EdgeScores, HypothesisTrie
 from rescorer.types import Hypothesis, NBestList, Weights
 
 ALTERNATIVES = 4

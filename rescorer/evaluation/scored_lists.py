@@ -35,11 +35,11 @@ from rescorer.evaluation.list_errors import (
 )
 from rescorer.list_checks import join_words, normalise_previous
 from rescorer.models.bundle import PHRASES, WEIGHTS, Bundle, read_bundle
-from rescorer.models.language_model import EdgeScores, LanguageModel
+from rescorer.models.language_model import LanguageModel
 from rescorer.pipeline import Encoders, Rescorer, TrieScorer, find_encoders, load_bundle_models
 from rescorer.ranking import Ranking, posteriors
 from rescorer.scoring.options import RescoreOptions
-from rescorer.trie import HypothesisTrie, Words
+from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.types import MAXIMUM, NBestList, RescoredList, TextScore, Weights
 
 

@@ -23,53 +23,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, quote, shorten
-from rescorer.trie import HypothesisTrie
-
-
-@dataclass(frozen=True, slots=True)
-class EdgeScores:
-    """One model's scores for every edge of the trie that it read, in its direction."""
-
-    log_probs: np.ndarray
-    """(E,) float64, ln P(word | path from the root)."""
-    unknown: np.ndarray
-    """(E,) bool, True if the word of the edge is not in the model's vocabulary."""
-    encodings: Mapping[str, np.ndarray] = field(default_factory=dict)
-    """(H, K) float64, encodings of the words of each hypothesis, by the name of the projection; see
-    ``VectorModel``."""
-    backward: bool = False
-    """Whether the edges are those of the reversed trie."""
-    cached: np.ndarray | None = None
-    """(E,) float64, P(word) in the neural cache of this model; None if it was not computed."""
-
-    def sum_paths(self, trie: HypothesisTrie, partial: np.ndarray | None = None) -> np.ndarray:
-        """ln P of each hypothesis, (H,) float64.
-
-        Args:
-            trie: the trie of the hypotheses, in reading order.
-            partial: (H,) bool, hypotheses whose end is not scored; None: no hypothesis is partial. A backward
-                model predicts no end, and takes the last word of a partial hypothesis for that of a sentence.
-        """
-        return trie.in_direction(self.backward).sum_paths(self.log_probs, None if self.backward else partial)
-
-    def count_unknown(self, trie: HypothesisTrie) -> np.ndarray:
-        """Number of unknown words of each hypothesis, (H,) float64; every model knows ``</s>``."""
-        return trie.in_direction(self.backward).sum_paths(self.unknown)
-
-    def path_edges(self, trie: HypothesisTrie, hypothesis: int) -> np.ndarray:
-        """The edge of each word of a hypothesis in reading order, then that of ``</s>``: (n_words + 1,).
-
-        The ``</s>`` of a backward model is the start of the sentence, predicted after its first word.
-        """
-        edges = trie.in_direction(self.backward).path_edges(hypothesis)
-        return np.append(edges[-2::-1], edges[-1:]) if self.backward else edges
+from rescorer.trie import EdgeScores, HypothesisTrie
 
 
 class LanguageModel(Protocol):

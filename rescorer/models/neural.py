@@ -38,7 +38,6 @@ from rescorer.models.kernels import (
     quantise_tensors,
     to_device,
 )
-from rescorer.models.language_model import EdgeScores
 from rescorer.models.network_files import (
     CONFIG_FILE,
     KINDS,
@@ -57,7 +56,7 @@ from rescorer.models.transformer import TransformerNetwork, build_prefix_tree, t
 from rescorer.models.tree_softmax import TreeSoftmax
 from rescorer.runtime import Phase, count_context_words, phase
 from rescorer.safe_input import Folder, descriptor_path
-from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, sort_by_length
+from rescorer.trie import SENTENCE_END, EdgeScores, HypothesisTrie, Words, sort_by_length
 
 NETWORKS: dict[str, Callable[[NetworkConfig], ContextNetwork]] = {
     **dict.fromkeys(KINDS, RecurrentNetwork),

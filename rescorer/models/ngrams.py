@@ -27,10 +27,10 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from rescorer.models.arpa import FIRST_WORDS
-from rescorer.models.language_model import EdgeScores, LanguageModel
+from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import END, UNKNOWN
 from rescorer.runtime import Phase, phase
-from rescorer.trie import HypothesisTrie, Words
+from rescorer.trie import EdgeScores, HypothesisTrie, Words
 
 Array = Any  # a NumPy array or a torch tensor
 

@@ -26,35 +26,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rescorer.errors import ConfigError, LimitExceeded, quote
+from rescorer.errors import ConfigError, LimitExceeded
 from rescorer.reranking.features import MAX_FEATURES
-
-MAX_ENCODING_SIZE = 32  # largest K of a reranker
-MAX_VECTOR_SIZE = 16_384  # longest context vector, as in the configuration of networks
-ENCODING = "encoding:"
-"""Prefix of the name of an encoding in explanations; that of the language model follows."""
-
-
-@dataclass(frozen=True, slots=True)
-class WordEncoder:
-    """A language model of the bundle, and the projection of its context vectors.
-
-    Raises:
-        ConfigError: the projection has another shape, or a value that is not finite.
-    """
-
-    model: str  # name of the model, which must be a network
-    projection: np.ndarray  # (D, K) float64, from context vectors of length D
-
-    def __post_init__(self) -> None:
-        shape, place = self.projection.shape, f"the projection of the context vectors of {quote(self.model)}"
-        if len(shape) != 2 or not 0 < shape[0] <= MAX_VECTOR_SIZE or not shape[1]:
-            raise ConfigError(
-                f"{place} has the shape {shape}; expected 1 to {MAX_VECTOR_SIZE:,} rows, and columns"
-            )
-        if not np.isfinite(self.projection).all():
-            raise ConfigError(f"{place} has a value that is not finite")
-
+from rescorer.word_encoder import MAX_ENCODING_SIZE
 
 MAX_MEMBERS, MAX_HIDDEN = 64, 1024
 MAX_PARAMETERS = 1 << 20  # largest number of parameters of all members: 8 MB

@@ -43,18 +43,14 @@ from rescorer.reranking.features import (
     needed_components,
 )
 from rescorer.reranking.networks import (
-    ENCODING,
-    MAX_ENCODING_SIZE,
     MAX_HIDDEN,
     MAX_MEMBERS,
     MAX_PARAMETERS,
     MAX_UNITS,
-    MAX_VECTOR_SIZE,
     TRANSFORMER_LIMITS,
     Ensemble,
     TransformerEnsemble,
     TransformerSizes,
-    WordEncoder,
 )
 from rescorer.safe_input import (
     MAX_HEADER_BYTES,
@@ -66,6 +62,7 @@ from rescorer.safe_input import (
 )
 from rescorer.trie import Words
 from rescorer.types import MAX_NUMBER, Weights
+from rescorer.word_encoder import ENCODING, MAX_ENCODING_SIZE, MAX_VECTOR_SIZE, WordEncoder
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ import numpy as np
 from rescorer.combination import EMPTY, MIXTURE, OOV, WORDS
 from rescorer.list_checks import SpokenWords
 from rescorer.models.bundle import Bundle
-from rescorer.models.language_model import EdgeScores, mix_scores
+from rescorer.models.language_model import mix_scores
 from rescorer.scoring.options import RescoreOptions
-from rescorer.trie import Words
+from rescorer.trie import EdgeScores, Words
 from rescorer.types import DecisionRule, NBestList, Weights
 
 if TYPE_CHECKING:
-    from rescorer.reranking.networks import WordEncoder
     from rescorer.scoring.batch import Batch, ScoredPart, ScoreRequest
+    from rescorer.word_encoder import WordEncoder
 
 Columns = dict[str, np.ndarray]
 """Numbers of the hypotheses of a list by name, (H,) float64 each."""

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from rescorer import Phrase
 from rescorer.extensions import PhraseReader
-from rescorer.models.language_model import EdgeScores
 from rescorer.phrases import ENTRY_PROBABILITY, compile_phrases
-from rescorer.trie import build_trie
+from rescorer.trie import EdgeScores, build_trie
 from tests.support.phrase_search import find_matches
 
 MIXTURE = {"ngram": 0.25, "neural": 0.75}

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.list_checks import join_history
-from rescorer.models.language_model import EdgeScores, read_sessions
-from rescorer.trie import SENTENCE_END, build_trie
+from rescorer.models.language_model import read_sessions
+from rescorer.trie import SENTENCE_END, EdgeScores, build_trie
 from tests.support.session_cache_twin import cache_prob, log_probs_with_cache
 
 WORDS = ("the", "cat", "sat", "on", "dog")

@@ -14,9 +14,10 @@ from rapidfuzz.distance import Levenshtein
 from rescorer.errors import ConfigError
 from rescorer.ranking import best_first, posteriors
 from rescorer.reranking.features import FEATURE_KINDS, check_feature
-from rescorer.reranking.networks import Ensemble, WordEncoder
+from rescorer.reranking.networks import Ensemble
 from rescorer.reranking.reranker import Reranker
 from rescorer.types import Weights
+from rescorer.word_encoder import WordEncoder
 from tests.support.tiny_rerankers import linear_ensemble
 
 FEATURES = (

@@ -12,13 +12,12 @@ from typing import Any
 
 import structlog
 
-from rescorer.models.language_model import EdgeScores
 from rescorer.pipeline import Encoders, TrieScorer
 from rescorer.service.logs import Tracing
 from rescorer.service.server import Server
 from rescorer.service.settings import load_settings
 from rescorer.service.workers.host import WARM_UP
-from rescorer.trie import HypothesisTrie
+from rescorer.trie import EdgeScores, HypothesisTrie
 
 # By default structlog prints errors with the source and all variables, which takes a second each.
 structlog.configure(

@@ -22,7 +22,6 @@ import numpy as np
 from rescorer.errors import InputError
 from rescorer.extensions import make_ranker
 from rescorer.models.bundle import Bundle, read_bundle
-from rescorer.models.language_model import EdgeScores
 from rescorer.protocol.messages import write_ranking
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.batch import Batch, Part, ScoredPart
@@ -32,6 +31,7 @@ from rescorer.service.api.rescoring import PreparedRequest, prepare_lists
 from rescorer.service.engine.request_limits import check_request, check_response_size
 from rescorer.service.settings import ServiceSettings, load_settings
 from rescorer.sounds import load_pronouncer
+from rescorer.trie import EdgeScores
 
 Difference = Literal["none", "first", "middle", "last"]
 DIFFERENCES: tuple[Difference, ...] = ("none", "first", "last")

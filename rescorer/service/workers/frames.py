@@ -24,9 +24,8 @@ import numpy as np
 
 from rescorer import errors
 from rescorer.errors import BundleError, RescorerError, ScoringError, Unavailable
-from rescorer.models.language_model import EdgeScores
 from rescorer.runtime import ContextWords, shield_children
-from rescorer.trie import HypothesisTrie
+from rescorer.trie import EdgeScores, HypothesisTrie
 
 HOST_MODULE = "rescorer.service.workers.host"
 """Module that worker processes run."""

@@ -30,7 +30,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rescorer.errors import BundleError, ScoringError, Unavailable
-from rescorer.models.language_model import EdgeScores
 from rescorer.pipeline import TrieScorer
 from rescorer.runtime import (
     ContextWords,
@@ -43,7 +42,7 @@ from rescorer.runtime import (
 from rescorer.service.logs import seconds_of, use_parents_stderr
 from rescorer.service.workers import frames
 from rescorer.service.workers.frames import Arrays, Frame, MachineSettings, WorkerLost, WorkerScores
-from rescorer.trie import HypothesisTrie, build_trie
+from rescorer.trie import EdgeScores, HypothesisTrie, build_trie
 
 LoadScorer = Callable[..., TrieScorer]
 """Loads a bundle's models; takes the arguments of ``TrieScorer.load``."""

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.models.language_model import EdgeScores
 from rescorer.service.workers.frames import (
     PREFIX,
     pack,
@@ -21,7 +20,7 @@ from rescorer.service.workers.frames import (
     unpack_scores,
     unpack_trie,
 )
-from rescorer.trie import build_trie
+from rescorer.trie import EdgeScores, build_trie
 
 words = st.text(st.characters(exclude_categories=["Z", "Cc", "Cs"]), min_size=1, max_size=4)
 names = words.filter(lambda name: "/" not in name)

@@ -7,7 +7,7 @@ import torch
 
 from rescorer.models.network_files import END, START, UNKNOWN, Vocabulary
 from rescorer_training.batches import Sentences
-from rescorer_training.classes.trees import PRIOR_OCCURRENCES, compute_context_vectors
+from rescorer_training.neural.trees import PRIOR_OCCURRENCES, compute_context_vectors
 from tests.support.tiny_models import random_network
 
 

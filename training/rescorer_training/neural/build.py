@@ -23,7 +23,6 @@ from rescorer_training.classes.partition import (
     make_brown_classes,
     make_embedding_classes,
 )
-from rescorer_training.classes.trees import get_word_vectors, load_or_make_tree
 from rescorer_training.features import add_class_inputs, fit_tags, fit_word_topics, write_sentence_topics
 from rescorer_training.neural import optimisation
 from rescorer_training.neural.options import NetworkOptions, TrainingOptions
@@ -34,6 +33,7 @@ from rescorer_training.neural.prepare import (
     print_status,
     reorder,
 )
+from rescorer_training.neural.trees import get_word_vectors, load_or_make_tree
 from rescorer_training.vectors.runs import initialise_embedding
 
 CLASS_INPUTS_FILE = "class_inputs.npy"

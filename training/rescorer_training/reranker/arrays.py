@@ -32,8 +32,9 @@ from rescorer.models.language_model import LanguageModel, VectorModel
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import TIE_DECIMALS
 from rescorer.reranking.features import centre_features
-from rescorer.reranking.networks import ENCODING, Ensemble, TransformerEnsemble, WordEncoder
+from rescorer.reranking.networks import Ensemble, TransformerEnsemble
 from rescorer.types import NBestList
+from rescorer.word_encoder import ENCODING, WordEncoder
 
 MIN_SCALE = 1e-9
 """Spread within lists below which a feature counts as constant; larger features are measured relative to
