@@ -1,7 +1,7 @@
 """Merge a batch of hypotheses into a prefix trie, stored as flat arrays ordered by depth.
 
-The trie is built over canonical words; it knows no word ids of any model. ``EdgeScores`` are the scores that a
-model returns for its edges.
+The trie is built over canonical words and knows no word ids of any model. ``EdgeScores`` are the scores that
+a model returns for its edges.
 
     nodes   roots (one per distinct context), then every distinct prefix, shallow before deep
     edges   first the edge into each node that is not a root, in node order; then one ``</s>`` edge out of
