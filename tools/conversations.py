@@ -20,8 +20,7 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from rescorer.evaluation.figures import describe_p, format_gain
-from rescorer.evaluation.list_errors import EvaluatedList
+from rescorer.evaluation.list_errors import EvaluatedList, describe_p, format_gain
 from rescorer.evaluation.scored_lists import ScoredList, rerank, score_lists
 from rescorer.evaluation.statistics import bootstrap
 from rescorer.evaluation.systems import Tuning, score_mixtures

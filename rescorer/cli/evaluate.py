@@ -19,8 +19,18 @@ from rich.text import Text
 
 from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
 from rescorer.evaluation.error_analysis import AlignedList, Alignment, ErrorAnalysis, Part, align_three
-from rescorer.evaluation.figures import format_interval, format_p, format_percent, format_signed, format_size
-from rescorer.evaluation.list_errors import NO_GROUP, PERCENT_DECIMALS, Report, Totals, to_percent
+from rescorer.evaluation.list_errors import (
+    NO_GROUP,
+    PERCENT_DECIMALS,
+    Report,
+    Totals,
+    format_interval,
+    format_p,
+    format_percent,
+    format_signed,
+    format_size,
+    to_percent,
+)
 from rescorer.evaluation.run import OWN_LISTS, Evaluation
 from rescorer.evaluation.significance import Result
 from rescorer.evaluation.systems import name_possible_rows, weights_by_system

@@ -25,8 +25,8 @@ from rescorer.evaluation.error_analysis import (
     explain_lists,
     sort_by_change,
 )
-from rescorer.evaluation.figures import format_size
 from rescorer.evaluation.inspection import MIN_LM_R, Inspection, inspect_lists
+from rescorer.evaluation.list_errors import format_size
 from rescorer.evaluation.list_statistics import ErrorStats, TokenStats
 from rescorer.evaluation.list_tally import ModelStats, ModelTally
 from rescorer.pipeline import Rescorer

@@ -65,7 +65,7 @@ COMMANDS = {
         "Learn from lists with phrases and references when generated hypotheses may win.",
     ),
     "combine": LazyCommand(
-        "rescorer.cli.combine:combine",
+        "rescorer.cli.compare:combine",
         "Combine the lists of several recognisers into one text per utterance, "
         "by voting word by word (ROVER).",
     ),

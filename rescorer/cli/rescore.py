@@ -20,7 +20,6 @@ from rescorer.formats.inputs import expand_globs
 from rescorer.formats.io.folders import list_files
 from rescorer.formats.io.text_io import is_stream
 from rescorer.formats.rescored import get_renderer, rescored_writer
-from rescorer.jobs.archive import Archive, DueRun
 from rescorer.jobs.cluster import Cluster, check_address, check_reachable, run_on_cluster
 from rescorer.jobs.files import (
     BatchRescorer,
@@ -35,7 +34,7 @@ from rescorer.jobs.forecast import N_PASSES, Estimate, Forecast, forecast_run, s
 from rescorer.jobs.plan import Unit, measure_all
 from rescorer.jobs.processes import MAX_BATCH_WORDS as MAX_PROCESS_BATCH_WORDS
 from rescorer.jobs.processes import open_rescorer
-from rescorer.jobs.shards import Finished, Job, OnBatch, run_shards
+from rescorer.jobs.shards import Archive, DueRun, Finished, Job, OnBatch, run_shards
 from rescorer.jobs.store import PLAN, Store, open_store
 from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.pipeline import MAX_BATCH_WORDS

@@ -31,8 +31,8 @@ from rescorer.evaluation.false_alarms import (
     false_alarms_to_dict,
     learn_threshold,
 )
-from rescorer.evaluation.figures import describe_p, format_gain, format_signed
 from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
+from rescorer.evaluation.list_errors import describe_p, format_gain, format_signed
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
 from rescorer.evaluation.tuning import TuningReport

@@ -19,9 +19,8 @@ from rescorer.decision import RoverSettings, SystemList, build_voting_network, v
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.calibration import Division, Outcomes, collect_outcomes, fit_temperature, judge_words
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors
-from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.folds import make_folds
-from rescorer.evaluation.list_errors import to_percent
+from rescorer.evaluation.list_errors import gain_to_dict, interval_to_list, to_percent
 from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
 from rescorer.formats.fields import is_finite_number
 from rescorer.formats.rescored import is_rescored

@@ -22,8 +22,8 @@ import numpy as np
 from rescorer.combination import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
 from rescorer.errors import ConfigError, InputError, InvalidList, pluralise
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING
-from rescorer.evaluation.figures import format_percent
 from rescorer.evaluation.folds import Folds, make_folds
+from rescorer.evaluation.list_errors import format_percent
 from rescorer.evaluation.scored_lists import ScoredList, collect_components
 from rescorer.evaluation.statistics import Gain, binomial_cdf, bootstrap, choose_units
 from rescorer.extensions import Phrases

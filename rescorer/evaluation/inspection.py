@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from rescorer.errors import InputError, pluralise
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
-from rescorer.evaluation.figures import format_size
+from rescorer.evaluation.list_errors import format_size
 from rescorer.evaluation.list_statistics import ErrorStats, ListStats, StreamStats, WordStats
 from rescorer.evaluation.list_tally import (
     FIRST_PASS,

@@ -17,15 +17,19 @@ import numpy as np
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.error_analysis import Aligner, Tokens, reference_tokens
 from rescorer.evaluation.error_rate import CountingSettings, WordErrors
-from rescorer.evaluation.figures import (
+from rescorer.evaluation.list_errors import (
+    ListKey,
     describe_p,
     describe_unknown,
+    evaluate_list,
+    find_first_pass,
     format_gain,
     gain_to_dict,
+    index_lists,
     interval_to_list,
     round_p,
+    to_percent,
 )
-from rescorer.evaluation.list_errors import ListKey, evaluate_list, find_first_pass, index_lists, to_percent
 from rescorer.evaluation.statistics import (
     DRAWS,
     LEVEL,

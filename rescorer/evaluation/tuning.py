@@ -24,9 +24,8 @@ import numpy as np
 from rescorer.combination import CACHE, NEURAL_CACHE
 from rescorer.decision import distance_matrix, fewest_errors_first
 from rescorer.errors import ConfigError, LimitExceeded
-from rescorer.evaluation.figures import explain_unknown, gain_to_dict, interval_to_list
 from rescorer.evaluation.folds import CACHE_SHARES, NEURAL_CACHES, Folds, Parameters
-from rescorer.evaluation.list_errors import to_percent
+from rescorer.evaluation.list_errors import explain_unknown, gain_to_dict, interval_to_list, to_percent
 from rescorer.evaluation.statistics import (
     MIN_UNITS_FOR_INTERVAL,
     Gain,

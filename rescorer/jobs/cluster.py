@@ -21,15 +21,7 @@ from typing import Any
 
 from rescorer.errors import ConfigError, ModelError, RescorerError, ScoringError
 from rescorer.jobs.files import FileSummary
-from rescorer.jobs.shards import (
-    MAX_DEATHS,
-    DueShards,
-    Finished,
-    Job,
-    OnBatch,
-    ShardRunner,
-    finish,
-)
+from rescorer.jobs.shards import MAX_DEATHS, DueShards, Finished, Job, OnBatch, ShardRunner, finish
 from rescorer.jobs.store import Record, Store
 from rescorer.runtime import count_cpus, keep_sigterm
 

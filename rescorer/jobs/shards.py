@@ -1,4 +1,7 @@
-"""Run shards and commit each exactly once; look at what is committed, verify it and join it."""
+"""Rescore an archive in shards: run each and commit it exactly once; verify and join what is committed.
+
+An ``Archive`` makes its plan or continues the one that there is, and a ``DueRun`` runs what is due.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,14 @@ import secrets
 import socket
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from rescorer.combination import weights_to_dict
 from rescorer.errors import (
     BundleError,
     ConfigError,
@@ -23,22 +27,39 @@ from rescorer.errors import (
     InputError,
     RescorerError,
     ScoringError,
+    pluralise,
 )
 from rescorer.formats.io.text_io import WRITE_ERRORS, open_binary_output, remove_file
 from rescorer.formats.rescored import rescored_writer
 from rescorer.jobs.files import BatchRescorer, FileSummary, LocalRescorer, RejectsFile, rescore_lists
-from rescorer.jobs.plan import BLOCK_BYTES, ListSource, Plan, hash_part, open_part, read_plan
+from rescorer.jobs.plan import (
+    BLOCK_BYTES,
+    Division,
+    ListSource,
+    Plan,
+    Unit,
+    check_answers,
+    check_files,
+    find_files,
+    hash_part,
+    make_plan,
+    measure_all,
+    open_part,
+    read_plan,
+)
 from rescorer.jobs.processes import ProcessPool, open_rescorer
 from rescorer.jobs.store import (
     ATTEMPT_NAME,
     ATTEMPTS,
     NAME_DIGITS,
+    PLAN,
     RECORDS,
     DataFile,
     OutputError,
     Record,
     Store,
     StoredFile,
+    is_own_file,
     output_error,
     read_record,
     record_name,
@@ -46,6 +67,7 @@ from rescorer.jobs.store import (
 )
 from rescorer.models.bundle import Bundle
 from rescorer.runtime import count_cpus, keep_freed_memory, use_threads
+from rescorer.types import Weights
 
 READERS = 16
 """Number of records that are read at a time: an object storage takes long to answer, but answers many."""
@@ -621,3 +643,120 @@ def _read_verified(store: Store, index: int, file: DataFile) -> Iterator[bytes]:
     if (n_bytes, digest.hexdigest()) != (file.n_bytes, file.sha256):
         message = f"was changed since shard {index} was committed"
         raise FormatError(f"{message}; {how_to_mend(store, index)}", file=place)
+
+
+@dataclass(frozen=True, slots=True)
+class Archive:
+    """Inputs, the place of their shards, and all that the answers depend on.
+
+    Args:
+        names: input files, from ``find``.
+        options: what else answers depend on, as data of a plan.
+    """
+
+    store: Store
+    names: Sequence[str]
+    source: ListSource
+    bundle: Bundle
+    weights: Weights
+    options: Mapping[str, Any]
+
+    @staticmethod
+    def find(sources: Sequence[str], source: ListSource, store: Store) -> list[str]:
+        """Find the input files, without those of the store; raises as ``find_files``."""
+        return [name for name in find_files(sources, source) if not is_own_file(store, name)]
+
+    @property
+    def answers(self) -> dict[str, Any]:
+        """All besides the lists that answers depend on, as data of a plan."""
+        weights = weights_to_dict(self.weights)
+        return {"bundle": describe_bundle(self.bundle), "weights": weights, "options": dict(self.options)}
+
+    def make_plan(
+        self, n: int, unit: Unit, batch_words: int, on_bytes: Callable[[int], object] = lambda n_bytes: None
+    ) -> Plan:
+        """Divide the input, and store the plan unless another process stores one at the same time.
+
+        Args:
+            n, unit, batch_words: as for ``Division``; scores of n-grams alone do not depend on the batch, so
+                that their shards may end at any line.
+            on_bytes: called with the number of bytes that were read since the last call.
+        """
+        self.store.prepare()
+        is_exact = set(self.bundle.model_kinds.values()) == {"ngram"}
+        division = Division(n, unit, None if is_exact else batch_words)
+        plan = make_plan(list(self.names), self.source, self.answers, division, on_bytes)
+        self.store.create(PLAN, plan.encode())
+        return plan
+
+    def read_plan(self) -> tuple[Plan, str]:
+        """Read the plan of the store and its fingerprint.
+
+        Raises:
+            ConfigError: answers would depend on something else than planned.
+            InputError: an input is not what was planned.
+        """
+        plan, fingerprint = read_plan(self.store)
+        place, answers, now = f"{self.store.place}/{PLAN}", self.answers, self.options
+        before = plan.answers.get("options")
+        if now.get("text") and isinstance(before, dict) and "text" not in before:
+            check_answers(plan, answers | {"options": {**now, "text": None}}, place)
+            raise ConfigError(
+                f"{place} compares texts by the bundle's own rules, as earlier versions did: go on with "
+                f"--normaliser {self.bundle.folder}/text.json, or plan into another folder"
+            )
+        check_answers(plan, answers, place)
+        check_files(plan, tuple(zip(self.names, measure_all(self.names), strict=True)))
+        return plan, fingerprint
+
+
+@dataclass(frozen=True, slots=True)
+class DueRun:
+    """The shards of a plan that a run should commit."""
+
+    planned: Sequence[int]
+    found: Committed
+    """Those of them that have a record already."""
+    due: Sequence[int]
+    """Those without a record."""
+    n_lists: int | None
+    """Number of lists of those; None if it is unknown."""
+
+    @classmethod
+    def find(cls, store: Store, plan: Plan, fingerprint: str, shard: int | None) -> DueRun:
+        """Read the records of all shards, or that of one.
+
+        Raises:
+            ConfigError: there is no such shard.
+        """
+        if shard is not None and shard >= len(plan.shards):
+            raise ConfigError(f"--shard {shard}: the plan has shards 0 to {len(plan.shards) - 1:,}")
+        planned = range(len(plan.shards)) if shard is None else [shard]
+        recorded = {shard_of_record(file.name) for file in store.list_files(RECORDS)}
+        found = read_committed(store, fingerprint, [index for index in planned if index in recorded])
+        due = [index for index in planned if index not in found.records and index not in found.damaged]
+        counts = [plan.count_lists(index) for index in due]
+        return cls(planned, found, due, None if None in counts else sum(filter(None, counts)))
+
+    def collect(
+        self, results: Iterable[Finished], on_failure: Callable[[int, RescorerError], object]
+    ) -> FileSummary:
+        """Add up the shards that are committed now.
+
+        Raises:
+            InputError, ScoringError: shards failed, or have damaged records; has the type of the first error.
+        """
+        total, errors = FileSummary(), list[tuple[int, RescorerError]](self.found.damaged.items())
+        for index, result in results:
+            if isinstance(result, Record):
+                total = add_summaries(total, result.summary)
+            else:
+                errors.append((index, result))
+                on_failure(index, result)
+        if not errors:
+            return total
+        shard, error = errors[0]
+        others = f"; {len(errors) - 1:,} more failed" if errors[1:] else ""
+        n_shards = pluralise(len(self.due) + len(self.found.damaged), "shard")
+        message = f"{len(errors):,} of {n_shards} failed: shard {shard}: {error}{others}"
+        raise (InputError if isinstance(error, InputError) else ScoringError)(message)

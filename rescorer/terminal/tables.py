@@ -24,7 +24,7 @@ from rich.table import Table
 from rich.text import Text
 from tqdm import tqdm
 
-from rescorer.evaluation.figures import MAX_NUMBER_CHARS, format_size
+from rescorer.evaluation.list_errors import MAX_NUMBER_CHARS, format_size
 from rescorer.formats.io.text_io import write_text
 from rescorer.jobs.files import FileSummary
 from rescorer.terminal.program import check_output_path

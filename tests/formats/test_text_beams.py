@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer.errors import ConfigError, FormatError, InvalidList
-from rescorer.formats import decoder_text, nemo
+from rescorer.formats import nemo, plain_text
 from rescorer.types import Hypothesis, NBestList
 from tests.support.list_strategies import TEXT, lists_match, nbest_lists, several, write_truncated_gzip
 
@@ -95,13 +95,13 @@ def test_nemo_requires_beam_size(tmp_path):
 
 
 def test_groups_consecutive_cued_lines_and_removes_sentence_marks():
-    first, second = lists = read(decoder_text.read_cued, CUED, base="10")
+    first, second = lists = read(plain_text.read_cued, CUED, base="10")
     assert first.id == "u-1"
     assert first.hypotheses == (Hypothesis("yeah well", {"nwords": 4}), Hypothesis("", {"nwords": 0}))
     assert first.streams["acoustic"] == pytest.approx((-2301.5 * math.log(10), -2310 * math.log(10)))
     assert (second.id, second.hypotheses[0].text) == ("7", "a b")
-    assert all(read(decoder_text.read_cued, variant, base="10") == lists for variant in encode_variants(CUED))
-    assert read(decoder_text.read_cued, CUED, base="e")[0].streams["lm"] == (-18.42, -17.0)
+    assert all(read(plain_text.read_cued, variant, base="10") == lists for variant in encode_variants(CUED))
+    assert read(plain_text.read_cued, CUED, base="e")[0].streams["lm"] == (-18.42, -17.0)
 
 
 CUED_LISTS = nbest_lists(["acoustic", "lm"], fields=lambda text: {"nwords": len(text)})
@@ -109,16 +109,16 @@ CUED_LISTS = nbest_lists(["acoustic", "lm"], fields=lambda text: {"nwords": len(
 
 @given(several(CUED_LISTS), st.sampled_from(["e", "10"]))
 def test_cued_round_trip(lists, base):
-    assert lists_match(round_trip(lists, decoder_text.cued_writer, decoder_text.read_cued, base=base), lists)
+    assert lists_match(round_trip(lists, plain_text.cued_writer, plain_text.read_cued, base=base), lists)
 
 
 @given(several(nbest_lists()))
 def test_mikolov_round_trip(lists):
-    assert round_trip(lists, decoder_text.mikolov_writer, decoder_text.read_mikolov) == lists
+    assert round_trip(lists, plain_text.mikolov_writer, plain_text.read_mikolov) == lists
 
 
 def test_mikolov_lists_have_no_scores():
-    first, second = read(decoder_text.read_mikolov, MIKOLOV)
+    first, second = read(plain_text.read_mikolov, MIKOLOV)
     assert first == NBestList("u1", (Hypothesis("yeah well"), Hypothesis("")))
     assert second == NBestList("u2", (Hypothesis("-1.5 a"),))
 
@@ -135,29 +135,29 @@ def test_mikolov_lists_have_no_scores():
 )
 def test_rejects_only_the_list_with_a_bad_cued_line(line, message):
     text = f"u1 -1 -2 1 a\n{line}\nu1 -1 -2 1 b\nu2 -1 -2 1 a\n".encode("latin-1")
-    error, valid = read(decoder_text.read_cued, text, base="e")
+    error, valid = read(plain_text.read_cued, text, base="e")
     assert message in str(error)
     assert valid.id == "u2"
 
 
 def test_rejects_duplicate_ids_and_missing_bases(tmp_path):
-    *_, error = read(decoder_text.read_mikolov, MIKOLOV + "u1 again\n")
+    *_, error = read(plain_text.read_mikolov, MIKOLOV + "u1 again\n")
     assert "<stream>, list 'u1': duplicate id" in str(error)
     with pytest.raises(ConfigError, match="expected base=e or base=10, got nothing"):
-        read(decoder_text.read_cued, CUED)
-    with pytest.raises(ConfigError, match="got base=2"), decoder_text.cued_writer(tmp_path / "out", base="2"):
+        read(plain_text.read_cued, CUED)
+    with pytest.raises(ConfigError, match="got base=2"), plain_text.cued_writer(tmp_path / "out", base="2"):
         pass
 
 
 def test_truncated_file_ends_with_an_error(tmp_path):
     write_truncated_gzip(tmp_path / "a.gz", CUED)
-    assert isinstance(list(decoder_text.read_cued(tmp_path / "a.gz", base="e"))[-1], FormatError)
-    assert "damaged gzip" in str(list(decoder_text.read_mikolov(tmp_path / "a.gz"))[-1])
+    assert isinstance(list(plain_text.read_cued(tmp_path / "a.gz", base="e"))[-1], FormatError)
+    assert "damaged gzip" in str(list(plain_text.read_mikolov(tmp_path / "a.gz"))[-1])
     assert "damaged gzip" in str(list(nemo.read_nemo(tmp_path / "a.gz", beam=7))[-1])
 
 
 def test_writers_reject_lists_that_lines_cannot_hold(tmp_path):
-    with decoder_text.mikolov_writer(tmp_path / "out") as write:
+    with plain_text.mikolov_writer(tmp_path / "out") as write:
         write(NBestList("u1", (Hypothesis("a"),)))
         for nbest, message in (
             (NBestList("u1", (Hypothesis("a"),)), "already written"),
@@ -168,7 +168,7 @@ def test_writers_reject_lists_that_lines_cannot_hold(tmp_path):
                 write(nbest)
     assert (tmp_path / "out").read_text() == "u1 a\n"
     with (
-        decoder_text.cued_writer(tmp_path / "out", base="e") as write,
+        plain_text.cued_writer(tmp_path / "out", base="e") as write,
         pytest.raises(InvalidList, match="acoustic: the format needs this stream"),
     ):
         write(NBestList("u1", (Hypothesis("a"),)))

@@ -18,7 +18,7 @@ import numpy as np
 
 from rescorer.combination import MIXTURE, weights_to_dict
 from rescorer.errors import MAX_QUOTED_CHARS, BundleError, ConfigError, FormatError, InvalidList, shorten
-from rescorer.evaluation.figures import gain_to_dict
+from rescorer.evaluation.list_errors import gain_to_dict
 from rescorer.evaluation.scored_lists import order_by_decision, order_by_first_pass, score_lists
 from rescorer.evaluation.significance import Result, Significance, judge_rows
 from rescorer.evaluation.statistics import Gain

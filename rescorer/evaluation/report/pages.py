@@ -1,6 +1,9 @@
-"""Render a report as one HTML file that needs no network, or as Markdown without charts and utterances.
+"""Render a report as one HTML file with charts in SVG, or as Markdown without charts and utterances.
 
-The page needs no server, and no JavaScript to be read. Everything that comes from lists is escaped, and the
+Numbers of ``report.data`` come in; markup goes out. Colours of charts are CSS classes, so that the page
+decides how they look on light and dark backgrounds and on paper.
+
+The page needs no network, no server, and no JavaScript to be read. Everything that comes from lists is escaped, and the
 page's Content-Security-Policy forbids everything except its own style and script, which it names by their
 hashes: text in a hypothesis cannot run or load anything. Numbers that are not known become a dash.
 """
@@ -8,32 +11,487 @@ hashes: text in a hypothesis cannot run or load anything. Numbers that are not k
 from __future__ import annotations
 
 import base64
+import bisect
 import hashlib
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from rescorer.errors import pluralise
-from rescorer.evaluation import figures
-from rescorer.evaluation.list_errors import PERCENT_DECIMALS
-from rescorer.evaluation.report import charts
+from rescorer.evaluation import list_errors
+from rescorer.evaluation.list_errors import PERCENT_DECIMALS, format_number
+from rescorer.evaluation.report import data
 from rescorer.evaluation.report.build import make_slots
-from rescorer.evaluation.report.charts import ChangeColumn, IntervalColumn
 from rescorer.evaluation.report.data import Range, ReportData, SystemRow
+
+STEPS = (1.0, 2.0, 5.0, 10.0)
+"""Distances between ticks, up to a power of ten."""
+MAX_DECIMALS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """A linear or logarithmic map from values to pixels."""
+
+    low: float
+    high: float
+    start_px: float
+    end_px: float
+    is_log: bool = False
+
+    def __call__(self, value: float) -> float:
+        """Pixel of a value; values outside the scale are moved to its nearest end."""
+        value = min(max(value, self.low), self.high)
+        low, high = self.low, self.high
+        if self.is_log:
+            low, high, value = math.log(low), math.log(high), math.log(value)
+        share = (value - low) / (high - low) if high > low else 0.5
+        return self.start_px + share * (self.end_px - self.start_px)
+
+    def ticks(self, count: int = 5) -> list[float]:
+        """About ``count`` round values within the scale."""
+        if self.is_log:
+            return log_ticks(self.low, self.high, count)
+        return round_ticks(self.low, self.high, count)
+
+
+def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Multiples of 1, 2 or 5 times a power of ten between ``low`` and ``high``, at most ``count + 1``.
+
+    >>> round_ticks(17.9, 29.2)
+    [18.0, 20.0, 22.0, 24.0, 26.0, 28.0]
+    """
+    if not high > low:
+        return [low]
+    power = 10.0 ** math.floor(math.log10((high - low) / count))
+    step = next((s * power for s in STEPS if (high - low) / (s * power) <= count + 0.5), 10 * power)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(n * step, 12) for n in range(first, last + 1)]
+
+
+def log_ticks(low: float, high: float, count: int = 5) -> list[float]:
+    """Powers of ten between ``low`` and ``high``, with 2 and 5 times them if there is room.
+
+    >>> log_ticks(1, 100, 7)
+    [1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0]
+    """
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for factors in ((1, 2, 5), (1, 3), (1,)):
+        ticks = [float(f * 10**p) for p in powers for f in factors if low <= f * 10**p <= high]
+        if len(ticks) <= count + 1:
+            return ticks
+    return ticks
+
+
+def format_ticks(ticks: Sequence[float]) -> list[str]:
+    """Labels with as many decimals as the ticks need, all the same.
+
+    >>> format_ticks([0.0, 0.5, 1.0])
+    ['0.0', '0.5', '1.0']
+    """
+    gap = min((b - a for a, b in itertools.pairwise(ticks)), default=1.0)
+    decimals = 0
+    while decimals < MAX_DECIMALS and any(abs(tick - round(tick, decimals)) > 0.01 * gap for tick in ticks):
+        decimals += 1
+    return [format_number(tick, decimals) for tick in ticks]
+
+
+def padded(low: float, high: float, share: float = 0.06) -> tuple[float, float]:
+    """A range that is a little larger on both sides, and never empty."""
+    margin = (high - low) * share or abs(high) * share or 1.0
+    return low - margin, high + margin
+
+
+WIDTH, HEIGHT = 380, 270
+"""Size of a plot in CSS pixels at which its labels have their natural size."""
+LEFT, RIGHT, TOP, BOTTOM = 50, 14, 14, 42
+"""Margins around the plot area, for the labels of the axes."""
+
+
+def element(tag: str, *children: str, **attributes: str | float | None) -> Markup:
+    """One SVG element; text and values are escaped, ``class_`` stands for ``class``, ``x_y`` for ``x-y``."""
+    written = Markup("").join(
+        Markup(' {}="{}"').format(name.rstrip("_").replace("_", "-"), _short(value))
+        for name, value in attributes.items()
+        if value is not None
+    )
+    return Markup("<{}{}>{}</{}>").format(
+        Markup(tag), written, Markup("").join(map(escape, children)), Markup(tag)
+    )
+
+
+def _short(value: str | float) -> str:
+    """At most two decimals, which is far finer than a pixel."""
+    return value if isinstance(value, str) else f"{value:.2f}".rstrip("0").rstrip(".")
+
+
+def picture(width: float, height: float, description: str, parts: Iterable[str], class_: str) -> Markup:
+    """An SVG image with a description for screen readers."""
+    return element(
+        "svg",
+        *parts,
+        viewBox=f"0 0 {_short(width)} {_short(height)}",
+        width=width,
+        height=height,
+        class_=class_,
+        role="img",
+        aria_label=description,
+    )
+
+
+class Plot:
+    """A plot area with an axis of numbers on two sides."""
+
+    def __init__(
+        self,
+        x_range: tuple[float, float],
+        y_range: tuple[float, float],
+        x_label: str,
+        y_label: str,
+        *,
+        log_x: bool = False,
+    ) -> None:
+        self.x = Scale(*x_range, LEFT, WIDTH - RIGHT, log_x)
+        self.y = Scale(*y_range, HEIGHT - BOTTOM, TOP)
+        self._labels = x_label, y_label
+        self.below: list[Markup] = []
+        """Drawn below the grid."""
+        self._parts: list[Markup] = []
+
+    def add(self, *parts: Markup) -> None:
+        """Draw over what was drawn before."""
+        self._parts += parts
+
+    def line(self, xs: Sequence[float], ys: Sequence[float], class_: str) -> None:
+        """A polyline through points."""
+        points = [(self.x(x), self.y(y)) for x, y in zip(xs, ys, strict=True)]
+        path = "M" + "L".join(f"{_short(x)} {_short(y)}" for x, y in points)
+        self.add(element("path", d=path, class_=f"line {class_}"))
+
+    def point(self, x: float, y: float, class_: str, text: str = "", radius: float = 4.5) -> None:
+        """A dot; ``text`` appears under the mouse."""
+        tip = [element("title", text)] if text else []
+        self.add(element("circle", *tip, cx=self.x(x), cy=self.y(y), r=radius, class_=f"dot {class_}"))
+
+    def horizontal(self, y: float, class_: str, label: str = "", above: bool = True) -> None:
+        """A line from the left to the right, with a label at its right end."""
+        self.add(
+            element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=self.y(y), y2=self.y(y), class_=f"rule {class_}")
+        )
+        if label:
+            shift = -5 if above else 14
+            self.text(WIDTH - RIGHT - 4, self.y(y) + shift, label, anchor="end", class_=f"halo {class_}")
+
+    def text(self, x_px: float, y_px: float, text: str, *, anchor: str = "start", class_: str = "") -> None:
+        """A label at a pixel."""
+        self.add(element("text", text, x=x_px, y=y_px, text_anchor=anchor, class_=f"label {class_}".strip()))
+
+    def render(self, description: str) -> Markup:
+        """The whole plot as an image; ``description`` is what it shows, for screen readers."""
+        axes = [*self._x_axis(), *self._y_axis()]
+        return picture(WIDTH, HEIGHT, description, [*self.below, *axes, *self._parts], "plot")
+
+    def _x_axis(self) -> Iterable[Markup]:
+        ticks = self.x.ticks(6 if self.x.is_log else 5)
+        baseline = HEIGHT - BOTTOM
+        yield element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=baseline, y2=baseline, class_="axis")
+        for tick, label in zip(ticks, format_ticks(ticks), strict=True):
+            x = self.x(tick)
+            yield element("line", x1=x, x2=x, y1=baseline, y2=baseline + 4, class_="axis")
+            yield element("text", label, x=x, y=baseline + 17, text_anchor="middle", class_="tick")
+        middle = (LEFT + WIDTH - RIGHT) / 2
+        yield element(
+            "text", self._labels[0], x=middle, y=HEIGHT - 6, text_anchor="middle", class_="axis-label"
+        )
+
+    def _y_axis(self) -> Iterable[Markup]:
+        ticks = self.y.ticks(5)
+        for tick, label in zip(ticks, format_ticks(ticks), strict=True):
+            y = self.y(tick)
+            yield element("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid")
+            yield element("text", label, x=LEFT - 7, y=y + 4, text_anchor="end", class_="tick")
+        middle = (TOP + HEIGHT - BOTTOM) / 2
+        turn = f"rotate(-90 12 {_short(middle)})"
+        yield element(
+            "text", self._labels[1], x=12, y=middle, transform=turn, text_anchor="middle", class_="axis-label"
+        )
+
+
+MIN_BIN_RADIUS, MAX_BIN_RADIUS = 3.0, 9.0
+
+
+def draw_depth(depth: data.DepthCurve, reference_words: int, rate_name: str) -> Markup:
+    """Oracle error rate of the first n hypotheses, with the rates of the first pass and the system."""
+    rates = [100.0 * errors / reference_words for errors in depth.oracle_errors]
+    first_pass = 100.0 * depth.first_pass_errors / reference_words
+    system = 100.0 * depth.system_errors / reference_words
+    y_range = padded(min(rates[-1], system), max(first_pass, system, rates[0]))
+    deepest = max(depth.depths[-1], 2)
+    plot = Plot((1, deepest), y_range, "hypotheses per list", f"{rate_name} %", log_x=True)
+    plot.horizontal(first_pass, "series-muted", "first pass", above=first_pass >= system)
+    plot.horizontal(system, "series-2", depth.system, above=first_pass < system)
+    plot.line(depth.depths, rates, "series-1")
+    for n, rate in zip(depth.depths, rates, strict=True):
+        plot.point(n, rate, "series-1", f"best of {n}: {rate:.2f} %", radius=2.5)
+    return plot.render(
+        f"Oracle {rate_name} by number of hypotheses: {rates[0]:.2f} % with 1, {rates[-1]:.2f} % with "
+        f"{depth.depths[-1]}; first pass {first_pass:.2f} %, {depth.system} {system:.2f} %."
+    )
+
+
+def draw_reliability(calibrations: tuple[data.Calibration, ...]) -> Markup:
+    """Share of right hypotheses by confidence; the area of a dot grows with the number of hypotheses."""
+    plot = Plot((0.0, 1.0), (0.0, 1.0), "confidence", "share that is right")
+    plot.line([0, 1], [0, 1], "series-muted dashed")
+    sentences = []
+    for number, calibration in enumerate(calibrations, 1):
+        series = f"series-{number}"
+        bins = calibration.bins
+        plot.line([item.confidence for item in bins], [item.correct for item in bins], series)
+        largest = max((item.count for item in bins), default=1)
+        for item in bins:
+            share = (item.count / largest) ** 0.5
+            radius = MIN_BIN_RADIUS + (MAX_BIN_RADIUS - MIN_BIN_RADIUS) * share
+            facts = f"confidence {item.confidence:.2f}, {item.correct:.2f} right, n = {item.count:,}"
+            plot.point(item.confidence, item.correct, series, f"{calibration.name}: {facts}", radius)
+        error = calibration.expected_calibration_error
+        sentences.append(f"{calibration.name}: expected calibration error {error:.3f}")
+    return plot.render(f"Reliability diagram. {'; '.join(sentences)}.")
+
+
+ROW_WIDTH, ROW_HEIGHT = 150, 22
+MIDDLE = ROW_HEIGHT / 2
+MARGIN = 12
+
+
+class IntervalColumn:
+    """A column of error rates with their intervals."""
+
+    def __init__(self, rows: Iterable[data.SystemRow]) -> None:
+        rows = [row for row in rows if row.wer is not None]
+        values = [value for row in rows for value in (row.wer or 0.0, *(row.wer_interval or ()))]
+        self._scale = Scale(*padded(min(values), max(values), 0.03), MARGIN, ROW_WIDTH - MARGIN)
+        self._baseline = next((row.wer for row in rows if row.role == "baseline"), None)
+
+    def axis(self) -> Markup:
+        """Ticks, for the head of the column."""
+        ticks = self._scale.ticks(4)
+        labels = zip(ticks, format_ticks(ticks), strict=True)
+        parts = [
+            element("text", label, x=self._scale(tick), y=14, text_anchor="middle", class_="tick")
+            for tick, label in labels
+        ]
+        return picture(ROW_WIDTH, ROW_HEIGHT, "scale of the error rates in percent", parts, "strip")
+
+    def draw(self, row: data.SystemRow) -> Markup:
+        """A dot at the rate, a line over its interval, and a thin rule at the rate of the baseline."""
+        if row.wer is None:
+            return Markup("")
+        parts = []
+        if self._baseline is not None:
+            x = self._scale(self._baseline)
+            parts.append(element("line", x1=x, x2=x, y1=0, y2=ROW_HEIGHT, class_="rule series-muted"))
+        text = f"{row.wer:.2f} %"
+        if row.wer_interval:
+            low, high = map(self._scale, row.wer_interval)
+            parts.append(element("line", x1=low, x2=high, y1=MIDDLE, y2=MIDDLE, class_="whisker"))
+            text += f", interval {row.wer_interval[0]:.2f} to {row.wer_interval[1]:.2f}"
+        series = {"baseline": "series-muted", "oracle": "series-3"}.get(row.role, "series-1")
+        parts.append(element("circle", cx=self._scale(row.wer), cy=MIDDLE, r=4.5, class_=f"dot {series}"))
+        return picture(ROW_WIDTH, ROW_HEIGHT, text, parts, "strip")
+
+
+class ChangeColumn:
+    """A column of error rates before and after rescoring, joined by a line."""
+
+    def __init__(self, rows: Iterable[data.GroupRow]) -> None:
+        values = [value for row in rows for value in rates_of(row)]
+        self._scale = Scale(*padded(min(values), max(values), 0.03), MARGIN, ROW_WIDTH - MARGIN)
+
+    def draw(self, row: data.GroupRow) -> Markup:
+        """A grey dot before and a coloured dot after rescoring."""
+        before, after = rates_of(row)
+        start, end = self._scale(before), self._scale(after)
+        change = "better" if after < before else "worse" if after > before else "same"
+        parts = [
+            element("line", x1=start, x2=end, y1=MIDDLE, y2=MIDDLE, class_=f"joint {change}"),
+            element("circle", cx=start, cy=MIDDLE, r=3.5, class_="dot series-muted"),
+            element("circle", cx=end, cy=MIDDLE, r=4.5, class_=f"dot {change}"),
+        ]
+        return picture(ROW_WIDTH, ROW_HEIGHT, f"from {before:.1f} to {after:.1f} %", parts, "strip")
+
+
+def rates_of(row: data.GroupRow) -> tuple[float, float]:
+    """Error rates of the baseline and the system in percent; the number of errors, if there are no words."""
+    words = row.reference_words or 100.0
+    return 100.0 * row.baseline_errors / words, 100.0 * row.system_errors / words
+
+
+class BalanceColumn:
+    """A column of counts to both sides of a middle line: broken to the left, fixed to the right."""
+
+    def __init__(self, rows: Iterable[data.WordChange]) -> None:
+        largest = max((count for row in rows for count in (row.fixed, row.broken)), default=1)
+        self._unit = (ROW_WIDTH / 2 - 4) / max(largest, 1)
+
+    def draw(self, row: data.WordChange) -> Markup:
+        """Two bars from the middle."""
+        left, right = row.broken * self._unit, row.fixed * self._unit
+        middle = ROW_WIDTH / 2
+        parts = [
+            element("rect", x=middle - left, y=5, width=left, height=12, class_="bar worse"),
+            element("rect", x=middle, y=5, width=right, height=12, class_="bar better"),
+            element("line", x1=middle, x2=middle, y1=1, y2=ROW_HEIGHT - 1, class_="axis"),
+        ]
+        return picture(ROW_WIDTH, ROW_HEIGHT, f"{row.fixed} fixed, {row.broken} broken", parts, "strip")
+
+
+MAX_SHOWN_EXCESS = 3.0
+"""Height of a curve's plot: this many times the distance from the lowest error rate to that of the chosen
+weight, or at least ``MIN_HEIGHT_POINTS``; errors far from the chosen weight would hide the steps near it."""
+MIN_HEIGHT_POINTS = 4.0
+N_LEVELS = 7
+"""Number of colours of a surface."""
+LEVEL_STEPS = (0.05, 0.1, 0.2, 0.25, 0.5, 1.0, 2.0, 5.0)
+"""Possible widths of the first level in points; each further level is twice as wide."""
+
+
+def draw_weight_curve(curve: data.WeightCurve, reference_words: int, rate_name: str) -> Markup:
+    """Steps of the error rate, the folds' values as a band with ticks, and the chosen value as a dot."""
+    low, high = curve.shown
+    rates = [100.0 * errors / reference_words for errors in curve.errors]
+    chosen_rate = rate_at(curve, reference_words)
+    floor = min(rates)
+    height = max(MAX_SHOWN_EXCESS * (chosen_rate - floor), MIN_HEIGHT_POINTS)
+    plot = Plot(curve.shown, padded(floor, min(max(rates), floor + height)), curve.weight, f"{rate_name} %")
+    _mark_folds(plot, curve.fold_values)
+    edges = [low, *curve.corners, high]
+    xs = [edge for edge in edges for _ in range(2)][1:-1]
+    ys = [rate for rate in rates for _ in range(2)]
+    plot.line(xs, ys, "series-1")
+    plot.point(
+        curve.chosen, chosen_rate, "series-2", f"{curve.weight} = {curve.chosen:g}: {chosen_rate:.2f} %"
+    )
+    return plot.render(
+        f"{rate_name} by the weight {curve.weight}: {chosen_rate:.2f} % at the chosen value "
+        f"{curve.chosen:.4g}, at least {floor:.2f} % between {low:.4g} and {high:.4g}."
+        f"{_describe_folds(curve.fold_values)}"
+    )
+
+
+def draw_share_curve(curve: data.ShareCurve, reference_words: int, rate_name: str) -> Markup:
+    """Error rates at values of λ joined by lines, with the folds' values and the chosen one."""
+    rates = [100.0 * errors / reference_words for errors in curve.errors]
+    chosen_rate = rates[curve.values.index(curve.chosen)]
+    label = f"λ of {curve.model}"
+    plot = Plot((0.0, 1.0), padded(min(rates), max(rates)), label, f"{rate_name} %")
+    _mark_folds(plot, curve.fold_values)
+    plot.line(curve.values, rates, "series-1")
+    for value, rate in zip(curve.values, rates, strict=True):
+        plot.point(value, rate, "series-1", f"{label} = {value:g}: {rate:.2f} %", radius=2.5)
+    plot.point(curve.chosen, chosen_rate, "series-2", f"{label} = {curve.chosen:g}: {chosen_rate:.2f} %")
+    return plot.render(
+        f"{rate_name} by the {label}: {chosen_rate:.2f} % at the chosen value {curve.chosen:.4g}, at least "
+        f"{min(rates):.2f} % among {len(rates)} values.{_describe_folds(curve.fold_values)}"
+    )
+
+
+def _mark_folds(plot: Plot, values: Sequence[float]) -> None:
+    """Draw the range of the folds' values as a band, and each of them as a tick."""
+    if not values:
+        return
+    left, right = plot.x(min(values)), plot.x(max(values))
+    band = {"x": left, "width": max(right - left, 1.0), "y": TOP, "height": HEIGHT - TOP - BOTTOM}
+    plot.below.append(element("rect", **band, class_="fold-band"))
+    for value in values:
+        x = plot.x(value)
+        plot.add(element("line", x1=x, x2=x, y1=HEIGHT - BOTTOM, y2=HEIGHT - BOTTOM - 9, class_="fold-tick"))
+
+
+def _describe_folds(values: Sequence[float]) -> str:
+    return f" The folds chose {min(values):.4g} to {max(values):.4g}." if values else ""
+
+
+def rate_at(curve: data.WeightCurve, reference_words: int) -> float:
+    """Error rate at the chosen value, in percent."""
+    return 100.0 * curve.errors[bisect.bisect_left(curve.corners, curve.chosen)] / reference_words
+
+
+def choose_levels(surface: data.Surface, reference_words: int) -> list[float]:
+    """Upper bounds of the levels in points above the lowest rate; the last level has none."""
+    errors = [value for row in surface.errors for value in row]
+    span = 100.0 * (max(errors) - min(errors)) / reference_words
+    first = next((step for step in LEVEL_STEPS if step * 2 ** (N_LEVELS - 1) >= span), LEVEL_STEPS[-1])
+    return [first * 2**level for level in range(N_LEVELS - 1)]
+
+
+def draw_surface(surface: data.Surface, reference_words: int, rate_name: str) -> Markup:
+    """Levels of the error rate over two weights, with the chosen weights and those of the folds."""
+    plot = Plot(_edges(surface.x), _edges(surface.y), surface.x_weight, surface.y_weight)
+    lowest = min(min(row) for row in surface.errors)
+    levels = choose_levels(surface, reference_words)
+    cells: list[list[str]] = [[] for _ in range(N_LEVELS)]
+    columns = _borders(surface.x, plot.x)
+    rows = _borders(surface.y, plot.y)
+    for row, (bottom, top) in zip(surface.errors, itertools.pairwise(rows), strict=True):
+        excess = [100.0 * (errors - lowest) / reference_words for errors in row]
+        reached = [bisect.bisect_left(levels, value - 1e-9) for value in excess]
+        for level, stretch in itertools.groupby(range(len(reached)), reached.__getitem__):
+            indices = list(stretch)
+            left, right = columns[indices[0]], columns[indices[-1] + 1]
+            cells[level].append(f"M{left:.1f} {top:.1f}H{right:.1f}V{bottom:.1f}H{left:.1f}Z")
+    plot.add(
+        *(
+            element("path", d="".join(parts), class_=f"level level-{level}")
+            for level, parts in enumerate(cells)
+            if parts
+        )
+    )
+    plot.add(
+        element(
+            "rect", x=LEFT, y=TOP, width=WIDTH - LEFT - RIGHT, height=HEIGHT - TOP - BOTTOM, class_="frame"
+        )
+    )
+    for x, y in surface.fold_values:
+        plot.point(x, y, "fold-dot", "a fold's choice", radius=2.5)
+    plot.point(*surface.chosen, "series-2", "chosen weights", radius=5)
+    return plot.render(
+        f"{rate_name} by {surface.x_weight} and {surface.y_weight}: lowest "
+        f"{100.0 * lowest / reference_words:.2f} %; chosen "
+        f"{surface.chosen[0]:.4g} and {surface.chosen[1]:.4g}."
+    )
+
+
+def _edges(values: Sequence[float]) -> tuple[float, float]:
+    """Outer borders of equally spaced cells."""
+    half = (values[1] - values[0]) / 2 if len(values) > 1 else 0.5
+    return values[0] - half, values[-1] + half
+
+
+def _borders(values: Sequence[float], scale: Scale) -> list[float]:
+    """Pixels of the borders of equally spaced cells, one more than there are cells."""
+    low, high = _edges(values)
+    step = (high - low) / len(values)
+    return [scale(low + index * step) for index in range(len(values) + 1)]
+
 
 UNKNOWN = "–"
 
 
 def format_rate(value: float | None) -> str:
     """A rate in percent without the sign %."""
-    return UNKNOWN if value is None else figures.format_number(value)
+    return UNKNOWN if value is None else list_errors.format_number(value)
 
 
 def format_signed(value: float | None, decimals: int = PERCENT_DECIMALS) -> str:
     """A number with its sign, also if it is positive."""
-    return UNKNOWN if value is None else figures.format_signed(value, decimals)
+    return UNKNOWN if value is None else list_errors.format_signed(value, decimals)
 
 
 def format_range(interval: Range | None, signed: bool = False) -> str:
@@ -46,7 +504,7 @@ def format_range(interval: Range | None, signed: bool = False) -> str:
 
 def format_p(value: float | None) -> str:
     """A p-value with three decimals."""
-    return UNKNOWN if value is None else figures.format_p(value)
+    return UNKNOWN if value is None else list_errors.format_p(value)
 
 
 def format_compact(value: float) -> str:
@@ -55,7 +513,7 @@ def format_compact(value: float) -> str:
     >>> format_compact(-310.257), format_compact(12.0)
     ('−310.26', '12')
     """
-    return figures.format_number(value, 0 if value == int(value) else PERCENT_DECIMALS)
+    return list_errors.format_number(value, 0 if value == int(value) else PERCENT_DECIMALS)
 
 
 def verdict_class(row: SystemRow) -> str:
@@ -89,14 +547,14 @@ def make_environment() -> Environment:
     }
     environment.globals |= {
         "pluralise": pluralise,
-        "draw_weight_curve": charts.draw_weight_curve,
-        "draw_share_curve": charts.draw_share_curve,
-        "draw_surface": charts.draw_surface,
-        "choose_levels": charts.choose_levels,
-        "draw_depth": charts.draw_depth,
-        "draw_reliability": charts.draw_reliability,
-        "rates_of": charts.rates_of,
-        "BalanceColumn": charts.BalanceColumn,
+        "draw_weight_curve": draw_weight_curve,
+        "draw_share_curve": draw_share_curve,
+        "draw_surface": draw_surface,
+        "choose_levels": choose_levels,
+        "draw_depth": draw_depth,
+        "draw_reliability": draw_reliability,
+        "rates_of": rates_of,
+        "BalanceColumn": BalanceColumn,
         "make_slots": make_slots,
         "verdict": verdict_class,
     }

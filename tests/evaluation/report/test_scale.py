@@ -8,7 +8,7 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rescorer.evaluation.report.charts import Scale, format_ticks, log_ticks, padded, round_ticks
+from rescorer.evaluation.report.pages import Scale, format_ticks, log_ticks, padded, round_ticks
 
 NUMBERS = st.floats(-1e6, 1e6).map(lambda value: round(value, 6))
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from rescorer.evaluation.folds import MixtureChoice
 from rescorer.evaluation.list_errors import ALL, Selection
-from rescorer.evaluation.report.charts import draw_share_curve
 from rescorer.evaluation.report.data import (
     describe_curves,
     describe_share_curves,
@@ -19,6 +18,7 @@ from rescorer.evaluation.report.data import (
     list_weights,
     make_problem,
 )
+from rescorer.evaluation.report.pages import draw_share_curve
 from rescorer.evaluation.scored_lists import rerank
 from rescorer.evaluation.systems import MixtureScores
 from rescorer.types import Weights

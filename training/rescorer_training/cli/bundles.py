@@ -12,7 +12,7 @@ import typer
 from rich.console import RenderableType
 
 from rescorer.errors import ConfigError, FormatError
-from rescorer.evaluation import figures
+from rescorer.evaluation import list_errors
 from rescorer.models.bundle import Bundle, read_bundle
 from rescorer.terminal.evaluation_options import ReferenceOption, collect_lists, make_list_reader
 from rescorer.terminal.list_options import ListInputOptions
@@ -54,14 +54,14 @@ def print_report(report: AdaptationReport, target: Path) -> None:
 
 def format_change(change: Change) -> tuple[str, str, str]:
     """A perplexity before and after, and the change in percent."""
-    percent = figures.UNKNOWN
+    percent = list_errors.UNKNOWN
     if change.before and change.after:
-        percent = f"{figures.format_signed(100 * (change.after / change.before - 1), 1)} %"
+        percent = f"{list_errors.format_signed(100 * (change.after / change.before - 1), 1)} %"
     return format_value(change.before, 2), format_value(change.after, 2), percent
 
 
 def format_value(value: float | None, decimals: int) -> str:
-    return figures.UNKNOWN if value is None else figures.format_number(value, decimals)
+    return list_errors.UNKNOWN if value is None else list_errors.format_number(value, decimals)
 
 
 def describe_models(report: AdaptationReport) -> Iterator[str]:
@@ -101,10 +101,10 @@ def describe_lists(compared: ListComparison, weights: str) -> Iterator[Renderabl
         is_known = gain is not None and gain.interval.is_finite
         table.add_row(
             result.row.name,
-            figures.format_percent(system.rate),
-            figures.format_interval(result.interval),
-            figures.format_gain(gain) if gain else figures.UNKNOWN,
-            figures.format_p(gain.p_value) if gain and is_known else figures.UNKNOWN,
+            list_errors.format_percent(system.rate),
+            list_errors.format_interval(result.interval),
+            list_errors.format_gain(gain) if gain else list_errors.UNKNOWN,
+            list_errors.format_p(gain.p_value) if gain and is_known else list_errors.UNKNOWN,
             f"{system.errors:,}",
         )
     yield table
@@ -113,9 +113,10 @@ def describe_lists(compared: ListComparison, weights: str) -> Iterator[Renderabl
     if not gain.units_changed:
         yield "after against before: the same errors"
     elif gain.interval.is_finite:
-        yield f"after against before: {figures.format_gain(gain)} points, {figures.describe_p(gain.p_value)}"
+        chance = list_errors.describe_p(gain.p_value)
+        yield f"after against before: {list_errors.format_gain(gain)} points, {chance}"
     else:
-        yield figures.describe_unknown("the weights after", "those before", gain, compared.unit)
+        yield list_errors.describe_unknown("the weights after", "those before", gain, compared.unit)
 
 
 BATCH_WORDS, WARMUP_STEPS, PATIENCE = 1024, 20, 2
@@ -394,7 +395,7 @@ def make_table(manifest: dict[str, Any], shares: Mapping[str, float]) -> Folding
     title = f"{manifest['name']}/{manifest['version']}: perplexity (λ: {weights})"
     table = FoldingTable("text", "tokens", "unknown", *names, title=title)
     for facts in manifest["measured"].values():
-        values = [figures.format_size(facts["perplexity"][name]) for name in names]
+        values = [list_errors.format_size(facts["perplexity"][name]) for name in names]
         table.add_row(facts["text"], f"{facts['tokens']:,}", f"{facts['unknown_words']:,}", *values)
     return table
 

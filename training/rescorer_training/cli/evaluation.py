@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rescorer.errors import ConfigError, pluralise
-from rescorer.evaluation.figures import format_size
+from rescorer.evaluation.list_errors import format_size
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer_training import completion

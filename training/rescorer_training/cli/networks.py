@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rescorer.errors import ConfigError
-from rescorer.evaluation.figures import format_size
+from rescorer.evaluation.list_errors import format_size
 from rescorer.models.bundle import TEXT
 from rescorer.terminal.options import expand_options
 from rescorer.terminal.tables import FoldingTable, print_out

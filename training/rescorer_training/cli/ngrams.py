@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from rescorer.errors import ConfigError, pluralise, shorten
-from rescorer.evaluation.figures import format_size
+from rescorer.evaluation.list_errors import format_size
 from rescorer.models.network_files import END, UNKNOWN
 from rescorer.models.ngram_files import contains_words
 from rescorer.models.ngrams import NgramModel

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rescorer.errors import ConfigError, FormatError, pluralise
-from rescorer.evaluation import figures
+from rescorer.evaluation import list_errors
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.scored_lists import score_lists
 from rescorer.formats.io.text_io import is_stream, write_text
@@ -61,10 +61,10 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
             *(
                 [
                     system.name,
-                    figures.format_percent(float(report.bootstrap.rates[index])),
-                    figures.format_interval(report.bootstrap.interval(index)),
-                    figures.format_gain(gain),
-                    figures.format_p(gain.p_value) if gain.interval.is_finite else "-",
+                    list_errors.format_percent(float(report.bootstrap.rates[index])),
+                    list_errors.format_interval(report.bootstrap.interval(index)),
+                    list_errors.format_gain(gain),
+                    list_errors.format_p(gain.p_value) if gain.interval.is_finite else "-",
                     "yes" if system.held_out else "-",
                 ]
                 for index, system in enumerate(report.systems)
@@ -87,7 +87,7 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
         [
             ["without", "points", "features"],
             *(
-                [part.name, figures.format_signed(100 * part.loss), str(len(part.features))]
+                [part.name, list_errors.format_signed(100 * part.loss), str(len(part.features))]
                 for part in report.worth
             ),
         ],
@@ -97,7 +97,9 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
 def describe(report: RerankerReport) -> Iterator[str]:
     """Yield lines about the judgement, the choices in the folds and the calibration."""
     judgement = report.judgement
-    p_value = f" ({figures.describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
+    p_value = (
+        f" ({list_errors.describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
+    )
     yield f"{report.explain()}{p_value}"
     if report.n_seen:
         yield (

@@ -14,9 +14,8 @@ import numpy as np
 from rescorer.combination import MIXTURE, totals, weights_to_dict
 from rescorer.errors import BundleError, ConfigError, quote
 from rescorer.evaluation.calibration import expected_calibration_error
-from rescorer.evaluation.figures import gain_to_dict, interval_to_list
 from rescorer.evaluation.folds import Folds, count_tuning_lists, fingerprint_list, make_folds
-from rescorer.evaluation.list_errors import to_percent
+from rescorer.evaluation.list_errors import gain_to_dict, interval_to_list, to_percent
 from rescorer.evaluation.scored_lists import ScoredList
 from rescorer.evaluation.statistics import Bootstrap, bootstrap, choose_units
 from rescorer.evaluation.systems import (
