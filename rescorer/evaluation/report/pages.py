@@ -5,7 +5,8 @@ decides how they look on light and dark backgrounds and on paper.
 
 The page needs no network, no server, and no JavaScript to be read. Everything that comes from lists is
 escaped, and the page's Content-Security-Policy forbids everything except its own style and script, which it
-names by their hashes: text in a hypothesis cannot run or load anything. Numbers that are not known become a dash.
+names by their hashes: text in a hypothesis cannot run or load anything. Numbers that are not known become a
+dash.
 """
 
 from __future__ import annotations
