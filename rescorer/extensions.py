@@ -45,9 +45,8 @@ from rescorer.scoring.components import (
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
 from rescorer.text import Normaliser
-from rescorer.trie import EdgeScores, HypothesisTrie, Words
+from rescorer.trie import EdgeScores, HypothesisTrie, WordEncoder, Words
 from rescorer.types import NBestList, Phrase, Weights
-from rescorer.word_encoder import WordEncoder
 
 if TYPE_CHECKING:
     from rescorer.candidates import Generator

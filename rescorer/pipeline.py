@@ -29,9 +29,8 @@ from rescorer.safe_input import Folder
 from rescorer.scoring.batch import Batch, ScoredPart, plan, score_words
 from rescorer.scoring.components import BoundOptions, PreparedList
 from rescorer.scoring.options import RescoreOptions, Weighting, as_lists, as_texts
-from rescorer.trie import EdgeScores, HypothesisTrie
+from rescorer.trie import EdgeScores, HypothesisTrie, WordEncoder
 from rescorer.types import Hypothesis, NBestList, RescoredList, TextScore, Weights
-from rescorer.word_encoder import WordEncoder
 
 
 def load_bundle_models(

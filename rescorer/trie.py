@@ -1,7 +1,9 @@
 """Merge a batch of hypotheses into a prefix trie, stored as flat arrays ordered by depth.
 
 The trie is built over canonical words and knows no word ids of any model. ``EdgeScores`` are the scores that
-a model returns for its edges.
+a model returns for its edges. Encodings of the words of hypotheses, which rerankers read, are means of the
+context vectors from which a model predicts these words and the end of the sentence, times the projection of a
+``WordEncoder``; they are projected where the model runs, so that K numbers per hypothesis leave that process.
 
     nodes   roots (one per distinct context), then every distinct prefix, shallow before deep
     edges   first the edge into each node that is not a root, in node order; then one ``</s>`` edge out of
@@ -21,6 +23,7 @@ from itertools import chain, count, pairwise
 
 import numpy as np
 
+from rescorer.errors import ConfigError, quote
 from rescorer.types import SENTENCE_END as SENTENCE_END
 from rescorer.types import Words as Words
 
@@ -325,3 +328,30 @@ class EdgeScores:
         """
         edges = trie.in_direction(self.backward).path_edges(hypothesis)
         return np.append(edges[-2::-1], edges[-1:]) if self.backward else edges
+
+
+MAX_ENCODING_SIZE = 32  # largest K of a reranker
+MAX_VECTOR_SIZE = 16_384  # longest context vector, as in the configuration of networks
+ENCODING = "encoding:"
+"""Prefix of the name of an encoding in explanations; that of the language model follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WordEncoder:
+    """A language model of the bundle, and the projection of its context vectors.
+
+    Raises:
+        ConfigError: the projection has another shape, or a value that is not finite.
+    """
+
+    model: str  # name of the model, which must be a network
+    projection: np.ndarray  # (D, K) float64, from context vectors of length D
+
+    def __post_init__(self) -> None:
+        shape, place = self.projection.shape, f"the projection of the context vectors of {quote(self.model)}"
+        if len(shape) != 2 or not 0 < shape[0] <= MAX_VECTOR_SIZE or not shape[1]:
+            raise ConfigError(
+                f"{place} has the shape {shape}; expected 1 to {MAX_VECTOR_SIZE:,} rows, and columns"
+            )
+        if not np.isfinite(self.projection).all():
+            raise ConfigError(f"{place} has a value that is not finite")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rescorer.runtime import handle_signals
+from rescorer.signals import handle_signals
 
 if TYPE_CHECKING:
     from rescorer.cli.program import app

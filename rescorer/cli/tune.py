@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -26,6 +26,7 @@ from rescorer.evaluation.calibration import (
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.false_alarms import (
     LearnedThreshold,
+    PhraseBound,
     describe_false_alarms,
     describe_over_boosting,
     false_alarms_to_dict,
@@ -33,6 +34,7 @@ from rescorer.evaluation.false_alarms import (
 )
 from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
 from rescorer.evaluation.list_errors import describe_p, format_gain, format_signed
+from rescorer.evaluation.scored_lists import ScoredList
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
 from rescorer.evaluation.tuning import TuningReport
@@ -67,7 +69,7 @@ from rescorer.terminal.program import (
 )
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import remark_on_spacing
-from rescorer.types import Calibration
+from rescorer.types import Calibration, Weights
 
 
 def make_weight_table(report: TuningReport) -> FoldingTable:
@@ -181,21 +183,16 @@ def tune(
     if n_seen := count_tuning_lists(start, lists, used_rerankers(rescorer.bundle, start)):
         warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
     bound = phrase_bound.make_bound(rescorer, scored, start, names)
-    lowered = bound.apply(scored, start) if bound else start
-    if bound and lowered is not start:
-        n_worse = bound.alarms.count(scored, start)
-        over_boosts = describe_over_boosting(n_worse, bound.alarms.n_lists, phrase_weight(start))
-        typer.echo(f"warning: {over_boosts}; tuning starts from {phrase_weight(lowered):.4g}", err=True)
-        start = lowered
+    if bound:
+        start = _lower_phrases(bound, scored, start)
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
     rows, words = tuning.rows(), rescorer.ranker.text_normaliser.settings.describe()
     chosen = replace(report.decide(force), name=tuned.output.stem)
     is_tuned = report.judgement.is_better or force
     if is_tuned:
-        selection = {"merge": options.selection.merge, "drop_empty": options.selection.drop_empty}
         tuned_on = tuple(fingerprint_list(item.recognised.nbest) for item in scored)
-        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=selection)
+        chosen = replace(chosen, tuned_on=tuned_on, tuned_with=asdict(options.selection))
     write_text(tuned.output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
     alarms = tuning.count_false_alarms() if bound else 0
     if as_json:
@@ -221,6 +218,16 @@ def tune(
         warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def _lower_phrases(bound: PhraseBound, scored: Sequence[ScoredList], start: Weights) -> Weights:
+    """Return weights to start from in which the weight of phrases is within its bound; warn if it was not."""
+    lowered = bound.apply(scored, start)
+    if lowered is not start:
+        n_worse = bound.alarms.count(scored, start)
+        over_boosts = describe_over_boosting(n_worse, bound.alarms.n_lists, phrase_weight(start))
+        typer.echo(f"warning: {over_boosts}; tuning starts from {phrase_weight(lowered):.4g}", err=True)
+    return lowered
 
 
 N_FOLDS = 10

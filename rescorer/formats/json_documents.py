@@ -1,4 +1,4 @@
-"""Files that are JSON documents: how documents are told apart, and the formats mlm, SegLST and request.
+"""Read and write files that are JSON documents: mlm-scoring, SegLST, and requests of this service.
 
 ``read_documents`` reads files of one document, of several one after another, or of one per line.
 

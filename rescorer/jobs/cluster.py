@@ -23,7 +23,8 @@ from rescorer.errors import ConfigError, ModelError, RescorerError, ScoringError
 from rescorer.jobs.files import FileSummary
 from rescorer.jobs.shards import MAX_DEATHS, DueShards, Finished, Job, OnBatch, ShardRunner, finish
 from rescorer.jobs.store import Record, Store
-from rescorer.runtime import count_cpus, keep_sigterm
+from rescorer.runtime import count_cpus
+from rescorer.signals import keep_sigterm
 
 ADDRESS = re.compile(r"auto|(ray://)?(?P<host>[^\s:/@]+|\[[0-9a-fA-F:]+\]):(?P<port>[0-9]{1,5})")
 CONNECT_S = 5.0

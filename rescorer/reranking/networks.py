@@ -28,7 +28,7 @@ import numpy as np
 
 from rescorer.errors import ConfigError, LimitExceeded
 from rescorer.reranking.features import MAX_FEATURES
-from rescorer.word_encoder import MAX_ENCODING_SIZE
+from rescorer.trie import MAX_ENCODING_SIZE
 
 MAX_MEMBERS, MAX_HIDDEN = 64, 1024
 MAX_PARAMETERS = 1 << 20  # largest number of parameters of all members: 8 MB

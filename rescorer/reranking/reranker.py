@@ -60,9 +60,8 @@ from rescorer.safe_input import (
     format_shape,
     read_tensor_header,
 )
-from rescorer.trie import Words
+from rescorer.trie import ENCODING, MAX_ENCODING_SIZE, MAX_VECTOR_SIZE, WordEncoder, Words
 from rescorer.types import MAX_NUMBER, Weights
-from rescorer.word_encoder import ENCODING, MAX_ENCODING_SIZE, MAX_VECTOR_SIZE, WordEncoder
 
 
 @dataclass(frozen=True, slots=True)

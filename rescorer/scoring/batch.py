@@ -30,7 +30,7 @@ from rescorer.trie import HypothesisTrie, Words, build_trie
 from rescorer.types import TextScore
 
 if TYPE_CHECKING:
-    from rescorer.word_encoder import WordEncoder
+    from rescorer.trie import WordEncoder
 
 WORD_UNITS = "words"  # the units of models that read whole words
 Value = TypeVar("Value")

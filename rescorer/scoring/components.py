@@ -24,7 +24,7 @@ from rescorer.types import DecisionRule, NBestList, Weights
 
 if TYPE_CHECKING:
     from rescorer.scoring.batch import Batch, ScoredPart, ScoreRequest
-    from rescorer.word_encoder import WordEncoder
+    from rescorer.trie import WordEncoder
 
 Columns = dict[str, np.ndarray]
 """Numbers of the hypotheses of a list by name, (H,) float64 each."""

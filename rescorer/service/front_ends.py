@@ -30,7 +30,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError
-from rescorer.runtime import ignore_group_signals, share_freed_memory
+from rescorer.runtime import share_freed_memory
 from rescorer.service.logs import log_to_stderr, use_parents_stderr
 from rescorer.service.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector
 from rescorer.service.net import keep_port, remove_port, write_port
@@ -57,6 +57,7 @@ from rescorer.service.workers.pool import (
     ProcessWorker,
     SharedWorker,
 )
+from rescorer.signals import ignore_group_signals
 
 log = structlog.get_logger()
 

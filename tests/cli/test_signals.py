@@ -16,7 +16,7 @@ from typing import IO
 import pytest
 
 from rescorer.bench.load import process_tree
-from rescorer.runtime import TERMINATED_STATUS
+from rescorer.signals import TERMINATED_STATUS
 from tests.support.servers import wait_until
 
 pytestmark = pytest.mark.slow
@@ -163,7 +163,7 @@ def test_sighup_ends_no_process_of_a_server_that_starts(ngram_bundle, tmp_path):
 def test_a_program_has_some_time_to_clean_up(tmp_path, cleanup_s, names):
     code = f"""
 import os, time
-from rescorer import runtime as signals
+from rescorer import signals
 signals.CLEANUP_S = 1.0
 with signals.handle_signals():
     os.mkdir("folder")
@@ -184,7 +184,7 @@ with signals.handle_signals():
 def test_an_error_that_a_library_makes_of_the_exit_does_not_change_the_status():
     code = """
 import time
-from rescorer import runtime as signals
+from rescorer import signals
 with signals.handle_signals():
     try:
         print(flush=True)

@@ -14,7 +14,7 @@ from rescorer.evaluation.folds import count_tuning_lists, fingerprint_list
 from rescorer.evaluation.scored_lists import order_by_weights, score_lists
 from rescorer.evaluation.systems import Tuning, compare_systems, drop_models, weights_by_system
 from rescorer.extensions import used_rerankers
-from rescorer.word_encoder import WordEncoder
+from rescorer.trie import WordEncoder
 
 WORDS = ["the", "cat", "sat", "on", "mat", "dog", "ran", "fast"]
 

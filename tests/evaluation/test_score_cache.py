@@ -11,8 +11,8 @@ import pytest
 from rescorer.evaluation import scored_lists
 from rescorer.evaluation.scored_lists import delete_oldest, load_cached_rescorer
 from rescorer.pipeline import Rescorer
+from rescorer.trie import WordEncoder
 from rescorer.types import Hypothesis, NBestList, Weights
-from rescorer.word_encoder import WordEncoder
 
 TEXTS = ("the cat sat", "the mat", "", "a zebra sat on the mat")
 LISTS = [

@@ -11,8 +11,7 @@ from rescorer.errors import ConfigError
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
 from rescorer.pipeline import TrieScorer
-from rescorer.trie import build_trie
-from rescorer.word_encoder import WordEncoder
+from rescorer.trie import WordEncoder, build_trie
 from tests.support.reference_scorer import reference_encoding
 from tests.support.tiny_models import NETWORK_WORDS, random_network, write_arpa
 

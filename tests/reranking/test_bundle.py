@@ -13,7 +13,7 @@ from rescorer import ConfigError, Hypothesis, InvalidList, NBestList, Rescorer, 
 from rescorer.errors import BundleError
 from rescorer.evaluation.scored_lists import collect_components
 from rescorer.models.bundle import hash_used_models, read_bundle, seal
-from rescorer.word_encoder import WordEncoder
+from rescorer.trie import WordEncoder
 from rescorer_training.recipe.bundles import BundleParts, make_bundle
 from tests.support.tiny_models import write_bundle
 from tests.support.tiny_rerankers import (

@@ -11,8 +11,8 @@ from safetensors.numpy import load_file, save_file
 from rescorer.errors import BundleError
 from rescorer.reranking.reranker import read_reranker, write_reranker
 from rescorer.safe_input import Folder
+from rescorer.trie import WordEncoder
 from rescorer.types import Weights
-from rescorer.word_encoder import WordEncoder
 from tests.support.tiny_rerankers import random_reranker, random_transformer_reranker
 
 BASE = Weights("base", {"acoustic": 1.0}, {"mixture": 0.5}, 0.25, mixture={"ngram": 0.4, "neural": 0.6})

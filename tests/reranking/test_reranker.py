@@ -16,8 +16,8 @@ from rescorer.ranking import best_first, posteriors
 from rescorer.reranking.features import FEATURE_KINDS, check_feature
 from rescorer.reranking.networks import Ensemble
 from rescorer.reranking.reranker import Reranker
+from rescorer.trie import WordEncoder
 from rescorer.types import Weights
-from rescorer.word_encoder import WordEncoder
 from tests.support.tiny_rerankers import linear_ensemble
 
 FEATURES = (

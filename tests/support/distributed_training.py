@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from torch import distributed
 
 from rescorer_training.neural.checkpoint import ProcessGroup
 from rescorer_training.neural.options import TrainingOptions
@@ -39,7 +40,7 @@ def main(folder: Path) -> None:
         uninterrupted = make_trainer(f"{name}-uninterrupted", carried, 2, 0.3)
         uninterrupted.train(text.train, text.validation)
         make_trainer(f"{name}-resumed", carried, 1, 0.3).train(text.train, text.validation)
-        processes.wait()
+        distributed.all_reduce(torch.zeros(()))
         resumed = make_trainer(f"{name}-resumed", carried, 2, 0.3)
         resumed.resume()
         resumed.train(text.train, text.validation)

@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM = """
 import atexit, sys
-from rescorer_training.process_end import end_without_finalisation
+from rescorer_training.progress import end_without_finalisation
 atexit.register(print, "finalised")
 with end_without_finalisation():
     print("done")

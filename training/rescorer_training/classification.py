@@ -37,7 +37,7 @@ from rescorer.models.neural import NETWORKS, SequenceModel, load_weights
 from rescorer.models.outputs import FullSoftmax
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
-from rescorer_training import corpus
+from rescorer_training import corpus, pipes
 from rescorer_training.batches import LabelledSentences, Sentences, cut_into_batches, label
 from rescorer_training.neural.build import set_window_defaults
 from rescorer_training.neural.checkpoint import ProcessGroup
@@ -634,7 +634,7 @@ class RunInputs:
     def identity(self) -> dict[str, Any]:
         """Return the inputs that must not change when the run is resumed, as plain data."""
         return {
-            name: [[label, path.name, corpus.find_size(path)] for label, path in texts.items()]
+            name: [[label, path.name, pipes.find_size(path)] for label, path in texts.items()]
             for name, texts in (("texts", self.texts), ("validation_texts", self.validation))
         } | {"normaliser": json.loads(self.normaliser.settings.to_json())}
 

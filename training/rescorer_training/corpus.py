@@ -14,121 +14,22 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import os
 import re
-import shutil
-import stat
 import sys
-import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from contextvars import ContextVar
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from rescorer.errors import BundleError, ConfigError, FormatError
 from rescorer.formats.io import text_io
-from rescorer.formats.io.text_io import Source, open_named, remove_file, source_name, write_text
+from rescorer.formats.io.text_io import remove_file, write_text
 from rescorer.models.bundle import TEXT, read_normaliser
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser, NormaliserSettings, SpacingTally
+from rescorer_training.pipes import open_text
 from rescorer_training.progress import track
-
-
-@dataclass
-class _Pipes:
-    """Temporary files, without names, of the pipes that were read: they vanish with the process, too."""
-
-    stack: ExitStack
-    files: dict[object, IO[bytes]] = field(default_factory=dict)
-    """By device and inode, since ``-`` and ``/dev/stdin`` may be the same pipe."""
-
-
-_kept: ContextVar[_Pipes | None] = ContextVar("kept pipes", default=None)
-
-
-@contextmanager
-def keep_pipes() -> Iterator[None]:
-    """Keep what ``open_text`` reads from pipes in temporary files until the end of this context."""
-    if _kept.get() is not None:
-        yield
-        return
-    with ExitStack() as stack:
-        token = _kept.set(_Pipes(stack))
-        try:
-            yield
-        finally:
-            _kept.reset(token)
-
-
-def is_pipe(path: Path) -> bool:
-    """Whether a text is standard input (``-``), a pipe or a socket, which can be read only once."""
-    if str(path) == "-":
-        return True
-    with suppress(OSError):
-        mode = path.stat().st_mode
-        return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
-    return False
-
-
-def check_no_pipe(model: Path) -> None:
-    """Raise ConfigError if a model comes through a pipe; unlike texts, models are not kept."""
-    if is_pipe(model):
-        raise ConfigError(f"{model}: is a pipe, but a model is read more than once; give the name of a file")
-
-
-def find_size(path: Path) -> int:
-    """Return the size of a text in bytes; 0 if it is a pipe. Raises OSError if it does not exist."""
-    return 0 if is_pipe(path) else path.stat().st_size
-
-
-@contextmanager
-def open_text(path: Path) -> Iterator[Source]:
-    """Yield what to read a text from: the path, or the kept text of a pipe if there is a ``keep_pipes``.
-
-    Raises:
-        FormatError: the pipe cannot be read or kept, or it is empty.
-    """
-    pipes = _kept.get()
-    if pipes is None or not is_pipe(path):
-        yield path
-        return
-    identity = _identify(path)
-    if identity not in pipes.files:
-        pipes.files[identity] = _keep(path, pipes.stack)
-    descriptor = pipes.files[identity].fileno()
-    with open(source_name(path), "rb", opener=lambda *_: os.dup(descriptor)) as stream:
-        stream.seek(0)
-        yield stream
-
-
-def _identify(path: Path) -> object:
-    with suppress(OSError, ValueError):  # standard input may be closed, or no file
-        status = os.fstat(sys.stdin.fileno()) if str(path) == "-" else path.stat()
-        return status.st_dev, status.st_ino
-    return str(path)
-
-
-def _keep(path: Path, stack: ExitStack) -> IO[bytes]:
-    """Copy a pipe to a temporary file, which is closed with the stack."""
-    try:
-        source = sys.stdin.buffer if str(path) == "-" else stack.enter_context(open_named(path))
-        kept = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 (the stack closes it)
-    except OSError as error:
-        raise FormatError(f"cannot be read: {error.strerror or error}", file=source_name(path)) from None
-    try:
-        shutil.copyfileobj(source, kept)
-        kept.flush()
-    except OSError as error:
-        message = f"cannot be kept in {tempfile.gettempdir()} to be read again: {error.strerror or error}"
-        raise FormatError(message, file=source_name(path)) from None
-    if not kept.tell():
-        raise FormatError("nothing came through this pipe; expected text", file=source_name(path))
-    return kept
 
 
 def choose_normaliser(choice: str | None, models: Iterable[Path] = ()) -> Normaliser:

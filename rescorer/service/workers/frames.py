@@ -24,7 +24,8 @@ import numpy as np
 
 from rescorer import errors
 from rescorer.errors import BundleError, RescorerError, ScoringError, Unavailable
-from rescorer.runtime import ContextWords, shield_children
+from rescorer.runtime import ContextWords
+from rescorer.signals import shield_children
 from rescorer.trie import EdgeScores, HypothesisTrie
 
 HOST_MODULE = "rescorer.service.workers.host"

@@ -31,17 +31,11 @@ from typing import Any, TypeVar
 
 from rescorer.errors import BundleError, ScoringError, Unavailable
 from rescorer.pipeline import TrieScorer
-from rescorer.runtime import (
-    ContextWords,
-    Stopwatch,
-    ignore_group_signals,
-    keep_freed_memory,
-    release_freed_memory,
-    use_threads,
-)
+from rescorer.runtime import ContextWords, Stopwatch, keep_freed_memory, release_freed_memory, use_threads
 from rescorer.service.logs import seconds_of, use_parents_stderr
 from rescorer.service.workers import frames
 from rescorer.service.workers.frames import Arrays, Frame, MachineSettings, WorkerLost, WorkerScores
+from rescorer.signals import ignore_group_signals
 from rescorer.trie import EdgeScores, HypothesisTrie, build_trie
 
 LoadScorer = Callable[..., TrieScorer]

@@ -15,7 +15,7 @@ from rescorer.formats.jsonlines import SCORE_DECIMALS
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.reranking.reranker import replace_by_base
-from rescorer.word_encoder import WordEncoder
+from rescorer.trie import WordEncoder
 from tests.service.api.test_rerankers import LISTS, list_scores
 from tests.support.servers import run_server
 

@@ -14,9 +14,10 @@ import pytest
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.text import Normaliser
-from rescorer_training.corpus import keep_pipes, read_lines
+from rescorer_training.corpus import read_lines
 from rescorer_training.evaluation.perplexity import open_ngram
 from rescorer_training.ngram.estimate import NGramOptions, train_ngram
+from rescorer_training.pipes import keep_pipes
 
 TEXT = "the cat sat\nthe mat\nthe cat\n"
 

@@ -13,8 +13,8 @@ from rescorer.evaluation.scored_lists import score_lists
 from rescorer.models.bundle import read_bundle
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.networks import Ensemble, TransformerSizes
+from rescorer.trie import WordEncoder
 from rescorer.types import Hypothesis, NBestList
-from rescorer.word_encoder import WordEncoder
 from rescorer_training.reranker import arrays as arrays_module
 from rescorer_training.reranker import fitting, training
 from rescorer_training.reranker.arrays import (

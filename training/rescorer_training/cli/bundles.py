@@ -29,8 +29,9 @@ from rescorer_training.cli.options import (
     parse_pairs,
     parse_shares,
 )
-from rescorer_training.corpus import choose_normaliser, is_pipe
+from rescorer_training.corpus import choose_normaliser
 from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.pipes import is_pipe
 from rescorer_training.progress import option
 
 if TYPE_CHECKING:

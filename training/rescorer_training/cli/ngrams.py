@@ -20,7 +20,7 @@ from rescorer.terminal.options import expand_options
 from rescorer.terminal.program import print_results_apart
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import Normaliser
-from rescorer_training import corpus
+from rescorer_training import corpus, pipes
 from rescorer_training.cli.options import (
     DeviceOption,
     JsonOption,
@@ -118,7 +118,7 @@ def check_write(write: Path | None, ngrams: list[Path]) -> None:
     if len(ngrams) < 2:
         raise ConfigError("--write interpolates n-gram models; give at least two of them with --ngram")
     for path in ngrams:
-        corpus.check_no_pipe(path)
+        pipes.check_no_pipe(path)
         if not contains_words(path):
             raise ConfigError(
                 f"{path}: --write cannot read KenLM binaries; give the model's ARPA file or table"
@@ -418,7 +418,7 @@ def prune_command(
     Example: rescorer-train prune books4.arpa.gz -o small.arpa.gz --keep 1000000 --test test.txt
     """
     check_model_output("-o", output)
-    corpus.check_no_pipe(model)
+    pipes.check_no_pipe(model)
     if not contains_words(model):
         raise ConfigError(f"{model}: is a KenLM binary; give the ARPA file that it was made from")
     chosen = corpus.choose_normaliser(normaliser, [model])

@@ -9,7 +9,7 @@ import typer
 from rescorer.terminal.program import PLAIN_HELP, LazyCommand, LazyGroup, version_option
 from rescorer.terminal.program import run as run_program
 from rescorer_training.cli.options import show_bar
-from rescorer_training.corpus import keep_pipes
+from rescorer_training.pipes import keep_pipes
 from rescorer_training.progress import install_display
 
 

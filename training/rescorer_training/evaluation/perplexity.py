@@ -27,7 +27,8 @@ from rescorer.safe_input import Folder
 from rescorer.scoring.batch import plan_batches
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie
-from rescorer_training.corpus import check_no_pipe, common_normaliser, is_backward, recorded_normalisers
+from rescorer_training.corpus import common_normaliser, is_backward, recorded_normalisers
+from rescorer_training.pipes import check_no_pipe
 from rescorer_training.progress import ProgressTask, track
 
 

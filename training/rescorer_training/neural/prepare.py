@@ -23,7 +23,8 @@ from rescorer.models.neural import SequenceModel
 from rescorer.text import Normaliser
 from rescorer_training.batches import Sentences, StreamBatches, cut_into_batches
 from rescorer_training.classes.partition import order_vocabulary
-from rescorer_training.corpus import count_ids, find_size, number_words, read_encoded, read_lines, renumber
+from rescorer_training.corpus import count_ids, number_words, read_encoded, read_lines, renumber
+from rescorer_training.pipes import find_size
 
 MAX_LOG_PERPLEXITY = 700.0
 """Limit on the mean loss in nats; the perplexity of a larger loss may not fit into a float64."""

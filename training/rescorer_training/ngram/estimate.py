@@ -26,7 +26,7 @@ from rescorer.models.network_files import END, START, UNKNOWN
 from rescorer.models.ngram_files import MAX_SKIP, SUFFIX, build_table, write_table
 from rescorer.models.ngrams import ClassMembers, TableContent
 from rescorer.text import Normaliser
-from rescorer_training import corpus
+from rescorer_training import corpus, pipes
 from rescorer_training.classes.brown import find_brown_clusters
 from rescorer_training.ngram.backoff_model import clamped_log10, open_output, write_arpa
 from rescorer_training.ngram.smoothing import (
@@ -463,7 +463,7 @@ def train_ngram(
             raise ConfigError("lmplz cannot count <unk> as a word; use --engine ours")
         if options.smoothing != "kneser-ney" or output.suffix == SUFFIX:
             raise ConfigError("lmplz writes only ARPA files, with Kneser-Ney smoothing; use --engine ours")
-    with corpus.keep_pipes(), atomic_output(output) as arpa:
+    with pipes.keep_pipes(), atomic_output(output) as arpa:
         counts, dropped = corpus.count_words_and_marks(texts, normaliser)
         words, oov_words = choose_words(counts, options)
         if engine == "ours":

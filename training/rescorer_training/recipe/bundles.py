@@ -41,8 +41,9 @@ from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, RERANKER_FILES
 from rescorer.safe_input import Folder, SealedFolder
 from rescorer.text import Normaliser
 from rescorer.types import Weights
-from rescorer_training.corpus import check_no_pipe, is_backward, read_sentences
+from rescorer_training.corpus import is_backward, read_sentences
 from rescorer_training.evaluation import perplexity
+from rescorer_training.pipes import check_no_pipe
 
 RESERVED = {
     **dict.fromkeys((MIXTURE, WORDS, OOV, EMPTY), "another component of a total"),

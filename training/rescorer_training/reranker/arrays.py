@@ -33,8 +33,8 @@ from rescorer.pipeline import Rescorer
 from rescorer.ranking import TIE_DECIMALS
 from rescorer.reranking.features import centre_features
 from rescorer.reranking.networks import Ensemble, TransformerEnsemble
+from rescorer.trie import ENCODING, WordEncoder
 from rescorer.types import NBestList
-from rescorer.word_encoder import ENCODING, WordEncoder
 
 MIN_SCALE = 1e-9
 """Spread within lists below which a feature counts as constant; larger features are measured relative to

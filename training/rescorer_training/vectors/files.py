@@ -24,7 +24,7 @@ import orjson
 
 from rescorer.errors import FormatError, ScoringError, quote
 from rescorer.formats.io import text_io
-from rescorer_training.corpus import is_pipe
+from rescorer_training.pipes import is_pipe
 
 
 @dataclass(frozen=True, eq=False)

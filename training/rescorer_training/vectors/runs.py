@@ -29,7 +29,7 @@ from rescorer.models.network_files import SPECIAL_TOKENS, Vocabulary
 from rescorer.models.neural import SequenceModel, load_model
 from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
-from rescorer_training import corpus
+from rescorer_training import corpus, pipes
 from rescorer_training.progress import track
 from rescorer_training.state_files import check_options, read_state_file, write_state_file
 from rescorer_training.vectors.files import WordVectors, read_vectors, report_full_disk
@@ -56,7 +56,7 @@ class SourceText:
     def describe(cls, path: Path) -> SourceText:
         """Hash the content of a text; raises FormatError if the text cannot be read."""
         try:
-            if corpus.is_pipe(path) or (path.exists() and not path.is_file()):
+            if pipes.is_pipe(path) or (path.exists() and not path.is_file()):
                 return cls(str(path), None, None)
             with open(path, "rb") as stream:
                 digest = hashlib.file_digest(stream, "sha256").hexdigest()
