@@ -21,7 +21,7 @@ WIDTH = 80
 STARTER = REPOSITORY / "models" / "starter" / "1"
 WEIGHTED = ("--bundle", STARTER, "--weights", "pocketsphinx")
 TABLE_USERS = {
-    "tune", "compare", "inspect", "evaluate", "combine", "convert", "measure",
+    "tune", "compare", "inspect", "evaluate", "convert", "measure",
     "evaluation", "classification", "networks", "bundles", "ngrams", "vectors", "reranking",
 }  # fmt: skip
 """Modules that make tables; rendered below, and in ``cli/test_shards``, ``training/adaptation``,
@@ -106,7 +106,7 @@ def test_tables_of_combinations_fit(narrow, demo):
         lines = [f"{item['reference']} ({item['id']})\n" for item in lists]
         (demo / f"{name}.trn").write_text("".join(lines))
     files = demo / "lists.trn", demo / "other.trn"
-    assert narrow("combine", *files, "--reference", demo / "lists.trn", "-o", demo / "combined.jsonl") >= 10
+    assert narrow(*files, "--reference", demo / "lists.trn", "-o", demo / "combined.jsonl") >= 10
 
 
 @pytest.mark.slow
