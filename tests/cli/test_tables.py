@@ -106,7 +106,7 @@ def test_tables_of_combinations_fit(narrow, demo):
         lines = [f"{item['reference']} ({item['id']})\n" for item in lists]
         (demo / f"{name}.trn").write_text("".join(lines))
     files = demo / "lists.trn", demo / "other.trn"
-    assert narrow(*files, "--reference", demo / "lists.trn", "-o", demo / "combined.jsonl") >= 10
+    assert narrow("combine", *files, "--reference", demo / "lists.trn", "-o", demo / "combined.jsonl") >= 10
 
 
 @pytest.mark.slow
