@@ -615,7 +615,7 @@ def fewest_errors_first(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
 
 
 STEPS_PER_ROW = 2000
-"""Least time of aligning one word to a confusion network, in units of ``distances.count_steps``."""
+"""Least time of aligning one word to a confusion network, in units of ``count_steps``."""
 STEPS_PER_SLOT = 400  # time of visiting one slot of a network, which every hypothesis does, in the same units
 
 
@@ -639,7 +639,7 @@ def apply_rule(
 
 
 def estimate_steps(rule: DecisionRule, words: Sequence[Words]) -> int:
-    """Estimate the work that a rule takes for one list, in units of ``distances.count_steps``.
+    """Estimate the work that a rule takes for one list, in units of ``count_steps``.
 
     For minimum Bayes risk this is an upper bound: equal hypotheses, which are compared once, and words that
     all have in common, which are not compared, count too.

@@ -109,7 +109,7 @@ class SoundMatch(NamedTuple):
     phrase: int
     start: int  # number of phones of the text before it
     end: int
-    distance: int  # in the units of ``phones.UNIT``
+    distance: int  # in the units of ``UNIT``
 
 
 TEXT, PHRASE, START, _, DISTANCE = range(len(SoundMatch._fields))

@@ -1,4 +1,4 @@
-"""Benchmark of scoring: time per phase, compared with matrix products, a plain PyTorch scorer and KenLM.
+"""Benchmarks: of scoring, phase by phase next to plain baselines, and of a server under load.
 
-Takes n-best lists and a ``Rescorer``, and returns a ``BenchReport``.
+Lists and a bundle, or the options of made ones, come in; reports with figures and ratios go out.
 """

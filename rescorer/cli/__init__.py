@@ -1,8 +1,8 @@
 """The program ``rescorer``: its commands and exit codes.
 
-One module per command parses options, calls the library and prints the result. ``options`` holds the options
-that commands share, ``render`` the tables. This module imports little, so that signals are handled from the
-start; ``program`` holds the commands.
+A command parses options, calls the library and prints the result; ``rescorer.terminal`` has the options that
+commands share, and the tables. This module imports little, so that signals are handled from the start;
+``program`` lists the commands.
 """
 
 from __future__ import annotations

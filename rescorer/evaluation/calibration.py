@@ -406,7 +406,7 @@ class CalibrationJudgement:
     """By how many nats per claim the held-out confidences are better than a constant that other folds
     give."""
     kind: str
-    """Kind of the map that all lists together fit; see ``fitting.KINDS``."""
+    """Kind of the map that all lists together fit; see ``KINDS``."""
     fitted: ConfidenceMap
     """The map itself."""
 

@@ -48,7 +48,7 @@ class ListStats:
     """Lists in which every hypothesis is empty."""
     empty_near_best: int = 0
     """Lists in which the best empty hypothesis scores above the best other one, or at most
-    ``tally.NEAR_NATS`` below."""
+    ``list_tally.NEAR_NATS`` below."""
     ranked: int = 0
     """Lists whose hypotheses have a field with their rank."""
     without_first: int = 0

@@ -3,8 +3,8 @@
     id,text,score              utt<TAB>hyp<TAB>confidence           u1<TAB>two be<TAB>-310.2
     u1,"two, be",-310.2        u1<TAB>two be<TAB>0.81               u1<TAB>to be<TAB>-310.9
 
-Every row is a hypothesis; the rows of a list have the same id and follow each other. ``layout`` finds out
-what the columns hold. Scores are natural log-probabilities, unless an option or the name of
+Every row is a hypothesis; the rows of a list have the same id and follow each other. ``table_layout``
+finds out what the columns hold. Scores are natural log-probabilities, unless an option or the name of
 their column says otherwise.
 """
 

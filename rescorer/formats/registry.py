@@ -585,7 +585,7 @@ def detect(path: str | Path) -> tuple[str, str]:
     """Detect the format of a file or folder; return its name and the evidence. A pipe is JSON lines.
 
     The name of a file counts only if its content matches no format. A folder is one list file of its format;
-    ``parts.find_parts`` finds the files and folders of lists in a folder.
+    ``inputs.find_parts`` finds the files and folders of lists in a folder.
 
     Raises:
         FormatError: no format matches, or several formats match; in that case the error names each with

@@ -207,7 +207,7 @@ def number_values(values: np.ndarray) -> np.ndarray:
 
 
 def count_slot_steps(lengths: np.ndarray) -> int:
-    """Bound the work of aligning all hypotheses with one, in units of ``distances.count_steps``."""
+    """Bound the work of aligning all hypotheses with one, in units of ``decision.count_steps``."""
     return 2 * int(lengths.sum()) * (int(lengths.max(initial=0)) // 64 + 1)
 
 

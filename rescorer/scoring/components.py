@@ -97,7 +97,7 @@ class PreparedList:
     spoken: tuple[SpokenWords, ...] = ()
     """Utterances before the sentence, oldest first."""
     history: Words = ()
-    """All words that models read before the hypotheses; see ``previous.join_history``."""
+    """All words that models read before the hypotheses; see ``list_checks.join_history``."""
     confidences: tuple[float, ...] = ()
     """Confidence of each previous utterance of the history; empty: all are certain."""
     flatness: float = 0.0
@@ -284,7 +284,7 @@ class Component:
         return 0
 
     def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
-        """Steps of ``add_columns``, in units of ``decision.distances.count_steps``."""
+        """Steps of ``add_columns``, in units of ``decision.count_steps``."""
         return 0
 
     def tokens(self, prepared: PreparedList) -> int:

@@ -419,7 +419,7 @@ def read_text_chunks(source: Source) -> Iterator[str]:
 
 
 def read_byte_chunks(source: Source) -> Iterator[bytes]:
-    """Yield the bytes of a binary file, decompressed, in chunks of at most ``chunks.CHUNK_BYTES``.
+    """Yield the bytes of a binary file, decompressed, in chunks of at most ``CHUNK_BYTES``.
 
     Raises:
         FormatError: the source cannot be opened or read, or its gzip data are damaged.
