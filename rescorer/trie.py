@@ -43,7 +43,7 @@ class HypothesisTrie:
         hypothesis_node: (H,) int64 node where each hypothesis ends; equal hypotheses share a node.
         end_nodes: (M,) int64 distinct nodes where hypotheses end, in ascending order.
         confidences: for each root, how sure each utterance before its sentence is; empty: all are certain.
-        flatness: for each root, the θ of its neural cache, see ``lm.neural_cache``; 0: no neural cache.
+        flatness: for each root, the θ of its neural cache, see ``models.contexts``; 0: no neural cache.
     """
 
     words: Words

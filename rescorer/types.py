@@ -281,7 +281,7 @@ class Weights:
     cache: float = 0.0
     """Interpolation weight of the cache of the session in the mixture, 0 (off) to ``MAX_CACHE_SHARE``."""
     neural_cache: float = 0.0
-    """Interpolation weight of the neural cache in the mixture, likewise; see ``lm.neural_cache``."""
+    """Interpolation weight of the neural cache in the mixture, likewise; see ``models.contexts``."""
     flatness: float = DEFAULT_FLATNESS
     """θ of the neural cache, above 0, at most ``MAX_FLATNESS``: the larger, the more alike states must be."""
 
