@@ -33,7 +33,7 @@ from rescorer.evaluation.false_alarms import (
     learn_threshold,
 )
 from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
-from rescorer.evaluation.list_errors import describe_p, format_gain, format_signed
+from rescorer.evaluation.list_errors import Report, describe_p, format_gain, format_signed
 from rescorer.evaluation.scored_lists import ScoredList
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
@@ -196,12 +196,8 @@ def tune(
     write_text(tuned.output, json.dumps(weights_to_dict(chosen), indent=2) + "\n")
     alarms = tuning.count_false_alarms() if bound else 0
     if as_json:
-        data: dict[str, Any] = {
-            **report.to_dict(force),
-            "written": "tuned" if is_tuned else "start",
-            "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
-            "unit": unit,
-            "normaliser": words,
+        data = {
+            **_to_dict(report, force, rows, {"unit": unit, "normaliser": words}),
             **({"false_alarms": false_alarms_to_dict(bound, alarms)} if bound else {}),
             **({"warnings": [untuned]} if untuned else {}),
             "rejected": len(rejected),
@@ -218,6 +214,18 @@ def tune(
         warn_if_worse(f"{', '.join(files)}: ", {HELD_OUT: rows[HELD_OUT]})
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def _to_dict(
+    report: TuningReport, force: bool, rows: Mapping[str, Report], counted: Mapping[str, str]
+) -> dict[str, Any]:
+    """A report with its rows of error rates, and how the errors were counted, under plain keys."""
+    return {
+        **report.to_dict(force),
+        "written": "tuned" if report.judgement.is_better or force else "start",
+        "systems": [{"name": name, **row.to_dict()} for name, row in rows.items()],
+        **counted,
+    }
 
 
 def _lower_phrases(bound: PhraseBound, scored: Sequence[ScoredList], start: Weights) -> Weights:

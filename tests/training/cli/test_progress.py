@@ -9,7 +9,7 @@ import pytest
 
 from rescorer.text import Normaliser
 from rescorer_training import progress
-from rescorer_training.cli.options import show_bar
+from rescorer_training.cli.program import show_bar
 from rescorer_training.corpus import count_words
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from tqdm import tqdm
 
 from rescorer.errors import ConfigError, FormatError
 from rescorer.formats.io.text_io import is_stream
@@ -24,7 +22,7 @@ from rescorer_training.evaluation.perplexity import (
     score_tokens,
 )
 from rescorer_training.ngram.estimate import BINARY_SUFFIXES, word_list_file
-from rescorer_training.progress import ProgressTask, option
+from rescorer_training.progress import option
 
 NormaliserOption = Annotated[
     str | None,
@@ -79,27 +77,6 @@ def check_run_output(option: str, folder: Path, files: Iterable[str]) -> None:
     check_not_an_input(option, folder)
     for name in files:
         check_not_an_input(option, folder / name)
-
-
-class _BarTask:
-    def __init__(self, bar: tqdm) -> None:
-        self._bar = bar
-
-    def advance(self, amount: int = 1) -> None:
-        self._bar.update(amount)
-
-    def set_note(self, note: str) -> None:
-        self._bar.set_postfix_str(note, refresh=False)
-
-
-@contextmanager
-def show_bar(description: str, unit: str, total: int | None) -> Iterator[ProgressTask]:
-    """Draw a bar on stderr while a task runs; draw nothing where stderr is not a terminal."""
-    # disable=None is tqdm's own test for a terminal
-    with tqdm(
-        desc=description, unit=f" {unit}", total=total, unit_scale=True, leave=False, disable=None
-    ) as bar:
-        yield _BarTask(bar)
 
 
 @dataclass(frozen=True, slots=True)

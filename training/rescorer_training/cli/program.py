@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
+from tqdm import tqdm
 
 from rescorer.terminal.program import PLAIN_HELP, LazyCommand, LazyGroup, version_option
 from rescorer.terminal.program import run as run_program
-from rescorer_training.cli.options import show_bar
 from rescorer_training.pipes import keep_pipes
-from rescorer_training.progress import install_display
+from rescorer_training.progress import ProgressTask, install_display
 
 
 def _command(function: str, help: str, cls: str = "") -> LazyCommand:
@@ -102,6 +104,27 @@ app = typer.Typer(
 @app.callback()
 def _options(version: Annotated[bool, version_option("rescorer-train")] = False) -> None:
     """Options of the program itself."""
+
+
+class _BarTask:
+    def __init__(self, bar: tqdm) -> None:
+        self._bar = bar
+
+    def advance(self, amount: int = 1) -> None:
+        self._bar.update(amount)
+
+    def set_note(self, note: str) -> None:
+        self._bar.set_postfix_str(note, refresh=False)
+
+
+@contextmanager
+def show_bar(description: str, unit: str, total: int | None) -> Iterator[ProgressTask]:
+    """Draw a bar on stderr while a task runs; draw nothing where stderr is not a terminal."""
+    # disable=None is tqdm's own test for a terminal
+    with tqdm(
+        desc=description, unit=f" {unit}", total=total, unit_scale=True, leave=False, disable=None
+    ) as bar:
+        yield _BarTask(bar)
 
 
 ERROR_STATUS = 2

@@ -193,10 +193,7 @@ def reranker_command(
     rescorer = cache.load_rescorer(bundle, device)
     check_output(wanted.output, rescorer.bundle, wanted.name)
     page_file = wanted.output.with_suffix(".md")
-    try:
-        page_file.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f"-o: the folder {page_file.parent} cannot be made: {error.strerror}") from None
+    _make_folder(page_file.parent)
     check_output_path("-o", page_file)
     base = rescorer.ranker.effective_weights(options.weights.resolve(rescorer.bundle.weights))
     first_pass = options.parse_first_pass()
@@ -243,6 +240,13 @@ def reranker_command(
         print_out(*tables, *describe(report), outcome)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"-o: the folder {folder} cannot be made: {error.strerror}") from None
 
 
 def read_files(
