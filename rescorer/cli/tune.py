@@ -182,8 +182,7 @@ def tune(
         typer.echo(f"warning: {', '.join(files)}: {remark}", err=True)
     if n_seen := count_tuning_lists(start, lists, used_rerankers(rescorer.bundle, start)):
         warn_about_tuning(start, n_seen, len(lists), "what tuning starts from knows them")
-    bound = phrase_bound.make_bound(rescorer, scored, start, names)
-    if bound:
+    if bound := phrase_bound.make_bound(rescorer, scored, start, names):
         start = _lower_phrases(bound, scored, start)
     tuning = Tuning(scored, start, names, score_mixtures(rescorer, scored, start, names), bound)
     report = tuning.report()
