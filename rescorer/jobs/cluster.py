@@ -364,6 +364,8 @@ class _ActorPool:
         return sorted(ready, key=lambda reference: self._calls[reference][1] != "report")
 
     def _receive(self, reference: Any, due: DueShards) -> Iterator[Finished]:
+        if reference not in self._calls:  # the name of a node that was waited for
+            return
         worker, method = self._calls.pop(reference)
         try:
             answer = self._ray.get(reference)
@@ -373,12 +375,20 @@ class _ActorPool:
         if method == "find_node":
             worker.node = answer
         elif method == "load":
+            self._learn_node(worker)
             self._note_loaded(worker, answer)
         elif method == "report":
             worker.is_asked = False
             self._on_batch(*answer)
         else:
             yield self._finish(worker, *answer)
+
+    def _learn_node(self, worker: _ActorWorker) -> None:
+        """Wait for the name of the node, which was asked for first but may arrive after loading has ended."""
+        for reference, (asked, method) in list(self._calls.items()):
+            if asked is worker and method == "find_node":
+                del self._calls[reference]
+                worker.node = self._ray.get(reference)
 
     def _note_loaded(self, worker: _ActorWorker, error: RescorerError | None) -> None:
         if error is not None:
