@@ -73,7 +73,8 @@ def run_envoy(config: dict[str, Any], folder: Path) -> Iterator[str]:
             [*command, "--admin-address-path", admin_file], stdout=log, stderr=subprocess.STDOUT
         )
     try:
-        wait_until(lambda: process.poll() is not None or admin_file.exists(), 30)
+        # Envoy creates the file before it writes the address into it
+        wait_until(lambda: process.poll() is not None or (admin_file.exists() and admin_file.read_text()), 30)
         assert process.poll() is None, (folder / "log").read_text()
         admin = f"http://{admin_file.read_text().strip()}"
         wait_until(lambda: fetch(f"{admin}/clusters").count("health_flags::healthy") == n_servers, 20)
