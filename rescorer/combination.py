@@ -28,20 +28,19 @@ if TYPE_CHECKING:
 WORDS, OOV = "words", "oov"
 """Component names of the two counts of a hypothesis: its words, and its out-of-vocabulary words."""
 EMPTY = "empty"
-"""Component name of the indicator of hypotheses without words. It follows from ``words`` and is not
-stored."""
-RERANKER = "reranker:"  # prefix of the component name of a reranker's score; its name follows
+"""Component name of the indicator of hypotheses without words; computed from ``words``, not stored."""
+RERANKER = "reranker:"  # prefix of the component name of a reranker's score; the reranker's name follows
 CACHE = "cache"
-"""Component name of what the cache of a session changed in the mixture, which includes it; only lists with
-something said before have it, under weights with a cache."""
-NEURAL_CACHE = "neural_cache"  # component name of what the neural cache then changed, likewise
+"""Component name of the change of the mixture by the cache of words. The mixture includes this change. Only
+lists with previous utterances or context have this component, under weights with a cache."""
+NEURAL_CACHE = "neural_cache"  # component name of the further change by the neural cache
 PHRASES = "phrases"
 """Component name of the credits of phrases; only lists in which a phrase was found have it."""
 GENERATED, SOUND_MATCH = "generated", "sound_match"
-"""Component names of generated hypotheses: the number of replaced spans, and what sound says for them.
-Only lists with generated hypotheses have them."""
+"""Component names of generated hypotheses: the number of replaced spans, and ``Generated.sound_match``. Only
+lists with generated hypotheses have them."""
 DEFAULT_GENERATED, DEFAULT_SOUND_MATCH = -3.5, 2.0
-"""Their weights, as multiples of Σ lm, where weights do not say."""
+"""Weights of these two components, as multiples of Σ lm, where ``Weights`` leave them open."""
 COUNTED = (WORDS, OOV, EMPTY, CACHE, NEURAL_CACHE, PHRASES, GENERATED, SOUND_MATCH)
 """Components that are neither streams of a list nor scores of models."""
 MIXTURE = "mixture"  # component name of the word-level mixture of the language models
@@ -73,8 +72,11 @@ def totals(components: Mapping[str, np.ndarray], weights: Weights) -> np.ndarray
 
 
 def weights_by_component(weights: Weights, components: Collection[str] = ()) -> dict[str, float]:
-    """The weight of each component of a total, by name, where only some lists have phrases or generated
-    hypotheses.
+    """Return the weight of each component of a total, by name.
+
+    Args:
+        components: names of the components of a list, since only some lists have phrases or generated
+            hypotheses.
     """
     empty = {EMPTY: weights.empty} if weights.empty else {}
     empty |= {PHRASES: phrase_weight(weights)} if PHRASES in components else {}
@@ -85,12 +87,12 @@ def weights_by_component(weights: Weights, components: Collection[str] = ()) -> 
 
 
 def phrase_weight(weights: Weights) -> float:
-    """The weight of the credits of phrases; see ``Weights.phrases``."""
+    """Return the weight of the credits of phrases; see ``Weights.phrases``."""
     return sum(weights.lm.values()) if weights.phrases is None else weights.phrases
 
 
 def generation_weights(weights: Weights) -> dict[str, float]:
-    """The weights of what only generated hypotheses have; see ``Weights.generated``."""
+    """Return the weights of the components of generated hypotheses; see ``Weights.generated``."""
     lm = sum(weights.lm.values())
     return {
         GENERATED: DEFAULT_GENERATED * lm if weights.generated is None else weights.generated,
@@ -99,14 +101,17 @@ def generation_weights(weights: Weights) -> dict[str, float]:
 
 
 def state_defaults(weights: Weights) -> Weights:
-    """The same weights with numbers for phrases and generated hypotheses, which no longer follow Σ lm."""
+    """Return the same weights with today's defaults of phrases and generated hypotheses as numbers.
+
+    These numbers then stay when the weights of language models, Σ lm, change.
+    """
     made = generation_weights(weights)
     phrases, generated, sound_match = phrase_weight(weights), made[GENERATED], made[SOUND_MATCH]
     return replace(weights, phrases=phrases, generated=generated, sound_match=sound_match)
 
 
 def get_component(components: Mapping[str, np.ndarray], name: str) -> np.ndarray:
-    """A component of a list, (H,) float64; 1 for hypotheses without words if it is ``empty``."""
+    """Return a component of a list, (H,) float64; ``empty`` is computed from ``words``."""
     if name == EMPTY and name not in components:
         return (components[WORDS] == 0).astype("float64")
     return components[name]
@@ -250,7 +255,8 @@ def check_flatness(value: Any) -> float:
 def weights_to_dict(weights: Weights) -> dict[str, Any]:
     """Convert weights to plain data that ``parse_weights`` reads back.
 
-    What has its default is left out if older versions do not know it, so that they read the weights too.
+    Fields that older versions do not know are left out if they have their defaults, so that older versions
+    can read the weights.
     """
     plain = {field.name: getattr(weights, field.name) for field in fields(weights)}
     decision, calibration = plain.pop("decision"), plain.pop("calibration")

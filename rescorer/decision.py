@@ -1,21 +1,21 @@
-"""Decide among the scored hypotheses of a list, by minimum Bayes risk or consensus, and say how sure to be.
+"""Decide among the scored hypotheses of a list, by minimum Bayes risk or consensus, and estimate confidences.
 
 Totals of a list and its canonical words come in; an order, expected errors, a consensus or confidences go
 out. Everything here is arithmetic on arrays: it needs neither models nor SciPy.
 
 Minimum Bayes risk: the expected errors of hypothesis i are R_i = Σ_j p_j · d(i, j), where d is the edit
-distance and p the posteriors of the list: the errors to expect if the reference is one of the hypotheses and
-these are their probabilities (Stolcke, König & Weintraub 1997; Goel & Byrne 2000). Choosing the hypothesis
-with the fewest minimises the expected number of errors; choosing the maximum minimises that of wrong
-sentences. For distances, tokens are coded as characters, because rapidfuzz compares strings of up to 64
-characters with SIMD instructions, many at a time.
+distance and p_j the posterior of hypothesis j. They are the errors to expect if the reference is one of the
+hypotheses, each with its posterior as its probability (Stolcke, König & Weintraub 1997; Goel & Byrne 2000).
+The hypothesis with the smallest R_i minimises the expected number of wrong words; the one with the largest
+total minimises the expected number of wrong sentences. For distances, words are coded as characters, because
+rapidfuzz compares strings of up to 64 characters with SIMD instructions, many at a time.
 
-Confidence: posteriors are the softmax of the totals divided by a temperature. The posterior of the best
-hypothesis is the share that hypotheses with the same words have; the posterior of one of its words is the
-share of the hypotheses that have the word in the same place, by their minimum edit distance alignment with
-the best one (Wessel et al. 2001 compute it on time frames, which n-best lists rarely have). A calibrated,
-monotone map turns posteriors into confidences. It is needed because posteriors know only the list: the
-truth may be outside.
+Confidence: posteriors are the softmax of the totals divided by a temperature. The confidence in the best
+hypothesis starts from the sum of the posteriors of all hypotheses with the same words. The confidence in one
+of its words starts from the sum of the posteriors of the hypotheses that have the word in the same place,
+according to their minimum edit distance alignment with the best hypothesis. (Wessel et al. 2001 sum over time
+frames, which n-best lists rarely have.) The truth may be outside the list, so a calibrated, monotone map
+turns these sums into confidences.
 """
 
 from __future__ import annotations
@@ -50,16 +50,19 @@ class CodedList:
     """The distinct hypotheses of a list, with their tokens coded as characters."""
 
     codes: tuple[str, ...]
-    """(D,) distinct hypotheses, one character per token, without what all have in common at either end."""
+    """(D,) distinct hypotheses, one character per token. A prefix or suffix that all share is left out."""
     index: np.ndarray
     """(H,) int64, position of each hypothesis in ``codes``."""
 
 
 def count_steps(lengths: Sequence[int]) -> int:
-    """Bound the work of comparing all pairs of hypotheses, by the number of tokens of each distinct one.
+    """Bound the number of steps to compare all pairs of distinct hypotheses.
 
     A step compares one token of a hypothesis with up to 64 tokens of another, as the bit-parallel algorithm
     of Myers (1999) and Hyyrö (2003) does.
+
+    Args:
+        lengths: the number of tokens of each distinct hypothesis.
     """
     return sum(lengths) * sum(length // 64 + 1 for length in lengths) // 2
 
@@ -81,7 +84,7 @@ def code_list(words: Sequence[Words], unit: ErrorUnit = "word") -> CodedList:
 
 
 def code_texts(texts: Sequence[str], unit: ErrorUnit) -> CodedList:
-    """Prepare hypotheses whose tokens are characters already; ``unit`` names the tokens in errors.
+    """Code hypotheses whose tokens are single characters already; ``unit`` names the tokens in errors.
 
     Raises:
         LimitExceeded: as in ``code_list``.
@@ -91,7 +94,7 @@ def code_texts(texts: Sequence[str], unit: ErrorUnit) -> CodedList:
 
 
 def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], np.ndarray]:
-    """The distinct texts, without what all have in common at either end, and the index of each text."""
+    """Return the distinct texts without the prefix and suffix that all share, and the index of each text."""
     positions: dict[Text, int] = {}
     index = np.array([positions.setdefault(text, len(positions)) for text in texts], dtype=np.int64)
     distinct = list(positions)
@@ -111,7 +114,7 @@ def _find_distinct(texts: Sequence[Text], unit: ErrorUnit) -> tuple[list[Text], 
 
 
 def _common_prefix_length(texts: Sequence[Text]) -> int:
-    """Length of the longest common prefix: that of the smallest and the largest text."""
+    """Return the length of the longest prefix of all texts, which the smallest and the largest text share."""
     pairs = zip(min(texts, default=()), max(texts, default=()), strict=False)  # type: ignore[type-var]
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
@@ -132,7 +135,7 @@ def distance_blocks(codes: Sequence[str]) -> Iterator[tuple[int, np.ndarray]]:
 def distance_matrix(words: Sequence[Words], unit: ErrorUnit = "word") -> np.ndarray:
     """Compute the edit distances between all hypotheses of a list, (H, H) int32, symmetric.
 
-    This is for those who weigh the same distances many times, such as a search for the best temperature;
+    Use it to weigh the same distances many times, as a search for the best temperature does;
     ``expected_errors`` does not keep the matrix.
 
     Raises:
@@ -154,12 +157,17 @@ WORDS_FIELD, TIMES = "words", ("start_s", "duration_s")
 def find_spans(
     fields: Mapping[str, Any], words: Words, normalise: Callable[[str], Words]
 ) -> tuple[Span, ...] | None:
-    """Return the start and end of each canonical word of a hypothesis, or None if its client's fields do not
-    say.
+    """Return the start and end of each canonical word, read from the fields that the client sent.
 
     The time of a token that is normalised to several words, such as ``we_did``, is divided equally among
-    them; that of a token without words, such as ``<sil>``, is ignored. The words of the field must be those
-    of the hypothesis. Fields are plain data or a protobuf ``Struct``.
+    these words; a token without canonical words, such as ``<sil>``, is skipped.
+
+    Args:
+        fields: fields of a hypothesis, as plain data or a protobuf ``Struct``.
+        words: canonical words of the hypothesis.
+
+    Returns:
+        None if the fields have no times, or have them for other words.
     """
     if WORDS_FIELD not in fields:
         return None
@@ -184,7 +192,7 @@ def find_spans(
 
 
 def is_time(value: object) -> bool:
-    """Whether a value is a finite number of seconds, not negative; booleans are not numbers."""
+    """Whether a value is a finite number of seconds, at least 0, and not a boolean."""
     return type(value) in (int, float) and 0 <= value <= MAX_NUMBER  # type: ignore[operator]
 
 
@@ -196,16 +204,20 @@ class Confidence:
     """Confidence in one hypothesis of a list."""
 
     utterance: float | None
-    """Probability that all its words are right; None if the calibration does not give it."""
+    """Probability that all words are right; None if the calibration has no map for hypotheses."""
     words: np.ndarray | None
-    """(W,) probability that each canonical word is right; None if the calibration does not give it."""
+    """(W,) probability that each canonical word is right; None if the calibration has no map for words."""
 
 
 def estimate_confidence(
     calibration: Calibration, words: Sequence[Words], totals: np.ndarray, best: int
 ) -> Confidence:
-    """Estimate the confidence in the best hypothesis of a list, by its words and finite totals, (H,), before
-    merging and dropping.
+    """Estimate the confidence in the best hypothesis of a list.
+
+    Args:
+        words: canonical words of all hypotheses, before merging and dropping.
+        totals: (H,) finite totals of these hypotheses.
+        best: index of the best hypothesis.
     """
     utterance, word = None, None
     if calibration.utterance is not None:
@@ -219,15 +231,18 @@ def estimate_confidence(
 
 
 def find_equal(words: Sequence[Words], best: int) -> np.ndarray:
-    """Find the hypotheses that have the same words as the best one: (H,) bool."""
+    """Return which hypotheses have the same words as the best one: (H,) bool."""
     return np.array([hypothesis == words[best] for hypothesis in words], dtype=bool)
 
 
 def align_words(words: Sequence[Words], best: int) -> np.ndarray:
-    """Find which hypotheses have each of the W words of the best one in the same place: (W, H) bool.
+    """Return, for each of the W words of the best hypothesis, which hypotheses have it in the same place.
 
     Each hypothesis is aligned with the best one by minimum edit distance; if there are several such
     alignments, rapidfuzz chooses.
+
+    Returns:
+        (W, H) bool.
     """
     spoken = words[best]
     columns: dict[Words, np.ndarray] = {}
@@ -241,36 +256,42 @@ def align_words(words: Sequence[Words], best: int) -> np.ndarray:
 
 
 def agreement_posteriors(agrees: np.ndarray, totals: np.ndarray, temperature: float) -> np.ndarray:
-    """Add the posteriors of the hypotheses that agree with each of K claims, (K, H) bool, under finite
-    totals, (H,): (K,) float64, from 0 to 1.
+    """Sum, for each of K claims, the posteriors of the hypotheses that agree with it.
+
+    Args:
+        agrees: (K, H) bool, whether a hypothesis agrees with a claim.
+        totals: (H,) finite totals.
+
+    Returns:
+        (K,) float64, from 0 to 1.
     """
     return np.round(agrees @ posteriors(totals, temperature), POSTERIOR_DECIMALS)
 
 
 def apply_map(confidence_map: ConfidenceMap, shares: np.ndarray) -> np.ndarray:
-    """Turn posteriors at the temperature of the map into confidences, of the same shape."""
+    """Turn posteriors into confidences of the same shape; they must be those at the map's temperature."""
     return np.interp(shares, confidence_map.posteriors, confidence_map.confidences)
 
 
-EMPTY = ""  # stands in a slot for the sequences that have no word there
-COST_SCALE = 1 << 32  # factor of the costs, which are integers so that equal costs are recognised as equal
+EMPTY = ""  # the entry of a slot for sequences without a word there
+COST_SCALE = 1 << 32  # costs are integers, multiplied by this and rounded, so that equal costs compare equal
 MAX_TABLE_CELLS = 5_000_000
 """Largest table of one alignment: words of a sequence times slots. It takes up to 120 MB."""
-MAX_CELLS = 200_000_000  # largest number of cells of all alignments of a network, which take about 20 ns each
+MAX_CELLS = 200_000_000  # largest number of cells of all alignments of a network; a cell takes about 20 ns
 SLOT_CELLS = 50
-"""Cells that take as long as visiting a slot once, which each alignment does, however short its sequence."""
-MIN_POSTERIOR = 1e-9  # posterior from which a hypothesis takes part in a network; less cannot decide anything
+"""Cost of visiting a slot, in cells. Every alignment visits all slots, even for a short sequence."""
+MIN_POSTERIOR = 1e-9  # hypotheses with smaller posteriors are left out: they cannot decide anything
 NO_TIME = np.zeros(3)
 
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Words that compete for one place."""
+    """Words that compete for one place in a confusion network."""
 
     masses: dict[str, float] = field(default_factory=dict)
-    """Sum of the weights by word, and by ``EMPTY``, in the order in which they came."""
+    """Sum of the weights of the sequences with each word, or with ``EMPTY``, in order of first appearance."""
     times: dict[str, np.ndarray] = field(default_factory=dict)
-    """Weighted sums by word of 1, start and end, over the sequences with times: (3,) float64."""
+    """Weighted sums of 1, start and end by word, over the sequences with times: (3,) float64."""
     surfaces: dict[str, str] = field(default_factory=dict)
     """Spelling of each word in the first sequence that has it here."""
 
@@ -282,15 +303,14 @@ class Slot:
 
 
 class ConfusionNetwork:
-    """A sequence of slots that hold competing words with their posteriors, which grows by word sequences.
+    """A sequence of slots, each with competing words and their posteriors.
 
-    Word sequences are added one after the other, the most probable first, which is the pivot; each is aligned
-    to the network so far by dynamic programming. The cost of an alignment is the expected number of errors
-    between the sequence and one drawn from the network slot by slot: 1 − P(word) for a word in a slot,
-    1 − P(no word) for a slot that is passed over, and 1 for a word that needs a new slot. This is the
-    procedure of SRILM's ``nbest-lattice -use-mesh`` (Mangu, Brill & Stolcke 2000); Hakkani-Tür & Riccardi
-    (2003) describe the same pivot alignment for lattices. Taking the best word of every slot minimises the
-    expected number of errors in the network.
+    Word sequences are added one after the other, the most probable first. Each is aligned to the network so
+    far by dynamic programming. The cost of an alignment is the expected number of errors between the sequence
+    and one that is drawn from the network slot by slot: 1 − P(word) for a word in a slot, 1 − P(no word) for
+    a slot that is skipped, and 1 for a word that needs a new slot. This is the procedure of SRILM's
+    ``nbest-lattice -use-mesh`` (Mangu, Brill & Stolcke 2000); Hakkani-Tür & Riccardi (2003) describe it for
+    lattices. Taking the best word of every slot minimises the expected number of errors in the network.
 
     >>> network = ConfusionNetwork()
     >>> network.add(("the", "cat"), 0.6)
@@ -316,8 +336,8 @@ class ConfusionNetwork:
         Args:
             words: words, none of them empty.
             weight: positive; only the ratios of the weights matter.
-            spans: start and end of each word in seconds; None if they are not known.
-            surfaces: each word as it is written in the text; None: as the words are.
+            spans: start and end of each word in seconds; None if unknown.
+            surfaces: spelling of each word in the text; None: that of ``words``.
 
         Raises:
             LimitExceeded: the network would take too long; it is unchanged.
@@ -338,18 +358,18 @@ class ConfusionNetwork:
         self._total += weight
 
     def posteriors(self) -> list[dict[str, float]]:
-        """Posteriors by slot, of each word and of ``EMPTY`` (no word there); each slot sums to 1."""
+        """Return the posteriors of each slot's words and of ``EMPTY`` (no word); they sum to 1 in a slot."""
         return [{word: mass / self._total for word, mass in slot.masses.items()} for slot in self._slots]
 
     def surfaces(self) -> list[dict[str, str]]:
-        """Spelling of each word in the first sequence that has it in a slot, by slot."""
+        """Return, for each slot, the spelling of each word in the first sequence that has it there."""
         return [slot.surfaces for slot in self._slots]
 
     def consensus(self) -> tuple[ConsensusWord, ...]:
-        """The best word of each slot, except where having no word is best.
+        """Return the best word of each slot; slots in which no word is best are left out.
 
         Posteriors are rounded before they are compared, and ties go to the word that came first. Times are
-        means over the sequences that have the word there and have times, weighted by their weights.
+        weighted means over the sequences that have the word in the slot, with times.
         """
         words = []
         for slot, shares in zip(self._slots, self.posteriors(), strict=True):
@@ -365,10 +385,10 @@ class ConfusionNetwork:
         return tuple(words)
 
     def _align(self, words: Sequence[str]) -> list[tuple[int | None, int | None]]:
-        """Return the slots and words that the cheapest alignment pairs; None for a new slot or no word.
+        """Return the pairs of slot and word of the cheapest alignment, with None for a new slot or no word.
 
-        Among alignments of equal cost, walking back from the end, a word in a slot is preferred to a slot
-        without a word, and that to a new slot.
+        Equally cheap alignments are compared from the end: a word in a slot is preferred to a slot without a
+        word, and that to a new slot.
         """
         if not self._slots:
             return [(None, i) for i in range(len(words))]
@@ -387,7 +407,7 @@ class ConfusionNetwork:
         return trace_back(fill_table(pair_costs, pass_costs), pair_costs, pass_costs)
 
     def _pair_costs(self, words: Sequence[str]) -> np.ndarray:
-        """Costs of each word in each slot, (L, S) int64."""
+        """Return the cost of each word in each slot, (L, S) int64."""
         rows = {word: row for row, word in enumerate(dict.fromkeys(words))}
         found = [
             (rows[word], s, slot.masses[word])
@@ -401,7 +421,7 @@ class ConfusionNetwork:
         return costs[[rows[word] for word in words]]
 
     def _costs_of(self, masses: Sequence[float]) -> np.ndarray:
-        """Costs 1 − mass / total, in integers."""
+        """Return the costs 1 − mass / total, as integers."""
         shares = np.array(masses) / self._total
         return COST_SCALE - np.rint(COST_SCALE * shares).astype(np.int64)
 
@@ -409,8 +429,8 @@ class ConfusionNetwork:
 def fill_table(pair_costs: np.ndarray, pass_costs: np.ndarray) -> np.ndarray:
     """Compute the cost of aligning the first i words to the first s slots, (L + 1, S + 1) int64.
 
-    Passing over slots within a row is a running minimum, after the costs of passing over all slots from the
-    beginning have been subtracted.
+    Skipping slots within a row is a running minimum, once the costs of skipping all slots from the beginning
+    have been subtracted.
     """
     passed = np.concatenate(([0], np.cumsum(pass_costs)))
     table = np.empty((len(pair_costs) + 1, len(passed)), dtype=np.int64)
@@ -448,10 +468,10 @@ def build_confusion_network(
     spans: Sequence[Sequence[Span] | None] | None = None,
     surfaces: Sequence[Sequence[str] | None] | None = None,
 ) -> ConfusionNetwork:
-    """Build the network of a list from words, posteriors, times and spellings of its hypotheses, the most
-    probable first.
+    """Build the network of a list from its hypotheses, the most probable first.
 
-    Hypotheses with posteriors below ``MIN_POSTERIOR`` are left out; see ``ConfusionNetwork.add``.
+    The arguments have one entry per hypothesis, see ``ConfusionNetwork.add``. Hypotheses with posteriors
+    below ``MIN_POSTERIOR`` are left out.
 
     Raises:
         LimitExceeded: the network would take too long.
@@ -578,12 +598,11 @@ def combine(lists: Sequence[SystemList], settings: RoverSettings) -> tuple[Voted
 
 
 def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorUnit = "word") -> np.ndarray:
-    """Compute the expected errors of each hypothesis under the posteriors of a list, in words or other units.
+    """Compute the expected errors of each hypothesis under the posteriors of a list.
 
     Args:
-        posteriors: (H,) float64, not negative; ``ranking.posteriors`` computes them from totals. Those of
-            equal hypotheses are added. Or (H, T), several posteriors of each hypothesis.
-        unit: what counts as an error: a wrong word, or another unit of ``rescorer.text.units``.
+        posteriors: (H,) float64, not negative, see ``ranking.posteriors``; or (H, T), T sets of posteriors.
+        unit: unit in which errors are counted, such as the word; see ``rescorer.text.units``.
 
     Returns:
         The shape of ``posteriors``, float64.
@@ -595,7 +614,7 @@ def expected_errors(words: Sequence[Words], posteriors: np.ndarray, unit: ErrorU
 
 
 def expected_distances(coded: CodedList, posteriors: np.ndarray) -> np.ndarray:
-    """Like ``expected_errors``, for hypotheses that are coded already."""
+    """Like ``expected_errors``, for hypotheses that were coded before."""
     mass = np.zeros((len(coded.codes), *posteriors.shape[1:]))
     np.add.at(mass, coded.index, posteriors)
     risks = np.zeros_like(mass)
@@ -607,23 +626,27 @@ def expected_distances(coded: CodedList, posteriors: np.ndarray) -> np.ndarray:
 
 
 def fewest_errors_first(errors: np.ndarray, totals: np.ndarray) -> np.ndarray:
-    """Indices of hypotheses from fewest to most expected errors, (H,) int64.
+    """Return the indices of hypotheses from fewest to most expected errors, (H,) int64.
 
-    Ties, after rounding as in ``ranking.best_first``, are settled by the totals and then by input order.
+    Errors and totals are rounded as in ``ranking.best_first``. The larger total settles ties of errors, and
+    input order those of totals.
     """
     return np.lexsort((-np.round(totals, TIE_DECIMALS), np.round(errors, TIE_DECIMALS)))
 
 
 STEPS_PER_ROW = 2000
-"""Least time of aligning one word to a confusion network, in units of ``count_steps``."""
-STEPS_PER_SLOT = 400  # time of visiting one slot of a network, which every hypothesis does, in the same units
+"""Time of aligning one word to a short confusion network, in units of ``count_steps``."""
+STEPS_PER_SLOT = 400  # time of visiting one slot of a network, in the same units; all hypotheses visit all
 
 
 def apply_rule(
     ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normaliser: Normaliser
 ) -> Ranking:
-    """Decide a list that is ranked by its totals, by the words of each hypothesis in input order. The
-    normaliser, which they come from, also finds how words are written, and their times.
+    """Apply a decision rule to a list that is ranked by its totals.
+
+    Args:
+        words: canonical words of each hypothesis, in input order.
+        normaliser: the normaliser that these words are from.
 
     Raises:
         InvalidList: the list is too long for the rule.
@@ -639,10 +662,10 @@ def apply_rule(
 
 
 def estimate_steps(rule: DecisionRule, words: Sequence[Words]) -> int:
-    """Estimate the work that a rule takes for one list, in units of ``count_steps``.
+    """Estimate the work of a rule for one list, in units of ``count_steps``.
 
-    For minimum Bayes risk this is an upper bound: equal hypotheses, which are compared once, and words that
-    all have in common, which are not compared, count too.
+    For minimum Bayes risk this is an upper bound, because it ignores that equal hypotheses are compared once
+    and common prefixes not at all.
     """
     if rule.kind == "maximum":
         return 0
@@ -667,7 +690,7 @@ def _order_by_expected_errors(ranking: Ranking, rule: DecisionRule, words: Seque
 def _add_consensus(
     ranking: Ranking, rule: DecisionRule, words: Sequence[Words], normaliser: Normaliser
 ) -> Ranking:
-    """Keep the order, and add the consensus of the hypotheses to the answer."""
+    """Add the consensus of the hypotheses; their order stays."""
     order = ranking.order
     shares = posteriors(ranking.totals[list(order)], rule.temperature).tolist()
     hypotheses = [ranking.nbest.hypotheses[i] for i in order]

@@ -1,8 +1,7 @@
-"""The components of a ``ListRanker``: those of every list, and what requests can ask for.
+"""All components, including those that only some requests use: caches, phrases, generation, rerankers.
 
-A bundle, and then the options of a request, come in; columns of hypotheses come out. To add a component,
-write its class and name it in ``COMPONENTS``. Importing this module is cheap: what only some requests need is
-imported when the first of them comes.
+To add a component, write its class here and name it in ``COMPONENTS``. Importing this module is cheap: the
+modules that only some requests need are imported when the first such request comes.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ if TYPE_CHECKING:
 
 
 class Caches(Component):
-    """Changes in the mixture by the cache of words, and then by the neural cache.
+    """Changes of the mixture by the cache of words, and after it by the neural cache.
 
-    Lists before which nothing was said do not have these columns.
+    Lists without previous utterances or context do not have these columns.
     """
 
     name = "caches"
@@ -96,28 +95,32 @@ class Caches(Component):
 
 
 class Phrases(Component):
-    """The credits of the phrases of each hypothesis; only lists in which a phrase was found have them."""
+    """The credits of each hypothesis for its phrases. Only lists in which a phrase was found have them."""
 
     name = "phrases"
     asked_by = AskedBy(options=("phrases", "phrase_lists"), lists=("phrases",))
     columns = (PHRASES,)
     expected: Sequence[PhraseSet] = ()
-    """Sets of phrases that are expected in all lists, whatever a request says."""
+    """Sets of phrases that every request expects; see ``expect``."""
     shared: Sequence[PhraseSet] = ()
-    """Sets of phrases that are expected in all lists of a request."""
+    """Sets of phrases that one request expects in all of its lists."""
 
     @cached_property
     def finder(self) -> PhraseFinder:
-        """Compiles phrases and finds them; keeps the sets of the latest requests."""
+        """Compiles and finds phrases. It is made at the first use, and keeps the sets of recent requests."""
         from rescorer.phrases import PhraseFinder
 
         return PhraseFinder(self.normalise, self.bundle.phrases, self.bundle.slot_words)
 
     def expect(self, phrases: Sequence[Phrase], names: Sequence[str]) -> None:
-        """Expect phrases, and the bundle's lists of some names, in all lists from now on.
+        """Expect phrases in the lists of all requests from now on.
+
+        Args:
+            phrases: phrases.
+            names: names of lists of phrases of the bundle.
 
         Raises:
-            ConfigError: the bundle does not have phrases of a name.
+            ConfigError: the bundle has no list of phrases of such a name.
             LimitExceeded: a phrase is invalid, or there are too many.
         """
         self.expected = self.finder.select(tuple(phrases), names)
@@ -138,7 +141,10 @@ class Phrases(Component):
         return replace(prepared, notes={**prepared.notes, self.name: found})
 
     def ask(self, batch: Batch) -> Asked:
-        """Have the hypotheses with slots read by the n-grams that know them."""
+        """Let n-grams with slots read the hypotheses in which phrases fill these slots.
+
+        A slot is a word such as ``$name`` that stood for names in the n-gram's training text.
+        """
         models = [name for name in self.bundle.slots if not batch.models or name in batch.models]
         if not models or not any(self.name in part.prepared.notes for part in batch.parts):
             return
@@ -161,7 +167,7 @@ class Phrases(Component):
         return found[index] if found else ()
 
     def tokens(self, prepared: PreparedList) -> int:
-        """All readings of distinct hypotheses with slots; what is read before them counts once a part."""
+        """Count the words of all readings of distinct hypotheses; their history counts once a part."""
         found: Sequence[Sequence[PhraseMatch]] = prepared.notes.get(self.name, ())
         if not self.bundle.slots or not found:
             return 0
@@ -194,7 +200,7 @@ class Phrases(Component):
 
 
 def expected_phrases(prepared: PreparedList) -> tuple[Phrase, ...]:
-    """All phrases that are expected in a list, each once.
+    """Return all phrases that are expected in a list, each once.
 
     Raises:
         InvalidList: a phrase of the list is invalid, or it has too many.
@@ -209,12 +215,12 @@ def _has_unknown(batch: Batch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PhraseReader:
-    """Scores of a trie whose n-grams read slots, and in which unknown words of phrases count as known.
+    """Corrects the scores of hypotheses whose phrases have unknown words, or fill slots of n-grams.
 
-    A name that is not in a model's vocabulary costs as much as any other unknown word, which is often too
-    much to be chosen. Where it is part of a phrase, it is expected: its log-probability becomes that of the
-    phrase model, or stays that of ``<unk>`` if it is larger; see ``PhraseSet.word_log_probs``. Of n-grams
-    that read slots, ``slots`` has this already.
+    A name that is not in a model's vocabulary costs as much as any other unknown word, often too much for the
+    right hypothesis to win. If the name is part of an expected phrase, its log-probability becomes that of
+    the phrase model, unless that of ``<unk>`` is larger; see ``PhraseSet.word_log_probs``. The scores in
+    ``slots`` include this correction already.
     """
 
     trie: HypothesisTrie
@@ -230,7 +236,7 @@ class PhraseReader:
     """Scores of the readings of hypotheses with slots."""
 
     def find_gains(self, row: int, words: Words, matches: Sequence[PhraseMatch]) -> dict[str, float]:
-        """Compute what one hypothesis, a row of the trie, gains by its phrases, by column."""
+        """Return the gain of one hypothesis by its phrases in each column; ``row`` is its row in the trie."""
         from rescorer.phrases import phrase_log_probs
 
         log_probs = phrase_log_probs(words, matches)
@@ -248,9 +254,12 @@ class PhraseReader:
     def _compare(
         self, edges: Mapping[str, np.ndarray], log_probs: np.ndarray, read: Mapping[str, np.ndarray]
     ) -> dict[str, float]:
-        """Gains of (n,) words of a hypothesis on some edges by model, and in the mixture, by their
-        log-probabilities under the phrase model, -inf outside of phrases, and under models that ``read``
-        slots.
+        """Sum what n words of a hypothesis gain under each model and under the mixture.
+
+        Args:
+            edges: (n,) edges of the words, by model.
+            log_probs: (n,) log-probabilities under the phrase model, -inf outside of phrases.
+            read: (n,) log-probabilities by the models that read slots.
         """
         before = {name: part.log_probs[edges[name]] for name, part in self.scores.items()}
         after = {
@@ -270,9 +279,9 @@ class PhraseReader:
 
 
 class Generation(Component):
-    """Adds hypotheses, and the numbers that only generated ones have: replaced spans, and what sound says.
+    """Adds hypotheses with phrases, and two columns: the number of replaced spans, and the match of sound.
 
-    Lists may have come with generated hypotheses, which have these numbers too.
+    Lists that already came with generated hypotheses have these columns too.
     """
 
     name = "generation"
@@ -282,7 +291,7 @@ class Generation(Component):
 
     @cached_property
     def generator(self) -> Generator:
-        """Makes hypotheses from phrases; raises as ``load_pronouncer`` does."""
+        """Generator of hypotheses, made at the first use; raises as ``load_pronouncer`` does."""
         from rescorer.candidates import Generator
         from rescorer.sounds import load_pronouncer
 
@@ -316,7 +325,7 @@ class Generation(Component):
 
 
 class _Generating(Generation):
-    """The component of a request that asks for hypotheses."""
+    """The component ``Generation`` for a request that asks for new hypotheses."""
 
     def __init__(self, component: Generation) -> None:
         super().__init__(component.bundle, component.normalise)
@@ -347,7 +356,7 @@ class Rerankers(Component):
         self.columns = tuple(reranker.component for reranker in bundle.rerankers.values())
 
     def complete(self, weights: Weights) -> Weights:
-        """Take the λ of the first reranker with a weight that has any."""
+        """Take the λ of the mixture from the first reranker that has a weight and λ of its own."""
         if weights.mixture:
             return weights
         used = used_rerankers(self.bundle, weights)
@@ -407,19 +416,19 @@ class Rerankers(Component):
 
 
 def used_rerankers(bundle: Bundle, weights: Weights) -> list[Reranker]:
-    """The rerankers of a bundle to which weights give a weight other than 0."""
+    """Return the rerankers of a bundle to which weights give a weight other than 0."""
     names = [name for name, weight in weights.rerankers.items() if weight]
     return [bundle.rerankers[name] for name in names if name in bundle.rerankers]
 
 
 def needed_streams(bundle: Bundle, reranker: Reranker) -> list[str]:
-    """The streams that a list must have for a reranker."""
+    """Return the names of the streams that a list must have for a reranker."""
     own = {*bundle.model_kinds, MIXTURE, *COUNTED}
     return [name for name in reranker.needs if name not in own]
 
 
 def words_said_before(prepared: PreparedList) -> Words:
-    """Words with which rerankers compare hypotheses: those of previous utterances, then the context."""
+    """Return the words of previous utterances, then the context; rerankers compare hypotheses with these."""
     return join_words((one.words for one in prepared.spoken), prepared.context)
 
 
@@ -438,11 +447,11 @@ COMPONENTS: tuple[type[Component], ...] = (
 
 
 def make_ranker(bundle: Bundle, dictionary: Path | None = None, language: str = "") -> ListRanker:
-    """A ranker with all components.
+    """Make a ranker with all components.
 
     Args:
         dictionary: file of pronunciations, for generating hypotheses; None: the installed dictionary.
-        language: of the texts that are compared; empty: that of the bundle.
+        language: language of the texts that are compared; empty: the bundle's language.
     """
     ranker = ListRanker(bundle, COMPONENTS)
     if language:

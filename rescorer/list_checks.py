@@ -25,14 +25,15 @@ from rescorer.errors import MAX_QUOTED_CHARS, InvalidList, pluralise, quote, sho
 from rescorer.types import SENTENCE_END, Generated, Hypothesis, NBestList, Phrase, Utterance, Weights, Words
 
 MAX_PREVIOUS_WORDS = 1000
-"""Largest number of words before a list that models and rerankers read; of a longer past, the newest."""
-STEP = 16
-"""A past that is too long is cut at a multiple of this many utterances. The beginning of a growing session
-then stays the same for several requests, so that caches have the states of networks after it."""
+"""Largest number of previous words that models and rerankers read. They read the newest."""
+CUT_STEP = 16
+"""Too many previous utterances are cut at a multiple of this number. The first utterance that is read then
+stays the same for several requests of a growing conversation, and caches have the states of networks after
+it."""
 
 
 class SpokenWords(NamedTuple):
-    """An utterance that models read."""
+    """A previous utterance as models read it."""
 
     words: Words  # canonical words, at least one
     confidence: float  # confidence of the utterance
@@ -43,8 +44,8 @@ def normalise_previous(
 ) -> tuple[SpokenWords, ...]:
     """Return the canonical words of the newest utterances, oldest first, at most ``MAX_PREVIOUS_WORDS``.
 
-    Utterances without canonical words are left out. If the newest other utterance alone is too long, its last
-    words remain.
+    Utterances without canonical words are left out. If the newest utterance with words is too long by itself,
+    its last words are returned.
     """
     newest: list[SpokenWords] = []
     n_words, first = 0, len(previous)
@@ -58,7 +59,7 @@ def normalise_previous(
     if not n_words and first:  # the newest utterance with words is too long
         words = normalise(previous[first - 1].text)[-MAX_PREVIOUS_WORDS:]
         return (SpokenWords(words, previous[first - 1].confidence),)
-    surplus = -first % STEP  # up to the next place at which a long past may be cut
+    surplus = -first % CUT_STEP  # up to the next place at which a long past may be cut
     kept = newest[: len(newest) - surplus] if surplus < len(newest) else newest
     if not any(spoken.words for spoken in kept):
         kept = newest
@@ -66,27 +67,29 @@ def normalise_previous(
 
 
 def collect_confidences(previous: Iterable[SpokenWords]) -> tuple[float, ...]:
-    """Return the confidence of each utterance; nothing if all are certain."""
+    """Return the confidence of each utterance, or an empty tuple if all are certain."""
     confidences = tuple(utterance.confidence for utterance in previous)
     return confidences if any(value < 1 for value in confidences) else ()
 
 
 def join_history(previous: Iterable[Words], context: Words) -> Words:
-    """Return what models that carry their state across sentences read: the words of each previous utterance,
-    ``SENTENCE_END`` after each, then the context of the sentence that is rescored."""
+    """Return the words that models read before a sentence if they carry their state across sentences.
+
+    These are the words of each previous utterance with ``SENTENCE_END`` after them, then the context.
+    """
     return tuple(word for words in previous for word in (*words, SENTENCE_END)) + context
 
 
 def join_words(previous: Iterable[Words], context: Words) -> Words:
-    """Return all words that were said before, without the ends of sentences."""
+    """Return the words of all previous utterances and of the context, without ends of sentences."""
     return tuple(word for words in previous for word in words) + context
 
 
 MAX_NAMED = 4  # number of fields that a message names
 MAX_NAME_CHARS = 40
-"""Longest name of a field that is considered: a message has to show it, and somebody has to type it."""
+"""Longest name of a field that is considered, because messages show the name and users type it."""
 MIN_LISTS_TO_TRUST = 5
-"""Number of lists in the same order from which the order says more about the sign than the name."""
+"""Number of lists whose order is trusted more than a field's name to say whether lower is better."""
 SCORE_NAME = re.compile(
     r"(?:^|[^a-z])(?:am|[a-z]{0,3}lm|ac|tot|total|ll|lp|logits?|loss)(?:[^a-z]|$)"
     r"|score|prob|acoustic|cost|nll|conf|log_?p|likelihood|posterior",
@@ -110,26 +113,29 @@ BASE_IN_NAME = re.compile(r"log_?(10|2)(?![0-9])", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True)
 class UnreadField:
-    """A field that holds a number in every hypothesis of a list, and that no stream was read from."""
+    """A field with a number in every hypothesis of a list, from which no stream was read."""
 
     name: str
     parent: str
-    """The field of the hypothesis whose object has it; empty if it is a field of the hypothesis itself."""
+    """Name of the object, in the hypothesis, that has the field; empty if the hypothesis itself has it."""
     is_likely: bool
-    """Whether it is probably a score, rather than a time, a count or a rank."""
+    """Whether the field is probably a score, rather than a time, a count or a rank."""
     is_named: bool
-    """Whether it is called like a score."""
+    """Whether the field has the name of a score."""
     units: str
     """Base and sign as ``--stream NAME=FIELD`` takes them: empty, ``:2``, ``:prob`` or ``:e:cost``."""
 
     @property
     def label(self) -> str:
-        """The name to show, with that of the object it is in."""
+        """The name to show: ``object.name``, or the name alone."""
         return f"{self.parent}.{self.name}" if self.parent else self.name
 
 
 def find_unread_fields(lists: Sequence[NBestList]) -> list[UnreadField]:
-    """Find the numbers that every hypothesis of a list has in a field: likely scores first, then by list."""
+    """Find the fields that have a number in every hypothesis of a list.
+
+    Likely scores come first, then fields with the name of a score, then those of most lists.
+    """
     values: dict[tuple[str, str], list[list[float]]] = {}
     for nbest in lists:
         for key in _numbers_of(nbest.hypotheses[0].fields) if nbest.hypotheses else ():
@@ -142,8 +148,7 @@ def find_unread_fields(lists: Sequence[NBestList]) -> list[UnreadField]:
 
 
 def find_partial_scores(lists: Sequence[NBestList]) -> dict[str, int]:
-    """Find fields that are called like a score, and that only some hypotheses of a list have: numbers of
-    lists by name.
+    """Count, by name, the lists in which only some hypotheses have a field with the name of a score.
 
     Services may write the confidence of the best text only. No option can read a stream from such a field.
     """
@@ -160,12 +165,12 @@ def find_partial_scores(lists: Sequence[NBestList]) -> dict[str, int]:
 
 
 def name_fields(fields: Sequence[UnreadField]) -> str:
-    """The names of the first fields, for a message."""
+    """Return the names of the first fields, for a message."""
     return ", ".join(shorten_names([field.label for field in fields]))
 
 
 def shorten_names(names: Sequence[str]) -> list[str]:
-    """The first names, and an ellipsis if there are more."""
+    """Return the first names, and an ellipsis if there are more."""
     return [*names[:MAX_NAMED], "…"] if len(names) > MAX_NAMED else list(names)
 
 
@@ -183,7 +188,7 @@ def _is_usable(name: Any) -> bool:
 
 
 def _read_number(fields: Any, parent: str, name: str) -> float | None:
-    """The finite number in a field; None if there is none."""
+    """Return the finite number in a field; None if the field has none."""
     holder = fields.get(parent) if parent else fields
     value = holder.get(name) if hasattr(holder, "get") else None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -211,9 +216,9 @@ def _describe_scores(name: str, parent: str, columns: Sequence[Sequence[float]])
 
 
 def _is_cost(name: str, columns: Sequence[Sequence[float]]) -> bool:
-    """Whether lower is better: so the name says, unless the order of enough lists says otherwise.
+    """Whether lower values are better, judged by the name and by the order of the lists.
 
-    Recognisers order their lists from best to worst.
+    Recognisers order lists from best to worst, so the order of enough lists outweighs the name.
     """
     differing = [list(column) for column in columns if len(set(column)) > 1]
     rising = bool(differing) and all(column == sorted(column) for column in differing)
@@ -232,13 +237,13 @@ TEXT_NAMES = ("text", "transcript", "transcription", "hypothesis", "hyp", "sente
 PART_NAME = re.compile(r"word|token|piece|symbol|char|phone|sentence|paragraph", re.IGNORECASE)
 """Matches the names of arrays that hold the parts of one text."""
 MIN_SHARED = 0.5
-"""Share of words that a text has in common with the best hypothesis, at least, if it is one of the list."""
+"""Smallest share of words in common with the best hypothesis for a text to count as another hypothesis."""
 MAX_ITEMS = 100  # number of elements of an array that are looked at
 
 
 @dataclass(frozen=True, slots=True)
 class UnreadList:
-    """A field with an array of texts that are like those of the list that it belongs to."""
+    """A field with an array of texts that look like further hypotheses of the list."""
 
     name: str
     size: int
@@ -262,10 +267,11 @@ class UnreadList:
 
 
 def find_unread_lists(lists: Sequence[NBestList]) -> list[UnreadList]:
-    """Find the arrays that look like hypotheses in fields of lists and of their first hypotheses.
+    """Find arrays that look like hypotheses, in fields of lists and of their first hypotheses.
 
-    An array counts if it has more elements than the list has hypotheses, and half of its texts or more share
-    at least half of their words with the first hypothesis, unless they are its parts: its words or sentences.
+    Such an array has more elements than the list has hypotheses, and at least half of its texts share at
+    least half of their words with the first hypothesis. Arrays of the words or sentences of one text are left
+    out.
     """
     found: dict[str, UnreadList] = {}
     for nbest in lists:
@@ -337,7 +343,7 @@ class UntunedWeights:
 
 
 def find_untuned_weights(lists: Sequence[NBestList], weights: Weights) -> UntunedWeights | None:
-    """Judge lists and weights; None if there is nothing to warn about, or too little to judge."""
+    """Find untuned weights that give language models too much say; None if there is no reason to warn."""
     streams = {name: weight for name, weight in weights.streams.items() if weight}
     if weights.tuned_on or not streams or any(weights.rerankers.values()):
         return None
@@ -448,7 +454,7 @@ def _are_finite(values: Sequence[float]) -> bool:
 
 
 def _describe_missing(nbest: NBestList, weights: Weights) -> str:
-    """Say what a list has instead of a stream that weights need, and which weights are safe to start from."""
+    """Describe the streams of a list that lacks one, and suggest weights that are safe to start from."""
     streams = ", ".join(sorted(nbest.streams)) or "none"
     message = f"missing, but weights {quote(weights.name)} need it; the list has: {streams}"
     if any(weights.streams.get(name) for name in nbest.streams):
@@ -498,9 +504,9 @@ def find_wrong_types(lists: Sequence[NBestList]) -> Iterator[tuple[int, InvalidL
 
 
 def find_wrong_hypothesis(nbest: NBestList) -> InvalidList | None:
-    """Return the error about the first hypothesis with a wrong type, if there is one.
+    """Return the error about the first hypothesis with a wrong type; None if all types are right.
 
-    For use after an operation on the hypotheses has failed: valid lists are not delayed by it.
+    It is called after an operation on the hypotheses has failed, so that it does not delay valid lists.
     """
     for index, hypothesis in enumerate(nbest.hypotheses):
         if wrong := find_wrong_type(hypothesis, Hypothesis):

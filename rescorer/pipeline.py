@@ -1,8 +1,8 @@
-"""The single path from lists to answers: normalise, build a trie, score it, combine, rank.
+"""``Rescorer``, which takes lists all the way in one process: normalise, build a trie, score, combine, rank.
 
-``Rescorer`` composes a ``ListRanker`` (text, weights, ranking) and a ``TrieScorer`` (language models) in one
-process; the gRPC service runs the two halves in different processes. The file command, evaluation, tuning and
-the benchmark all use ``Rescorer``.
+A ``Rescorer`` joins a ``ListRanker`` (text, weights, ranking) and a ``TrieScorer`` (language models); the
+gRPC service runs these two halves in different processes. The file command, evaluation, tuning and the
+benchmark all use ``Rescorer``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def load_bundle_models(
     dtype: str = "float32",
     context_cache_bytes: int = CONTEXT_CACHE_BYTES,
 ) -> dict[str, LanguageModel]:
-    """Load a bundle's models, by name, and align their vocabularies.
+    """Load the models of a bundle and align their vocabularies; return them by name.
 
     Args:
         device: torch name of the device on which networks run, and n-gram tables where there is room; see
@@ -73,7 +73,7 @@ def load_bundle_models(
 
 
 def load_ngram(folder: Folder, name: str, entry: Mapping[str, Any]) -> NgramModel:
-    """Load an n-gram; for a KenLM binary, ``words`` in the model's manifest entry names the word list."""
+    """Load an n-gram by its entry of the manifest, which names the word list if it is a KenLM binary."""
     words = frozenset(read_words(folder, entry["words"])) if "words" in entry else None
     with folder.open(entry["path"]) as stream:
         ngram = read_ngram(stream, name, words, backward=entry.get("backward", False))
@@ -90,7 +90,7 @@ def load_network(
     dtype: str = "float32",
     context_cache_bytes: int = CONTEXT_CACHE_BYTES,
 ) -> LanguageModel:
-    """Load a network. Imports torch, which takes seconds, only now: a bundle of n-grams does not need it."""
+    """Load a network. torch is imported here, because importing it is slow and n-grams do not need it."""
     from rescorer.models.kernels import torch_device
     from rescorer.models.neural import NeuralLanguageModel, load_model
     from rescorer.runtime import apply_threads
@@ -109,7 +109,7 @@ class TrieScorer:
 
     Args:
         label: the bundle's name and version, for error messages.
-        encoders: encoders of words by the name of the reranker that has them.
+        encoders: the encoders of words that rerankers have, by the name of the reranker.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class TrieScorer:
 
         Args:
             only: names of the models to use; empty for all.
-            encoders: encoders of words, by the names that their results get.
+            encoders: encoders of words; the edge scores have their encodings under the same names.
 
         Raises:
             ConfigError: an encoder's model has no context vectors of the length that it projects.
@@ -171,7 +171,7 @@ class TrieScorer:
 
 
 def find_encoders(bundle: Bundle) -> dict[str, WordEncoder]:
-    """The encoders of words of a bundle, by the name of the reranker that has them."""
+    """Return the encoders of words that a bundle's rerankers have, by the name of the reranker."""
     rerankers = bundle.rerankers.items()
     return {name: reranker.encoder for name, reranker in rerankers if reranker.encoder is not None}
 
@@ -231,16 +231,16 @@ class Rescorer:
         """Re-rank lists, in input order.
 
         Args:
-            lists: n-best lists, or one alone.
-            options: a ``RescoreOptions``; or only weights, or the name of a set of weights of the bundle.
+            lists: one n-best list, or several.
+            options: a ``RescoreOptions``, weights alone, or the name of a set of weights of the bundle.
             **changes: fields of ``RescoreOptions`` by name, such as ``merge=True``.
 
         Raises:
             InvalidList: a list cannot be scored; use ``rescore_each`` to score the others.
-            ConfigError: the weights do not fit the bundle, it lacks phrases of a name, or the model is
-                another.
+            ConfigError: the weights do not fit the bundle, the bundle has no list of phrases with a name
+                that was given, or the options name another model.
             LimitExceeded: a phrase is invalid, or there are too many.
-            TypeError: something else than lists or options was given.
+            TypeError: something other than lists or options was given.
         """
         answers = self.rescore_each(lists, options, **changes)
         for answer in answers:
@@ -271,7 +271,7 @@ class Rescorer:
     def rank_each(
         self, lists: Sequence[NBestList], options: BoundOptions | RescoreOptions | Weighting = None
     ) -> list[Ranking | InvalidList]:
-        """Like ``rescore_each``, but return each list column by column, as files are written from it."""
+        """Like ``rescore_each``, but return columns, from which files are written without making objects."""
         lists = as_lists(lists)
         bound = options if isinstance(options, BoundOptions) else self.ranker.bind(options)
         answers: list[Ranking | InvalidList | None] = [None] * len(lists)
@@ -300,13 +300,13 @@ class Rescorer:
         """Return every model's log-probability of each word of some texts.
 
         Args:
-            texts: texts, or one alone.
+            texts: one text, or several.
             context: words before each text in the same sentence.
-            weights: weights, of which only the λ of the mixture matter; None for the bundle's default.
+            weights: weights with the λ of the mixture, which alone matter; None for the bundle's default.
 
         Raises:
             InvalidList: a text is too long.
-            TypeError: something else than texts was given.
+            TypeError: something other than texts was given.
         """
         texts = as_texts(texts)
         if not isinstance(context, str):
@@ -332,7 +332,8 @@ class Rescorer:
         Args:
             lists: lists with N hypotheses in total.
             mixtures: G interpolation weights by model name, each with sum 1.
-            cache, neural_cache: G λ of each list's cache, G λ and θ of its neural cache; empty: none.
+            cache: G interpolation weights λ of the cache of words; empty: none.
+            neural_cache: G pairs of λ and θ of the neural cache; empty: none.
 
         Returns:
             (G, N) float64, log-probabilities of the mixtures in nats.
@@ -365,7 +366,7 @@ class Rescorer:
         rows: Sequence[int],
         log_probs: np.ndarray,
     ) -> None:
-        """Write the mixtures of choices with the same θ to rows of an array."""
+        """Compute the mixtures of ``choices``, which have the same θ, and write each to its row."""
         bound = [self.ranker.bind_weights(weights, RescoreOptions()) for weights in choices]
         widest = max(bound, key=lambda one: (one.weights.neural_cache, one.weights.cache))
         # without neural caches, the scores are those of rescoring, which may be cached
@@ -386,8 +387,8 @@ class Rescorer:
             (H, K) float64 for each list.
 
         Raises:
-            ConfigError: the bundle does not have the encoder's model, or it has no context vectors of the
-                length that is projected.
+            ConfigError: the bundle does not have the encoder's model, or the model's context vectors do not
+                have the length that the encoder projects.
             InvalidList: a list cannot be scored.
         """
         if encoder.model not in self.bundle.model_kinds:  # self.models may load them
@@ -409,7 +410,7 @@ class Rescorer:
         models: Sequence[str] = (),
         encoders: Mapping[str, WordEncoder] | None = None,
     ) -> Iterator[tuple[PreparedList, list[ScoredPart]]]:
-        """Score lists batch by batch; yield each one, in order, as soon as it has all its scores."""
+        """Score lists batch by batch; yield every list, in order, as soon as all of it is scored."""
         scored, n_scored = list[ScoredPart](), 0
         for parts in plan(lists, self.max_batch_words, backward=bool(self.bundle.backward)):
             batch = self._run(Batch(parts, models, encoders))
@@ -421,7 +422,7 @@ class Rescorer:
                     scored, n_scored = [], 0
 
     def _run(self, batch: Batch) -> Batch:
-        """Score what a batch asks for."""
+        """Answer all requests of a batch."""
         request = batch.advance()
         while request is not None:
             scores = self.scorer.score(request.trie, request.models, request.encoders)

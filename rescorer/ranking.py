@@ -20,24 +20,24 @@ from rescorer.types import (
 )
 
 TIE_DECIMALS = 4
-"""Number of decimals to which totals are rounded before being compared. The last digits of float32 products
-depend on which hypotheses share a batch; the ranking must not."""
+"""Number of decimals to which totals are rounded before they are compared. The last digits of float32
+products depend on which hypotheses share a batch, but the ranking must not."""
 MAX_TOTAL = 1e300  # maximum absolute value of a total; subtracting or rounding larger totals would overflow
 
 
 def best_first(totals: np.ndarray) -> np.ndarray:
-    """Indices of hypotheses from best to worst, ties in input order: (H,) int64."""
+    """Return the indices of hypotheses from best to worst, ties in input order: (H,) int64."""
     return np.argsort(-np.round(totals, TIE_DECIMALS), kind="stable")
 
 
 def log_posteriors(totals: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Logarithm of the softmax of totals / temperature, (H,) float64.
+    """Return the logarithm of the softmax of totals / temperature, (H,) float64.
 
-    The largest total is subtracted first: a posterior is a small difference of totals, which the log-sum-exp
-    of large totals would round away.
+    The largest total is subtracted first: posteriors depend on small differences between totals, which the
+    log-sum-exp of large totals would round away.
 
     Args:
-        totals: (H,) in nats; -inf for hypotheses that do not count.
+        totals: (H,) in nats; -inf for hypotheses that were merged or dropped.
         temperature: positive; larger values make the posteriors more even.
     """
     relative = totals - totals.max(initial=-np.inf)
@@ -48,16 +48,15 @@ def log_posteriors(totals: np.ndarray, temperature: float = 1.0) -> np.ndarray:
 
 
 def posteriors(totals: np.ndarray, temperature: float = 1.0) -> np.ndarray:
-    """Softmax of totals / temperature, (H,) float64; see ``log_posteriors``.
+    """Return the softmax of totals / temperature, (H,) float64; see ``log_posteriors``.
 
-    These are shares of belief under the weights and the temperature, not calibrated probabilities.
+    They depend on the weights and the temperature, and are not calibrated probabilities.
     """
     return np.exp(log_posteriors(totals, temperature))
 
 
 def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarray, list[tuple[int, ...]]]:
-    """Merge hypotheses with equal keys, such as canonical words, adding their probabilities (log-sum-exp of
-    totals).
+    """Merge hypotheses with equal keys, such as canonical words; their probabilities are added.
 
     Returns:
         (H,) totals, in which the best member of each group has the total of the group and the others -inf;
@@ -76,7 +75,10 @@ def merge_equal(keys: Sequence[Hashable], totals: np.ndarray) -> tuple[np.ndarra
 
 
 def find_empty(words: Sequence[Sequence[str]]) -> tuple[int, ...]:
-    """Positions of the hypotheses without words; without the first of them if no hypothesis has words."""
+    """Return the positions of the hypotheses to drop because they have no words.
+
+    If no hypothesis has words, the first one stays.
+    """
     empty = tuple(i for i, hypothesis in enumerate(words) if not hypothesis)
     return empty[1:] if len(empty) == len(words) else empty
 
@@ -88,7 +90,7 @@ def select_and_order(
     *,
     keep_order: bool = False,
 ) -> tuple[list[int], np.ndarray, list[tuple[int, ...]]]:
-    """Order the hypotheses of a list, without those that were dropped or merged into another.
+    """Order the hypotheses of a list, leaving out those that are dropped or merged into another one.
 
     Args:
         totals: (H,), finite.
@@ -126,8 +128,9 @@ class Ranking:
     order: Sequence[int]
     """Input positions from best to worst, without hypotheses that were dropped or merged into another."""
     totals: np.ndarray
-    """(H,) float64, like the next; -inf for hypotheses that are not in ``order``."""
+    """(H,) float64; -inf for hypotheses that are not in ``order``."""
     log_posteriors: np.ndarray
+    """(H,) float64; -inf for hypotheses that are not in ``order``."""
     components: Mapping[str, np.ndarray]
     """Unweighted scores and counts, (H,) float64 by name."""
     members: Sequence[tuple[int, ...]]
@@ -140,13 +143,13 @@ class Ranking:
     """Expected errors under minimum Bayes risk, NaN for hypotheses that are not in ``order``; None under
     other rules."""
     consensus: tuple[ConsensusWord, ...] = ()
-    """Decision of a confusion network; empty under other rules."""
+    """Words that a confusion network decided for; empty under other rules."""
     consensus_position: int | None = None
-    """Input position of the best hypothesis with the words of the consensus, if there is one."""
+    """Input position of the best hypothesis with the words of the consensus; None if there is none."""
     confidence: float | None = None
     """Probability that the best hypothesis is right; None if the weights are not calibrated."""
     word_confidences: Sequence[WordConfidence] = ()
-    """The probability that each word of its text is right, likewise."""
+    """Probability that each word of the best hypothesis is right; empty if the weights are not calibrated."""
 
     def to_rescored_list(self, weights: Weights, model: str) -> RescoredList:
         """Build an object per hypothesis, in ranked order.
@@ -193,7 +196,7 @@ class Ranking:
 
 
 def decided_text(ranked: Ranking) -> str:
-    """The text of a list that was decided on: that of its best hypothesis, or its consensus."""
+    """Return the text that was decided for a list: that of its best hypothesis, or its consensus."""
     if ranked.decision is not None and ranked.decision.kind == "confusion_network":
         if ranked.consensus_position is None:
             return " ".join(word.surface for word in ranked.consensus)

@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 from rescorer.errors import MAX_QUOTED_CHARS, ConfigError, did_you_mean, shorten
 
 DISTANCE_COST = 5.0
-"""Number of phones that speak for a phrase as much as a phone that is unlike speaks against it."""
+"""Cost of one different phone in ``Generated.sound_match``, in which every phone of a phrase counts 1."""
 
 Words = tuple[str, ...]
 SENTENCE_END = "\n"
@@ -29,7 +29,7 @@ class Utterance:
     speaker: str = ""
     """The person who spoke, if known."""
     confidence: float = 1.0
-    """Confidence that this was said, 0 to 1: a cache counts its words so much."""
+    """Confidence that this was said, 0 to 1. Caches count its words in proportion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,29 +38,30 @@ class Phrase:
 
     text: str
     weight: float = 1.0
-    """Credit per word, relative to other phrases; above 0. The weights say how many nats a credit of 1 is."""
+    """Credit per word, above 0, relative to other phrases; ``Weights.phrases`` turns credits into nats."""
     spellings: tuple[str, ...] = ()
-    """Other ways in which the recogniser may write it."""
+    """Other spellings that the recogniser may use for the phrase."""
     slot: str = ""
-    """Word that stood for such phrases in the text of an n-gram, such as ``$name``; empty: none did."""
+    """Word such as ``$name`` that stood for such phrases in the training text of an n-gram; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Generated:
-    """Origin of a hypothesis that the recogniser did not have in its list: a phrase in place of a span."""
+    """Origin of a hypothesis that was made from another one by putting a phrase in place of some words."""
 
     source: int
-    """0-based input rank of the hypothesis that it was made from, whose scores it has."""
+    """0-based input rank of the source: the hypothesis that this one was made from, and has the scores of."""
     start: int
-    """Index of the first replaced word among those of the source's text, separated by white space."""
+    """Index of the first replaced word in the source's text, which is split at white space."""
     end: int
     """Index after the last replaced word."""
     heard: str
-    """Text that the phrase replaces, as written in the source."""
+    """The replaced words, as written in the source."""
     phrase: str
     """Text of the phrase, as sent."""
     distance: float
-    """Distance of the two sounds: 1 for each phone that is unlike, less for similar ones; at least 0."""
+    """Distance between the sounds of ``heard`` and ``phrase``: 1 for each different phone, less for similar
+    phones."""
     phones: int
     """Number of phones of the phrase."""
     further: tuple[Generated, ...] = ()
@@ -73,8 +74,10 @@ class Generated:
 
     @property
     def sound_match(self) -> float:
-        """Evidence for the phrases, added up: phones, less ``DISTANCE_COST`` times the distance. A long
-        phrase at some distance is less often heard by chance than a short one."""
+        """Sum over all replacements of the number of phones, less ``DISTANCE_COST`` times the distance.
+
+        At the same distance, a long phrase is heard by chance less often than a short one.
+        """
         own = self.phones - DISTANCE_COST * self.distance
         return own + sum(part.sound_match for part in self.further)
 
@@ -82,9 +85,9 @@ class Generated:
 DecisionKind = Literal["maximum", "minimum_bayes_risk", "confusion_network"]
 ErrorUnit = Literal["word", "character", "mixed"]
 MAX_KNOTS = 100
-"""Largest number of points of a map of confidences."""
+"""Largest number of points of a ``ConfidenceMap``."""
 MAX_CACHE_SHARE, DEFAULT_FLATNESS, MAX_FLATNESS = 0.5, 0.3, 100.0
-"""Largest interpolation weight of a cache of a session; θ of a neural cache."""
+"""Largest interpolation weight of a cache; default and largest θ of the neural cache."""
 MAX_NUMBER = sys.float_info.max
 """Largest finite number in float64. Files may hold larger integers, which ``math.isfinite`` cannot judge."""
 
@@ -99,7 +102,7 @@ class Hypothesis:
     partial: bool = False
     """Whether more words will follow; if so, the hypothesis is scored without the end of the sentence."""
     generated: Generated | None = None
-    """Its origin, if it is not the recogniser's."""
+    """Origin of a generated hypothesis; None if the recogniser made it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +122,9 @@ class NBestList:
     fields: Mapping[str, Any] = field(default_factory=dict)
     """Other fields of the list, returned unchanged."""
     previous: tuple[Utterance, ...] = ()
-    """Whole utterances before this one in the conversation, oldest first. Networks that carry their state
-    across sentence boundaries or have topics read them, and so do rerankers and the cache of the session; of
-    a long past, the newest."""
+    """Whole utterances before this one in the conversation, oldest first. They are read by networks that
+    carry their state across sentence boundaries or have topics, by rerankers, and by the caches. If there are
+    too many, only the newest are read."""
     phrases: tuple[Phrase, ...] = ()
     """Names and phrases that are more likely in this utterance than usual."""
 
@@ -136,13 +139,13 @@ class DecisionRule:
 
     kind: DecisionKind = "maximum"
     """``maximum``: largest total first, which gives the fewest wrong sentences; ``minimum_bayes_risk``:
-    fewest expected errors first; ``confusion_network``: largest total first, and besides the list the
-    consensus of all its hypotheses, which may be a text that none of them has."""
+    fewest expected errors first; ``confusion_network``: largest total first, and in addition the consensus of
+    all hypotheses, which may be a text that none of them has."""
     unit: ErrorUnit = "word"
     """Errors to minimise, see ``rescorer.text.units`` (``minimum_bayes_risk`` only)."""
     temperature: float = 1.0
-    """The posteriors of the rule are the softmax of total / temperature, which is positive: at high
-    temperatures all hypotheses count alike. The maximum does not depend on it."""
+    """Temperature of the rule's posteriors, above 0: they are the softmax of total / temperature. At high
+    temperatures all hypotheses count alike. The rule ``maximum`` does not depend on the temperature."""
 
     def __post_init__(self) -> None:
         for name, value, known in (
@@ -183,7 +186,7 @@ class ConfidenceMap:
     """
 
     temperature: float
-    """Posteriors are the softmax of the totals of a list divided by this positive number."""
+    """Temperature of the posteriors, above 0: they are the softmax of total / temperature over a list."""
     posteriors: tuple[float, ...]
     """Posteriors at the points of the function, 0 to 1, ascending; at most ``MAX_KNOTS``."""
     confidences: tuple[float, ...]
@@ -216,12 +219,12 @@ class ConfidenceMap:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """Maps totals of a list to the probability that its best hypothesis, or a word of it, is right."""
+    """Maps of posteriors to the probability that the best hypothesis, or one of its words, is right."""
 
     utterance: ConfidenceMap | None = None
-    """None: these weights give no confidence for whole hypotheses."""
+    """Map for whole hypotheses; None: these weights give them no confidence."""
     word: ConfidenceMap | None = None
-    """None: these weights give no confidence for words."""
+    """Map for words; None: these weights give them no confidence."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +238,11 @@ class WordConfidence:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights of the parts of a total: Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov + empty, plus
-    Σ rerankers·score.
+    """Weights of the components of a total.
 
-    Every list must have all streams whose weight is not 0. Streams without a weight are still reported.
+    The total is Σ streams·score + Σ lm·log P + word·n_words + oov·n_oov + Σ rerankers·score, plus ``empty``
+    for hypotheses without words. Every list must have all streams whose weight is not 0. Streams without a
+    weight are still reported.
     """
 
     name: str = "unnamed"
@@ -254,7 +258,7 @@ class Weights:
     tuned_on: tuple[str, ...] = ()
     """Fingerprints of the lists on which these weights were tuned."""
     decision: DecisionRule = MAXIMUM
-    """Rule by which the totals decide, unless a request says otherwise."""
+    """Rule by which the totals decide, unless a request has its own."""
     calibration: Calibration | None = None
     """Maps totals under these weights to confidences; None for weights that were not calibrated."""
     empty: float = 0.0
@@ -262,28 +266,30 @@ class Weights:
     tuned_with: Mapping[str, bool] = field(default_factory=dict)
     """Whether equal hypotheses were merged (``merge``) and empty ones dropped (``drop_empty``) in tuning."""
     held_out: Mapping[str, float] = field(default_factory=dict)
-    """Error rates in percent on lists that did not tune the weights: ``wer``, its interval ``wer_low`` to
-    ``wer_high``, that of the weights before tuning ``start_wer``, their difference ``gain``, its one-sided
-    lower bound of 97.5 % ``gain_low`` and its p-value ``p``."""
+    """Error rates in percent on lists that were not used for tuning. ``wer``: that of these weights;
+    ``wer_low``, ``wer_high``: its interval; ``start_wer``: that of the weights before tuning; ``gain``: the
+    difference of the two; ``gain_low``: one-sided lower bound of the gain at 97.5 %; ``p``: its p-value."""
     phrases: float | None = None
     """Weight of the credits of phrases, at least 0, in totals of lists that have any. None: a credit of 1
     counts as much as one nat of all language models, Σ lm."""
     generated: float | None = None
-    """Added to the total of a generated hypothesis for each replaced span; the lower, the fewer of them win.
-    None: the default of ``score_combination`` times Σ lm."""
+    """Added to the total of a generated hypothesis for each replaced span; the lower it is, the fewer
+    generated hypotheses win. None: ``combination.DEFAULT_GENERATED`` times Σ lm."""
     sound_match: float | None = None
-    """Weight of ``Generated.sound_match``, at least 0. None: likewise."""
+    """Weight of ``Generated.sound_match``, at least 0. None: ``combination.DEFAULT_SOUND_MATCH`` times
+    Σ lm."""
     rerankers: Mapping[str, float] = field(default_factory=dict)
-    """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that they
-    need, and the λ must be those that they were trained with."""
+    """Weights of the scores of the bundle's rerankers, by name. Every list must have the streams that these
+    rerankers need, and the λ must be those with which they were trained."""
     components: Mapping[str, float] = field(default_factory=dict)
     """Weights of further columns, by the names that their components give them."""
     cache: float = 0.0
     """Interpolation weight of the cache of the session in the mixture, 0 (off) to ``MAX_CACHE_SHARE``."""
     neural_cache: float = 0.0
-    """Interpolation weight of the neural cache in the mixture, likewise; see ``models.contexts``."""
+    """Interpolation weight of the neural cache in the mixture, 0 (off) to ``MAX_CACHE_SHARE``."""
     flatness: float = DEFAULT_FLATNESS
-    """θ of the neural cache, above 0, at most ``MAX_FLATNESS``: the larger, the more alike states must be."""
+    """θ of the neural cache, above 0, at most ``MAX_FLATNESS``. The larger θ, the more similar an earlier
+    state of the network must be for its word to count; see ``models.contexts``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,23 +305,25 @@ class RescoredHypothesis:
     log_posterior: float
     """Natural logarithm of the softmax of the totals over the list, at temperature 1.
 
-    It says how far the totals are apart, not how often the hypothesis is right: totals of long utterances are
-    far apart even where all are wrong, so it is not a calibrated confidence."""
+    This is not a calibrated confidence. It depends on how far the totals are apart, and totals of long
+    utterances are far apart even if all hypotheses are wrong."""
     components: Mapping[str, float]
     """Unweighted scores of each stream and each LM, the counts ``words`` and ``oov``, and ``reranker:NAME``
-    for each reranker with a weight. ``cache``, ``neural_cache``: what caches changed in ``mixture``."""
+    for each reranker with a weight. ``cache`` and ``neural_cache`` are the changes that these caches made to
+    ``mixture``."""
     merged_ranks: tuple[int, ...] = ()
     """0-based input ranks of the hypotheses merged into this one, including itself; empty without merging."""
     fields: Mapping[str, Any] = field(default_factory=dict)
     expected_errors: float | None = None
-    """Expected number of wrong words, or other units, by which minimum Bayes risk ranks; None under other
+    """Expected number of wrong words or characters, by which minimum Bayes risk ranks; None under other
     rules."""
     confidence: float | None = None
     """Probability that all words are right, if the weights are calibrated; only for the best hypothesis."""
     word_confidences: tuple[WordConfidence, ...] = ()
-    """The probability that each word of the text is right, likewise."""
+    """The probability that each word of the text is right; only for the best hypothesis, and if the weights
+    are calibrated for words."""
     generated: Generated | None = None
-    """Origin of the hypothesis, if it was not in the input; its original rank is then after those of the
+    """Origin of a hypothesis that was not in the input. Original ranks of such hypotheses follow those of the
     input."""
 
 
@@ -326,14 +334,15 @@ class ConsensusWord:
     word: str
     """Canonical word."""
     posterior: float
-    """Share of the posteriors that have this word at this place, above 0 and at most 1; not calibrated."""
+    """Sum of the posteriors of the hypotheses with this word at this place, above 0, at most 1; not
+    calibrated."""
     start_s: float | None = None
     """Mean start in seconds over the hypotheses with the word here, weighted by their posteriors; None if
     none of them has times."""
     duration_s: float | None = None
-    """Mean duration in seconds, likewise."""
+    """Mean duration in seconds over the same hypotheses; None if none of them has times."""
     text: str = ""
-    """The word as the first hypothesis that has it here writes it; empty: as the canonical word."""
+    """Spelling of the word in the first hypothesis that has it here; empty: that of the canonical word."""
 
     @property
     def surface(self) -> str:
@@ -355,21 +364,21 @@ class RescoredList:
     fields: Mapping[str, Any] = field(default_factory=dict)
     context: str = ""
     degradation: str = ""
-    """Degradation of the scoring by a busy service, with the caller's permission.
+    """Simplification of the scoring by a busy service, with the caller's permission.
 
     ``ngram``: scored only by the n-gram model; ``first_pass``: in input order. Empty: fully scored.
     """
     dropped_ranks: tuple[int, ...] = ()
-    """0-based input ranks of the empty hypotheses that were dropped on request; together with
-    ``original_rank`` and ``merged_ranks`` of the hypotheses, they account for the whole input list."""
+    """0-based input ranks of the empty hypotheses that were dropped on request. Every hypothesis of the input
+    is in these ranks, or in ``original_rank`` or ``merged_ranks`` of an answered hypothesis."""
     decision: DecisionRule | None = MAXIMUM
     """Rule that was applied; None if the list is in input order because a busy service did not score it."""
     consensus: tuple[ConsensusWord, ...] = ()
-    """Decision of a confusion network, which may be a text that no hypothesis has; empty under other
-    rules."""
+    """Words that a confusion network decided for, which may be a text that no hypothesis has; empty under
+    other rules."""
     consensus_rank: int | None = None
-    """0-based input rank of the best hypothesis with the canonical words of the consensus; None if the
-    consensus is new text, or was not asked for."""
+    """0-based input rank of the best hypothesis with the canonical words of the consensus; None if no
+    hypothesis has them, or under other rules."""
     previous: tuple[Utterance, ...] = ()
 
     @property

@@ -22,7 +22,7 @@ from rescorer.errors import InputError, InvalidList
 from rescorer.formats.io.text_io import explain_write_errors, is_stream, open_stream, remove_file
 from rescorer.formats.jsonlines import encode_list, encode_ranking
 from rescorer.formats.rescored import Renderer, get_renderer
-from rescorer.list_checks import MAX_PREVIOUS_WORDS, STEP
+from rescorer.list_checks import CUT_STEP, MAX_PREVIOUS_WORDS
 from rescorer.pipeline import MAX_BATCH_WORDS as DEFAULT_BATCH_WORDS
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import Ranking, decided_text
@@ -336,11 +336,11 @@ class _Session:
         self.utterances.append(utterance)
         self.n_words += _length(utterance)
         # dropped by steps, as normalise_previous cuts a long past
-        while len(self.utterances) > STEP:
-            oldest = sum(_length(self.utterances[i]) for i in range(STEP))
+        while len(self.utterances) > CUT_STEP:
+            oldest = sum(_length(self.utterances[i]) for i in range(CUT_STEP))
             if self.n_words - oldest < MAX_PREVIOUS_WORDS:
                 return
-            for _ in range(STEP):
+            for _ in range(CUT_STEP):
                 self.utterances.popleft()
             self.n_words -= oldest
 

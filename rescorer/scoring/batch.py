@@ -1,14 +1,14 @@
-"""The only place that plans batches, builds their tries, and turns edge scores into numbers of hypotheses.
+"""Batches of hypotheses: plan them, build their tries, and sum the scores of edges into those of hypotheses.
 
-The driver of a batch decides where the models run:
+Nothing else builds a trie for scoring. Whoever drives a batch decides where the models run:
 
     batch = Batch(parts)
     request = batch.advance()
     while request is not None:
         request = batch.advance(score(request))
 
-The library scores in this loop, the service sends each request to a worker. Then ``ScoredPart``s of the batch
-give each list its columns, see ``components``.
+The library scores in this loop; the service sends each request to a worker. Components then read the scores
+of each list from its ``ScoredPart``s.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ class ScoreRequest:
 
     trie: HypothesisTrie
     models: tuple[str, ...] = ()
-    """Names of the models; empty: all of the bundle."""
+    """Names of the models that score the trie; empty: all models of the bundle."""
     encoders: Mapping[str, WordEncoder] = field(default_factory=dict)
-    """Encoders of words, by the names that their results get."""
+    """Encoders of words; the encodings are returned under the same names."""
     units: str = WORD_UNITS
     """Units of the edges of the trie."""
 
@@ -53,15 +53,17 @@ class Part(NamedTuple):
     """Hypotheses of one list that are scored together: all of them, or as many as fit into a batch."""
 
     prepared: PreparedList
-    indices: Sequence[int]  # their indices in the list
+    indices: Sequence[int]  # indices of the hypotheses in the list
     cost: int  # upper bound of the number of tokens to score; see ``BatchPlan.cost``
 
 
 class Batch:
-    """Hypotheses that are scored together, part by part, and their scores.
+    """Hypotheses of one or more lists that are scored together, and their scores.
 
-    Only some ``models`` may score them; empty: all, which encoders of words need. ``encoders`` are those
-    besides the ones that the components of the lists need.
+    Args:
+        models: names of the models that score them; empty: all models of the bundle. Components may only
+            use encoders of words if all models score.
+        encoders: encoders of words that the caller needs, in addition to those that components need.
     """
 
     def __init__(
@@ -74,14 +76,14 @@ class Batch:
         self._encoders = encoders or {}
         ends = accumulate((len(part.indices) for part in parts), initial=0)
         self._rows = [slice(first, last) for first, last in pairwise(ends)]
-        # Asks for what is scored besides the trie; None before the trie is scored, and at the end.
+        # The generator of further requests; None before the trie is scored, and after the last request.
         self._asking: Asked | None = None
         self._known: dict[Hashable, Any] = {}
         self._indices: list[Sequence[int]] = []
         self.scores: EdgeScoresByModel = {}
         """Edge scores of the trie by model, once they have been added."""
         self.notes: dict[str, Any] = {}
-        """Kept by components of the scores that they have asked for, by their names."""
+        """Notes of each component about the scores that it asked for, by the component's name."""
 
     @cached_property
     def trie(self) -> HypothesisTrie:
@@ -100,18 +102,20 @@ class Batch:
 
     @cached_property
     def partial(self) -> np.ndarray:
-        """(H,) bool, whether the end of the sentence of each hypothesis is not scored."""
+        """(H,) bool, true for hypotheses that are scored without the end of the sentence."""
         hypotheses = (part.prepared.nbest.hypotheses[i] for part in self.parts for i in part.indices)
         return np.fromiter((hypothesis.partial for hypothesis in hypotheses), dtype=bool)
 
     @property
     def tokens_asked(self) -> int:
-        """Upper bound of the number of tokens that are scored besides the trie."""
+        """Upper bound of the number of tokens that components have scored in addition to the trie."""
         return sum(one.tokens(part.prepared) for part in self.parts for one in part.prepared.components)
 
     def advance(self, scores: EdgeScoresByModel | None = None) -> ScoreRequest | None:
-        """Return what has to be scored next, None if nothing has, by the edge scores of the request that was
-        returned before.
+        """Return the next request for scores, or None when there is nothing left to score.
+
+        Args:
+            scores: the answer to the previous request; None at the first call.
         """
         if scores is None:
             return ScoreRequest(self.trie, self.models, self._find_encoders())
@@ -125,19 +129,19 @@ class Batch:
             return None
 
     def close(self) -> None:
-        """Forget the lists, which the scores of others in the batch must not keep in memory."""
+        """Drop the lists, so that the scores of one list do not keep the other lists in memory."""
         self._asking = None
         if self.parts:
             self._indices = [part.indices for part in self.parts]
-            self.partial  # noqa: B018  # is computed from the lists
+            self.partial  # noqa: B018  # computed here, while the lists are there
             self.parts = ()
 
     def part(self, index: int) -> ScoredPart:
-        """One of the parts, after all requests have been answered."""
+        """Return one of the parts with its scores, after all requests have been answered."""
         return ScoredPart(self, self._rows[index], self._indices[index])
 
     def once(self, key: Hashable, compute: Callable[[], Value]) -> Value:
-        """Compute something of the batch at the first call with a key, which may come from any thread."""
+        """Return what ``compute`` returned at the first call with this key. Any thread may call this."""
         if key not in self._known:
             self._known[key] = compute()
         value: Value = self._known[key]
@@ -161,13 +165,18 @@ class ScoredPart(NamedTuple):
     """Hypotheses of one list that have been scored."""
 
     batch: Batch
-    rows: slice  # rows of the batch that are theirs
-    indices: Sequence[int]  # for each of them, its index in the list
+    rows: slice  # rows of these hypotheses in the batch
+    indices: Sequence[int]  # indices of these hypotheses in the list
 
 
 def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[int, TextScore]:
-    """Score each word of the hypotheses of a part by each model and the mixture, by index in the list. The
-    model ``ngram`` says which words are unknown.
+    """Score each word of the hypotheses of a part, by each model and by the mixture.
+
+    Args:
+        ngram: name of the model whose vocabulary decides which words are unknown.
+
+    Returns:
+        Word scores by the index of the hypothesis in its list.
     """
     trie, scores = part.batch.trie, part.batch.scores
     mixture = prepared.options.weights.mixture
@@ -192,8 +201,8 @@ def score_words(part: ScoredPart, prepared: PreparedList, ngram: str) -> dict[in
 
 def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = False) -> Iterator[list[Part]]:
     """Divide lists, in order, into batches of at most ``max_words`` words.
-    A list that is larger alone is cut, and a hypothesis that is longer alone is a batch by itself; see
-    ``plan_batches``.
+
+    A list with more words is divided by ``plan_batches``; a hypothesis with more words is a batch by itself.
     """
     costs = [_cost(prepared.words, [prepared.history] * len(prepared.words)) for prepared in lists]
     if sum(costs) > max_words:  # worth counting words that hypotheses share only once
@@ -216,7 +225,8 @@ def plan(lists: Sequence[PreparedList], max_words: int, *, backward: bool = Fals
 def split(prepared: PreparedList, max_words: int, *, backward: bool = False) -> Iterator[Part]:
     """Divide the hypotheses of a list into parts of at most ``max_words`` words; see ``plan_batches``.
 
-    What components have scored besides is added to the costs afterwards, in proportion to the hypotheses.
+    The tokens that components have scored in addition are then added to the costs of the parts, in proportion
+    to their numbers of hypotheses.
     """
     histories, n = [prepared.history] * len(prepared.words), len(prepared.words)
     asked = sum(component.tokens(prepared) for component in prepared.components)
@@ -228,11 +238,11 @@ class BatchPlan(NamedTuple):
     """Hypotheses that are scored together."""
 
     indices: Sequence[int]
-    """Indices of these hypotheses in the sequence given to ``plan_batches``."""
+    """Indices of the hypotheses in the sequence given to ``plan_batches``."""
     cost: int
     """Upper bound of the number of words to score: canonical words, one ``</s>`` per hypothesis, and the
-    words of every distinct context. Words that hypotheses share from their start count once, but each time
-    in hypotheses that fit into one batch even so."""
+    words of every distinct context. If the hypotheses had to be divided, a prefix that several of them share
+    counts once; if not, it counts for each of them, because counting faster matters more then."""
 
 
 def plan_batches(
@@ -240,10 +250,13 @@ def plan_batches(
 ) -> Iterator[BatchPlan]:
     """Plan batches of at most ``max_words`` words; a longer hypothesis is a batch by itself.
 
-    Hypotheses that fit into one batch keep their order. If there are more, they are cut between subtrees of
-    their common trie, so that few prefixes are scored in more than one batch. The words of each hypothesis
-    continue its context. If a backward model scores them too, words that hypotheses share from their start
-    count in each of them, because the reversed trie has them once for each way to go on.
+    Hypotheses that fit into one batch keep their order. Otherwise they are sorted, so that hypotheses with a
+    common prefix come into the same batch and few prefixes are scored twice.
+
+    Args:
+        contexts: for each hypothesis, the words before it in the same sentence.
+        backward: whether a backward model scores the hypotheses too. A shared prefix then counts for each
+            hypothesis, because the trie of the reversed words does not share it.
     """
     if not words:
         return
@@ -269,7 +282,7 @@ def plan_batches(
 
 
 def count_distinct(words: Sequence[Words], context: Words, *, backward: bool = False) -> int:
-    """Count the words of a list like ``BatchPlan.cost``, but those that hypotheses share only once."""
+    """Count the words to score in a list; a prefix that hypotheses share counts once."""
     contexts = [context] * len(words)
     order = sorted(range(len(words)), key=words.__getitem__)
     added = sum(_cost_after(words, contexts, before, i, backward) for before, i in pairwise(order))
@@ -284,7 +297,7 @@ def _whole_cost(words: Sequence[Words], contexts: Sequence[Words], i: int) -> in
 def _cost_after(
     words: Sequence[Words], contexts: Sequence[Words], before: int, i: int, backward: bool
 ) -> int:
-    """Count the words that hypothesis i adds to a batch that ends with the hypothesis sorted before it."""
+    """Count the words that hypothesis i adds to a batch, after ``before``, the one sorted before it."""
     if contexts[i] != contexts[before]:
         return _whole_cost(words, contexts, i)
     if words[i] == words[before]:

@@ -1,9 +1,9 @@
-"""Components: what adds a number to a hypothesis, such as a score stream, a language model or a count.
+"""Components: each adds a number to every hypothesis, such as a stream's score, a log-probability or a count.
 
-Lists are prepared, scored, summed and ranked by going through the components of a request; nothing here or in
-``batch`` and ``ranker`` knows a feature by name. What belongs to a feature stands in its component: what it
-needs from a list, what it asks to be scored, its columns, and upper bounds of the bytes and steps that it
-takes. ``rescorer.extensions`` lists the components beyond those of this module.
+``batch`` and ``ranker`` prepare, score and rank lists by going through the components of a request, and know
+no feature by name. A component is the whole story of a feature: which fields ask for it, what it prepares in
+a list, which scores it asks for, its columns, and upper bounds of its bytes and steps. This module has the
+components of every list; ``rescorer.extensions`` adds those that only some requests use.
 """
 
 from __future__ import annotations
@@ -27,42 +27,42 @@ if TYPE_CHECKING:
     from rescorer.trie import WordEncoder
 
 Columns = dict[str, np.ndarray]
-"""Numbers of the hypotheses of a list by name, (H,) float64 each."""
+"""One number per hypothesis of a list, (H,) float64, by the name of the column."""
 EdgeScoresByModel = Mapping[str, EdgeScores]
 Asked = Generator["ScoreRequest", EdgeScoresByModel, None]
-"""Yields what is to be scored, and is sent the scores of each."""
+"""A generator that yields requests for scores, and is sent the scores that answer each."""
 
 
 class Interpolation(Protocol):
-    """Scores with which a mixture is interpolated word by word."""
+    """Scores, such as a cache's, with which the mixture is interpolated word by word."""
 
     def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Interpolate scores of some edges, (n,)."""
+        """Return the log-probabilities of some edges after interpolation, (n,)."""
 
 
 class AskedBy(NamedTuple):
-    """Names of fields that ask for a component where they are not empty or 0."""
+    """Names of the fields that ask for a component by a value other than empty or 0."""
 
     options: tuple[str, ...] = ()
     """Fields of ``RescoreOptions``."""
     weights: tuple[str, ...] = ()
     """Fields of ``Weights``."""
     lists: tuple[str, ...] = ()
-    """Fields of ``NBestList``; other lists of the same request do without the component."""
+    """Fields of ``NBestList``; only lists that set one of them have the component."""
     hypotheses: tuple[str, ...] = ()
-    """Fields of the last hypothesis of a list, likewise."""
+    """Fields of the last hypothesis of a list; only lists whose last hypothesis sets one have it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundOptions:
-    """Options that fit a bundle: complete weights, and the components of a request."""
+    """Options of a request after they were checked against a bundle: complete weights, and components."""
 
     weights: Weights
     decision: DecisionRule
     components: tuple[Component, ...]
-    """Those that lists may have, in the order of their columns."""
+    """Components that lists of the request may have, in the order of their columns."""
     optional: frozenset[str] = frozenset()
-    """Names of those that only lists which ask for them have."""
+    """Names of the components that a list has only if it asks for them."""
     merge: bool = False
     drop_empty: bool = False
     keep_order: bool = False
@@ -70,12 +70,12 @@ class BoundOptions:
 
     @property
     def compares_texts(self) -> bool:
-        """Whether answers depend on which texts have the same words, besides the models' scores."""
+        """Whether answers depend on which hypotheses have the same words."""
         is_calibrated = self.weights.calibration is not None
         return self.merge or self.drop_empty or is_calibrated or self.decision.kind != "maximum"
 
     def components_of(self, nbest: NBestList) -> tuple[Component, ...]:
-        """The components that a list has."""
+        """Return the components that a list has under these options."""
         if not self.optional:
             return self.components
         of_list = (c for c in self.components if c.name not in self.optional or c.is_asked_by_list(nbest))
@@ -84,38 +84,40 @@ class BoundOptions:
 
 @dataclass(frozen=True, slots=True)
 class PreparedList:
-    """A checked list in canonical words, ready to be scored."""
+    """A list that was checked and normalised, ready to be scored."""
 
     nbest: NBestList
     words: tuple[Words, ...]
-    """Words of each hypothesis as models read them; equal texts share one object."""
+    """Canonical words of each hypothesis, as models read them; equal texts share one object."""
     context: Words
     """Words before the hypotheses in the same sentence."""
     options: BoundOptions
     components: tuple[Component, ...]
-    """Those that the list has under these options."""
+    """Components that the list has under these options."""
     spoken: tuple[SpokenWords, ...] = ()
-    """Utterances before the sentence, oldest first."""
+    """Previous utterances of the conversation, oldest first."""
     history: Words = ()
     """All words that models read before the hypotheses; see ``list_checks.join_history``."""
     confidences: tuple[float, ...] = ()
     """Confidence of each previous utterance of the history; empty: all are certain."""
     flatness: float = 0.0
-    """θ of the neural cache; 0: there is none."""
+    """θ of the neural cache; 0: the list has no neural cache."""
     notes: Mapping[str, Any] = field(default_factory=dict)
-    """Kept by components of the list, by the name of the component."""
+    """Notes that components made while they prepared the list, by the component's name."""
     compared: tuple[Words, ...] = ()
-    """Words of each hypothesis as texts are compared, where the options compare any; see
-    ``ListRanker.text_normaliser``."""
+    """Words by which merging and decision rules compare hypotheses, see ``ListRanker.text_normaliser``;
+    empty if the options compare none."""
 
 
 class Outline(NamedTuple):
-    """A list before anything is made of it, for upper bounds: objects, or the messages of
-    these, whose fields have the same names."""
+    """A list, its weights and options as they came, from which upper bounds are computed.
+
+    Each is an object of this package or its protobuf message, whose fields have the same names.
+    """
 
     nbest: Any
     weights: Any
-    """They need not be complete."""
+    """These need not be complete."""
     options: Any
 
 
@@ -124,26 +126,33 @@ class Growth(NamedTuple):
 
     n_hypotheses: int
     bytes_each: int
-    """Largest size of each in an answer, besides its columns."""
+    """Upper bound of the size of one such hypothesis in an answer, without its columns."""
     text: str
-    """A text as long as the longest of them can become."""
+    """A text as long as the longest such hypothesis can be."""
 
 
 class ScoredList(NamedTuple):
-    """A list and the batches that have its scores, for components to make columns from."""
+    """A list and the parts of batches that have its scores, from which components make columns."""
 
     prepared: PreparedList
     parts: Sequence[ScoredPart]
-    """Together all hypotheses of the list; empty: the list was not scored."""
+    """Parts that together have all hypotheses of the list; empty: the list was not scored."""
     options: BoundOptions
-    """Those by which it is ranked, which may differ from those by which it was prepared."""
+    """Options by which the list is ranked; a busy service may prepare it with others."""
 
     @property
     def weights(self) -> Weights:
         return self.options.weights
 
     def gather(self, sums: Callable[[Batch], Mapping[str, np.ndarray]]) -> Columns:
-        """Collect the rows of this list from arrays over all hypotheses of its batches, (H, …) by name."""
+        """Collect the rows of this list from arrays that have a row for every hypothesis of a batch.
+
+        Args:
+            sums: returns such arrays by name.
+
+        Returns:
+            (H, …) arrays by name, one row per hypothesis of the list.
+        """
         n, columns = len(self.prepared.words), Columns()
         for part in self.parts:
             for name, values in sums(part.batch).items():
@@ -156,25 +165,26 @@ class ScoredList(NamedTuple):
 
 
 class Component:
-    """A number that hypotheses get: what it needs from a list, asks to be scored, adds, and costs at most.
+    """Adds a number to every hypothesis; see the head of this module.
 
     A component is made once for a bundle and used from any thread. Every method has a default that does
-    nothing, so that a class says only what its component has.
+    nothing, so that a subclass defines only the methods that it needs.
 
     Args:
         normalise: returns the canonical words of a text.
     """
 
     name: ClassVar[str]
-    """Under which lists keep its notes."""
+    """Name of the component, and key of its notes."""
     asked_by: ClassVar[AskedBy | None] = None
-    """Fields that ask for it; None: a weight of one of its columns in ``Weights.components`` does."""
+    """Fields that ask for the component; None: a weight for one of its columns in ``Weights.components``
+    asks for it."""
     columns: tuple[str, ...] = ()
-    """Names that its columns can have, which no stream may have."""
+    """Names that its columns can have. Streams of lists must not have these names."""
     always: bool = False
-    """Whether all lists have it."""
+    """Whether all lists have the component."""
     needs_scores: ClassVar[bool] = False
-    """Whether its columns need the scores of models, so that lists that were not scored do without it."""
+    """Whether its columns need the scores of models; lists that were not scored are ranked without it."""
 
     def __init__(self, bundle: Bundle, normalise: Callable[[str], Words]) -> None:
         self.bundle, self.normalise = bundle, normalise
@@ -182,7 +192,7 @@ class Component:
     # For a request
 
     def is_asked(self, options: RescoreOptions, weights: Weights) -> bool:
-        """Whether all lists of a request have it."""
+        """Whether all lists of a request have the component."""
         return (
             self.always
             or self.is_weighted(weights)
@@ -190,13 +200,13 @@ class Component:
         )
 
     def is_weighted(self, weights: Weights) -> bool:
-        """Whether weights ask for it."""
+        """Whether weights ask for the component."""
         if self.asked_by is None:
             return any(weights.components.get(name) for name in self.columns)
         return any(getattr(weights, name) for name in self.asked_by.weights)
 
     def is_asked_by_list(self, nbest: NBestList) -> bool:
-        """Whether a list asks for it, if its request does not."""
+        """Whether a list asks for the component, which matters if its request does not."""
         if self.asked_by is None:
             return False
         last = nbest.hypotheses[-1] if nbest.hypotheses else None
@@ -205,11 +215,11 @@ class Component:
         )
 
     def complete(self, weights: Weights) -> Weights:
-        """Fill in what weights leave open."""
+        """Return weights in which this component has filled in the values that were left out."""
         return weights
 
     def without_models(self, weights: Weights, models: Collection[str] | None) -> Weights:
-        """Weights that do without this component, if its column needs scores that are missing.
+        """Return weights that do not need this component's columns if the scores for them are missing.
 
         Args:
             models: names of the models that have scored a list; None: it was not scored at all.
@@ -217,7 +227,7 @@ class Component:
         return weights
 
     def bind(self, options: RescoreOptions, weights: Weights) -> Component:
-        """The component as a request that asks for it uses it.
+        """Return the component for the lists of one request, which asks for it.
 
         Raises:
             ConfigError, LimitExceeded: the options do not fit.
@@ -227,68 +237,69 @@ class Component:
     # For a list, before scoring
 
     def extend(self, prepared: PreparedList) -> PreparedList:
-        """Add hypotheses.
+        """Return the list with the hypotheses that this component adds.
 
         Raises:
-            InvalidList: the list cannot be scored under these options; likewise below.
+            InvalidList: the list cannot be scored under these options; ``prepare`` and ``add_columns`` raise
+                it too.
         """
         return prepared
 
     def prepare(self, prepared: PreparedList) -> PreparedList:
-        """Check a list with all of its hypotheses, and note what will be needed of it."""
+        """Check a list that has all of its hypotheses, and return it with this component's notes."""
         return prepared
 
     # For a batch
 
     def encoders(self, weights: Weights) -> Mapping[str, WordEncoder]:
-        """Encoders of words whose results it needs, by the name that these get."""
+        """Return the encoders of words whose encodings the component needs, by the names to give these."""
         return {}
 
     def ask(self, batch: Batch) -> Asked:
-        """Ask for scores besides those of the batch's trie.
+        """Ask for scores in addition to those of the batch's trie.
 
-        One of the components of this name asks for all lists of the batch, whatever the options of each.
+        If requests of several lists have the component, one of them asks for all lists of the batch.
         """
         yield from ()
 
     def interpolations(self, batch: Batch, weights: Weights) -> Mapping[str, Interpolation]:
-        """Interpolations of the mixture, by the column that says what each changed."""
+        """Return interpolations of the mixture, each by the name of the column for what it changed."""
         return {}
 
     def mixture_key(self, weights: Weights) -> Hashable:
-        """The weights on which ``interpolations`` depends besides the λ of the mixture."""
+        """Return the weights on which ``interpolations`` depends, apart from the λ of the mixture."""
         return None
 
     # For a scored list
 
     def add_columns(self, columns: Columns, scored: ScoredList) -> None:
-        """Add columns to those of the components before it, or change them."""
+        """Add this component's columns; those of the components before it may be read and changed."""
 
     # Upper bounds, before anything is made
 
     def column_names(self, outline: Outline) -> Iterable[str]:
-        """Names of the columns that an answer to a list may have."""
+        """Return the names of this component's columns that an answer to a list may have."""
         nbest, weights, options = outline
         return self.columns if self.is_asked(options, weights) or self.is_asked_by_list(nbest) else ()
 
     def growth(self, outline: Outline) -> Growth | None:
-        """The hypotheses that it may add to a list; None: it adds none."""
+        """Bound the hypotheses that ``extend`` may add to a list; None: it adds none."""
         return None
 
     def steps_to_extend(self, prepared: PreparedList) -> int:
-        """Steps of ``extend``, such as comparisons of a word or a phone with another; raises likewise."""
+        """Bound the steps of ``extend``, such as comparisons of two words or phones; raises as it does."""
         return 0
 
     def steps_to_prepare(self, prepared: PreparedList) -> int:
-        """Steps of ``prepare``, likewise."""
+        """Bound the steps of ``prepare``; raises as it does."""
         return 0
 
     def steps_to_rank(self, prepared: PreparedList, weights: Weights) -> int:
-        """Steps of ``add_columns``, in units of ``decision.count_steps``."""
+        """Bound the steps of ``add_columns``, in the units of ``decision.count_steps``."""
         return 0
 
     def tokens(self, prepared: PreparedList) -> int:
-        """Tokens that ``ask`` has scored for a list."""
+        """Bound the tokens that ``ask`` has scored for a list."""
         return 0
 
 
@@ -342,7 +353,10 @@ class Mixture(Component):
 
 
 def interpolate_mixture(batch: Batch, options: BoundOptions) -> Mapping[str, Interpolation]:
-    """Interpolations of the mixture of a batch under some options, by column, in this order."""
+    """Return the interpolations of a batch's mixture under some options, in the order of their application.
+
+    The keys are the names of the columns for what each interpolation changed.
+    """
 
     def compute() -> Mapping[str, Interpolation]:
         return {
@@ -355,9 +369,9 @@ def interpolate_mixture(batch: Batch, options: BoundOptions) -> Mapping[str, Int
 
 
 def sum_mixture(batch: Batch, options: BoundOptions) -> Columns:
-    """The mixture's log-probability of all hypotheses of a batch, and what each interpolation changed in it.
+    """Return the mixture's log-probability of every hypothesis of a batch, and each interpolation's change.
 
-    It is computed once for all lists of the batch whose mixtures are the same.
+    Lists of the batch with the same mixture share one computation.
     """
 
     def compute() -> Columns:
@@ -373,7 +387,7 @@ def sum_mixture(batch: Batch, options: BoundOptions) -> Columns:
 
 
 def _mixture_key(options: BoundOptions) -> Hashable:
-    """The options on which the mixture of a batch depends besides its scores."""
+    """Return the options on which the mixture of a batch depends."""
     shares = tuple(options.weights.mixture.items())
     return shares, tuple(component.mixture_key(options.weights) for component in options.components)
 
@@ -395,7 +409,7 @@ class UnknownWords(Component):
 
 
 class WordCount(Component):
-    """The number of canonical words of each hypothesis; whether there are none follows from it."""
+    """The number of canonical words of each hypothesis. The component ``empty`` follows from this number."""
 
     name = WORDS
     asked_by = AskedBy()
@@ -411,16 +425,15 @@ class WordCount(Component):
 
 
 def reserved_names(components: Iterable[Component]) -> frozenset[str]:
-    """Names of columns, which streams may not have."""
+    """Return the names of all columns. Streams of lists must not have these names."""
     return frozenset(name for component in components for name in component.columns)
 
 
 def weighted_columns(kinds: Iterable[type[Component]]) -> tuple[str, ...]:
-    """Names of the columns whose weights are in ``Weights.components``: those of classes that nothing
-    else asks for."""
+    """Return the names of the columns whose weights are in ``Weights.components``."""
     return tuple(name for kind in kinds if kind.asked_by is None for name in kind.columns)
 
 
 def find_by_name(components: Collection[Component]) -> dict[str, Component]:
-    """One component of each name, in order."""
+    """Return one component of each name, in order."""
     return {component.name: component for component in components}

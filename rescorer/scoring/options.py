@@ -33,21 +33,21 @@ class RescoreOptions:
     weights: Weighting = None
     """Weights of the totals. A mapping or the ``Path`` of a JSON file is read as ``Weights``."""
     decision: DecisionRule | None = None
-    """Rule that decides by the totals; None for that of the weights. The name of a kind of rule is read as
-    that rule with its defaults."""
+    """Rule that decides by the totals; None for the rule of the weights. A name such as
+    ``"minimum_bayes_risk"`` is read as the rule of that kind with its defaults."""
     merge: bool = False
     """Merge hypotheses with equal canonical words, adding their probabilities."""
     drop_empty: bool = False
     """Drop hypotheses without canonical words; the first one stays if all are empty."""
     generate: bool = False
-    """Add hypotheses with phrases of a list in place of what sounds like them; their ``generated`` says how
-    they were made."""
+    """Add hypotheses in which expected phrases replace words that sound like them. The field ``generated`` of
+    each says how it was made."""
     phrases: tuple[Phrase, ...] = ()
-    """Phrases that are expected in all lists, besides the lists' own."""
+    """Phrases that are expected in all lists, in addition to the phrases of each list."""
     phrase_lists: tuple[str, ...] = ()
     """Names of the bundle's lists of phrases that are expected in all lists."""
     model: str = ""
-    """Name, or ``name/version``, of the bundle to use; empty for the one that is loaded, or the client's."""
+    """Name, or ``name/version``, of the bundle to use; empty for the loaded bundle, or the client's model."""
 
     def __post_init__(self) -> None:
         for name, read in _READERS.items():

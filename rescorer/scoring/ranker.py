@@ -1,6 +1,6 @@
-"""Check, normalise and rank n-best lists: the lightweight half of a ``Rescorer``, without language models.
+"""Check, normalise and rank n-best lists: the half of rescoring that needs no language models.
 
-This module needs neither torch nor KenLM, so that a process that only receives requests and ranks answers
+This module imports neither torch nor KenLM. A process that only receives requests and ranks answers therefore
 starts quickly and stays small.
 """
 
@@ -45,7 +45,7 @@ Kind = TypeVar("Kind", bound=Component)
 
 
 def only_name_message(name: str, known: Collection[str]) -> str:
-    """The error for weights of which only the name was set, as by someone who means weights of the bundle."""
+    """Return the error for weights of which only the name was set, when weights of the bundle were meant."""
     quoted = f'"{quote(name)[1:-1]}"'
     message = f"weights has only a name; did you mean weights_name: {quoted} (in Python: weights={quoted})?"
     if name not in known:
@@ -54,9 +54,10 @@ def only_name_message(name: str, known: Collection[str]) -> str:
 
 
 class ListRanker:
-    """Prepare lists for the language models of a bundle, and rank them by the models' scores.
+    """Prepares lists for the language models of a bundle, and ranks them by the models' scores.
 
-    The components, in the order of their columns, are classes.
+    Args:
+        components: the classes of all components, in the order of their columns.
     """
 
     def __init__(self, bundle: Bundle, components: Sequence[type[Component]]) -> None:
@@ -65,15 +66,16 @@ class ListRanker:
         self.components: tuple[Component, ...] = tuple(kind(bundle, self._normalise) for kind in components)
         self._reserved_names = reserved_names(self.components)
         self.text_normaliser = bundle.text_normaliser
-        """Decides which hypotheses have the same words, for merging and for decision rules, and how words are
-        written; it may be replaced before lists are prepared. What models read is the bundle's to decide."""
+        """Normaliser by which merging and decision rules compare hypotheses. A caller may replace it before
+        lists are prepared; the words that models read are always those of the bundle's normaliser."""
 
     def component(self, kind: type[Kind]) -> Kind:
-        """The component of a class."""
+        """Return the component of a class."""
         return next(component for component in self.components if isinstance(component, kind))
 
     def effective_weights(self, weights: Weighting) -> Weights:
-        """Return complete weights: the default ones for None, with the bundle's λ if the weights have none.
+        """Return complete weights: those of the bundle for a name or None, and with the bundle's λ if they
+        have none.
 
         Raises:
             ConfigError: the bundle has no weights of that name, the weights name models that it lacks, or the
@@ -115,7 +117,7 @@ class ListRanker:
             raise ConfigError(only_name_message(weights.name, self.bundle.weights))
 
     def bind(self, options: RescoreOptions | Weighting = None) -> BoundOptions:
-        """Complete options, and find the components that they use.
+        """Check options against the bundle, complete them, and find the components that they ask for.
 
         Raises:
             ConfigError: the options do not fit the bundle.
@@ -131,7 +133,7 @@ class ListRanker:
         return self.bind_weights(self.effective_weights(options.weights), options)
 
     def bind_weights(self, weights: Weights, options: RescoreOptions) -> BoundOptions:
-        """Like ``bind``, with weights that are complete and in place of those of the options."""
+        """Like ``bind``, but with complete weights, which replace those of the options."""
         bound, optional = list[Component](), set[str]()
         for component in self.components:
             if component.is_asked(options, weights):
@@ -154,7 +156,7 @@ class ListRanker:
         """Check a list against the options and normalise its words.
 
         Args:
-            spend: called with an upper bound of the steps of each search before it begins; it may raise.
+            spend: called before each search with an upper bound of its steps; may raise to forbid it.
 
         Raises:
             InvalidList: the list cannot be scored under these options.
@@ -188,7 +190,7 @@ class ListRanker:
         return prepared
 
     def _compared(self, prepared: PreparedList) -> tuple[Words, ...]:
-        """The words of each hypothesis by which texts are compared."""
+        """Return the words by which each hypothesis is compared with others."""
         if prepared.compared:
             return prepared.compared
         if self.text_normaliser.settings == self.bundle.normaliser.settings:
@@ -197,7 +199,7 @@ class ListRanker:
         return tuple(normalise(hypothesis.text) for hypothesis in prepared.nbest.hypotheses)
 
     def prepare_texts(self, nbest: NBestList, options: BoundOptions) -> PreparedList:
-        """Normalise texts that are scored word by word, which are the hypotheses of ``nbest``.
+        """Normalise the texts of ``nbest``, which will be scored word by word and not ranked.
 
         Raises:
             InvalidList: a text, or the context, is too long.
@@ -216,7 +218,7 @@ class ListRanker:
     def columns(
         self, prepared: PreparedList, parts: Sequence[ScoredPart], options: BoundOptions | None = None
     ) -> Columns:
-        """The columns of a list from its scores; the arguments and errors are those of ``rank``."""
+        """Return the columns of a list; arguments and errors are those of ``rank``."""
         if options is None or options is prepared.options:
             options, components = prepared.options, prepared.components
         else:
@@ -232,8 +234,8 @@ class ListRanker:
         """Rank one list by its totals and a decision rule.
 
         Args:
-            parts: the scores of all its hypotheses; none if it was not scored.
-            options: those by which to rank; None for those by which it was prepared.
+            parts: the scores of all its hypotheses; empty if it was not scored.
+            options: options by which to rank; None for the options by which it was prepared.
 
         Raises:
             InvalidList: a total is not finite, or the list is too long for the rule or a component.
@@ -271,7 +273,10 @@ class ListRanker:
     # When a service cannot score a list in time
 
     def ngram_only(self, options: BoundOptions) -> BoundOptions:
-        """Options that give the bundle's n-gram the weight of all language models together, uncalibrated."""
+        """Return options under which the bundle's n-gram alone has the weight of all language models.
+
+        They have no calibration, because it belongs to the totals of all models.
+        """
         weights = options.weights
         for component in self.components:
             weights = component.without_models(weights, {self.bundle.ngram})
@@ -280,7 +285,7 @@ class ListRanker:
         return replace(options, weights=weights)
 
     def first_pass(self, options: BoundOptions) -> BoundOptions:
-        """Options that keep lists in order, with totals from their streams and numbers of words only."""
+        """Return options that keep the input order; totals consist of streams and word counts only."""
         weights = options.weights
         for component in self.components:
             weights = component.without_models(weights, None)

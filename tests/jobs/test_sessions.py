@@ -13,7 +13,7 @@ from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, We
 from rescorer.formats.rescored import get_renderer
 from rescorer.jobs import files
 from rescorer.jobs.files import LocalRescorer, SessionRescorer
-from rescorer.list_checks import MAX_PREVIOUS_WORDS, STEP, normalise_previous
+from rescorer.list_checks import CUT_STEP, MAX_PREVIOUS_WORDS, normalise_previous
 from rescorer.scoring.options import RescoreOptions
 from rescorer.types import Calibration, ConfidenceMap, DecisionRule
 from tests.support.tiny_models import write_bundle
@@ -125,7 +125,7 @@ def test_memory_is_bounded(rescorer, monkeypatch):
         session.add(said[-1])
         kept = normalise_previous(tuple(session.utterances), lambda text: tuple(text.split()))
         assert kept == normalise_previous(said, lambda text: tuple(text.split()))
-    assert session.n_words <= MAX_PREVIOUS_WORDS + (STEP + 1) * 40
+    assert session.n_words <= MAX_PREVIOUS_WORDS + (CUT_STEP + 1) * 40
     monkeypatch.setattr(files, "MAX_SESSIONS", 1)
     results = rescore(rescorer, [make_list(i, name) for i, name in enumerate("abbab")])
     lengths = [len(result.content.nbest.previous) for result in results]

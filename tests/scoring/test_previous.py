@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rescorer import Hypothesis, InvalidList, NBestList, Rescorer, Utterance, Weights
 from rescorer.formats.jsonlines import read_lists
-from rescorer.list_checks import MAX_PREVIOUS_WORDS, STEP, join_history, join_words, normalise_previous
+from rescorer.list_checks import CUT_STEP, MAX_PREVIOUS_WORDS, join_history, join_words, normalise_previous
 from rescorer.models.neural import NeuralLanguageModel
 from rescorer.models.ngram_files import read_ngram
 from rescorer.runtime import ContextWords
@@ -63,8 +63,8 @@ def test_growing_past_is_cut_at_steps():
     pasts = [join_history([spoken.words for spoken in past], ()) for past in read]
     pairs = itertools.pairwise(pasts)
     continued = sum(after[: len(before)] == before for before, after in pairs)
-    assert continued >= 200 - 200 / STEP
-    assert min(map(len, pasts[100:])) > MAX_PREVIOUS_WORDS - (STEP + 1) * 31
+    assert continued >= 200 - 200 / CUT_STEP
+    assert min(map(len, pasts[100:])) > MAX_PREVIOUS_WORDS - (CUT_STEP + 1) * 31
 
 
 def test_one_utterance_that_is_too_long_keeps_its_last_words():
