@@ -115,7 +115,7 @@ class HypothesisTrie:
         nodes, lengths = self._walk_up(self.end_nodes)  # which reads hypotheses backwards
         flat_words = self.node_word[nodes]
         no_context = (np.zeros(0, dtype=np.int64),)
-        trie = _grow_trie(self.words, no_context, np.zeros_like(lengths), flat_words, lengths)
+        trie = grow_trie(self.words, no_context, np.zeros_like(lengths), flat_words, lengths)
         return replace(trie, hypothesis_node=trie.hypothesis_node[self._end_index])
 
     def levels(self) -> list[slice]:
@@ -213,7 +213,7 @@ def build_trie(
     flat_words = _to_array(map(index.__getitem__, chain.from_iterable(hypotheses)))
     lengths = _to_array(map(len, hypotheses))
     ended = tuple(np.where(words < 0, len(index), words) for words in context_words)
-    trie = _grow_trie(tuple(index), ended, roots, flat_words, lengths)
+    trie = grow_trie(tuple(index), ended, roots, flat_words, lengths)
     _, sure, flat = zip(*root_of, strict=True) if root_of else ((), (), ())
     return replace(trie, confidences=sure, flatness=flat)
 
@@ -243,7 +243,7 @@ def _to_array(numbers: Iterable[int]) -> np.ndarray:
     return np.fromiter(numbers, dtype=np.int64)
 
 
-def _grow_trie(
+def grow_trie(
     words: Words,
     contexts: tuple[np.ndarray, ...],
     roots: np.ndarray,

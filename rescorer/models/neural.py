@@ -52,7 +52,8 @@ from rescorer.models.network_files import (
 )
 from rescorer.models.networks import ContextNetwork, RecurrentNetwork, State, WindowedNetwork
 from rescorer.models.outputs import ClassFactoredSoftmax, FullSoftmax, MixtureOfSoftmaxes, OutputLayer
-from rescorer.models.transformer import TransformerNetwork, build_prefix_tree, tree_vectors
+from rescorer.models.transformer import TransformerNetwork
+from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.models.tree_softmax import TreeSoftmax
 from rescorer.runtime import Phase, count_context_words, phase
 from rescorer.safe_input import Folder, descriptor_path
@@ -468,7 +469,8 @@ class NeuralLanguageModel:
         network = self.model.network
         if isinstance(network, TransformerNetwork):
             tree = build_prefix_tree(trie, ids, self._encode, self.start_word)
-            return tree_vectors(network, tree, self.context_cache)
+            vectors, row_of_node = tree_vectors(network, tree, self.context_cache)
+            return vectors, row_of_node[tree.trie_nodes]
         if self.model.tags is not None:
             return self._tagged_vectors(trie, ids, self.model.tags), np.arange(trie.n_nodes)
         if self.topics is None:

@@ -9,18 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rescorer.errors import BundleError
-from rescorer.models import transformer
+from rescorer.models import tree_attention
 from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import is_int8_exact
 from rescorer.models.network_files import NetworkConfig
 from rescorer.models.neural import NeuralLanguageModel
-from rescorer.models.transformer import (
-    build_prefix_tree,
-    number_in_preorder,
-    rotary_table,
-    rotate,
-    tree_vectors,
-)
+from rescorer.models.transformer import rotary_table, rotate
+from rescorer.models.tree_attention import build_prefix_tree, number_in_preorder, tree_vectors
 from rescorer.runtime import ContextWords
 from rescorer.trie import build_trie
 from tests.support.reference_scorer import reference_log_probs
@@ -48,6 +43,7 @@ def assert_vectors_equal_forward(network, vocabulary, batch, cache):
     tree = build_prefix_tree(trie, ids, vocabulary.encode, vocabulary.start)
     with torch.inference_mode():
         vectors, rows = tree_vectors(network, tree, cache)
+        rows = rows[tree.trie_nodes]
         for number, (hypothesis, context) in enumerate(batch):
             path = vocabulary.encode((*context, *hypothesis)).tolist()
             whole, _ = network(torch.tensor([[vocabulary.start, *path]]))
@@ -68,9 +64,8 @@ def test_tree_vectors_equal_forward(networks, window, sizes, cache_bytes, reques
     model, vocabulary = networks[window]
     cache = RowCache(cache_bytes)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(transformer, "BLOCK_NODES", sizes[0])
-        patch.setattr(transformer, "BLOCK_NODES", sizes[0])
-        patch.setitem(transformer.CHUNK_NODES, "cpu", sizes[1])
+        patch.setattr(tree_attention, "BLOCK_NODES", sizes[0])
+        patch.setitem(tree_attention.CHUNK_NODES, "cpu", sizes[1])
         for batch in requests:
             assert_vectors_equal_forward(model.network, vocabulary, batch, cache)
 

@@ -1,0 +1,442 @@
+"""Transformer decoders of other toolkits, described by one configuration and one set of tensor names.
+
+The families differ in a few places only: how they normalise, whether the feed-forward network is gated, where
+positions enter, how many heads share a key, whether attention and feed-forward network run side by side, and
+how far a layer looks back. ``DecoderConfig`` has a field for each. Readers of foreign files (``foreign``)
+translate a family's configuration into it, and rename the tensors; everything after that knows no family.
+
+Tensors, where H is the hidden size, d the size of a head:
+
+    embedding.weight (V, E)              embedding_norm.*, input_projection.*, positions.weight (P, H)
+    layers.N.attention_norm.*            layers.N.attention_input.* (queries, keys, values stacked)
+    layers.N.query_norm.weight (d)       layers.N.key_norm.weight (d)
+    layers.N.attention_output.*          layers.N.feedforward_norm.*
+    layers.N.feedforward_input.* (gate above inner, if gated)          layers.N.feedforward_output.*
+    norm.*                               output_projection.*, output_norm.*, output.*
+
+Only some have a bias; without ``output.weight`` the embedding is the output layer. Rotary positions turn
+adjacent pairs of a head, so that readers of files whose halves are turned reorder the rows of queries and
+keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from rescorer.errors import BundleError
+from rescorer.models.kernels import linear
+from rescorer.models.outputs import row_blocks, rows_per_block
+from rescorer.safe_input import TensorInfo, format_shape
+
+MAX_UNITS = 1_000_000
+"""Largest vocabulary of a decoder."""
+MAX_SIZE = 1 << 20
+"""Largest size of any layer of a decoder."""
+MAX_LAYERS = 512
+MAX_POSITIONS = 1 << 24
+
+Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "leaky_relu"]
+Norm = Literal["rms", "layer"]
+Positions = Literal["rotary", "table", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderConfig:
+    """Shape of a decoder.
+
+    Raises:
+        BundleError: a value is of the wrong type or out of range, or values do not fit together.
+    """
+
+    vocabulary_size: int
+    embedding_size: int
+    hidden_size: int
+    layers: int
+    heads: int
+    key_heads: int
+    """Number of heads of keys and values; each serves ``heads / key_heads`` heads of queries."""
+    head_size: int
+    feedforward_size: int
+    context_length: int
+    """Largest number of units that it can read, with the start symbol."""
+    norm: Norm = "rms"
+    norm_epsilon: float = 1e-5
+    norm_after: bool = False
+    """Whether layers normalise the sum after each part, as the first transformer did; else the input."""
+    parallel: bool = False
+    """Whether a layer's feed-forward network reads the layer's input, beside attention."""
+    activation: Activation = "silu"
+    gated: bool = True
+    embedding_scale: float = 1.0
+    embedding_activation: Literal["", "relu"] = ""
+    """Activation after the normalisation of the embeddings."""
+    positions: Positions = "rotary"
+    rotary_frequencies: tuple[float, ...] = ()
+    """Angle by which each pair of a head is turned per position; pairs without one are not turned."""
+    rotary_scale: float = 1.0
+    """Factor of rotated queries and keys."""
+    query_scale: float | None = None
+    """Factor of products of queries and keys; None: 1 / √head_size."""
+    windows: tuple[int, ...] = ()
+    """For each layer, the number of units that a unit attends to, itself included; 0: all. Empty: all of
+    every layer."""
+    output_activation: Literal["", "gelu", "leaky_relu"] = ""
+    """Activation of ``output_projection``."""
+
+    def __post_init__(self) -> None:
+        for problem in self._find_problems():
+            raise BundleError(f"config of the decoder: {problem}")
+
+    def _find_problems(self):  # type: ignore[no-untyped-def]
+        for name in ("embedding_size", "hidden_size", "heads", "key_heads", "head_size", "feedforward_size"):
+            yield from _check_count(name, getattr(self, name), MAX_SIZE)
+        yield from _check_count("vocabulary_size", self.vocabulary_size, MAX_UNITS)
+        yield from _check_count("layers", self.layers, MAX_LAYERS)
+        yield from _check_count("context_length", self.context_length, MAX_POSITIONS)
+        for name, kind in (("norm", Norm), ("activation", Activation), ("positions", Positions)):
+            if getattr(self, name) not in get_args(kind):
+                yield f"{name} is {getattr(self, name)!r}; expected one of {', '.join(get_args(kind))}"
+        for name in ("norm_epsilon", "embedding_scale", "rotary_scale"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or not 0 < value < math.inf:
+                yield f"{name} is {value!r}; expected a finite number above 0"
+        if self.heads % self.key_heads:
+            yield f"{self.heads} heads cannot share {self.key_heads} heads of keys evenly"
+        if self.positions == "rotary" and not 0 < len(self.rotary_frequencies) <= self.head_size // 2:
+            yield f"{len(self.rotary_frequencies)} rotary frequencies for heads of size {self.head_size}"
+        if self.windows and len(self.windows) != self.layers:
+            yield f"{len(self.windows)} windows for {self.layers} layers"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that ``from_dict`` reads back; fields that have their defaults are left out."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        defaults = {field.name: field.default for field in fields(self)}
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in plain.items()
+            if value != defaults[name]
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> DecoderConfig:
+        """Read a configuration from plain data.
+
+        Raises:
+            BundleError: a key is unknown or missing, or a value is invalid.
+        """
+        known = {field.name for field in fields(cls)}
+        if unknown := sorted(set(values) - known):
+            expected = f"expected some of {sorted(known)}"
+            raise BundleError(f"config of the decoder: unknown {unknown[0]!r}; {expected}")
+        lists = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        try:
+            return cls(**lists)
+        except TypeError as error:
+            raise BundleError(f"config of the decoder: {error}") from None
+
+
+def _check_count(name: str, value: Any, largest: int):  # type: ignore[no-untyped-def]
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= largest:
+        yield f"{name} is {value!r}; expected a whole number from 1 to {largest:,}"
+
+
+def required_tensors(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors that a decoder must have, by name."""
+    embedding, hidden, units = config.embedding_size, config.hidden_size, config.vocabulary_size
+    queries, keys = config.heads * config.head_size, config.key_heads * config.head_size
+    inner = config.feedforward_size * (2 if config.gated else 1)
+    shapes: dict[str, tuple[int, ...]] = {"embedding.weight": (units, embedding)}
+    if config.positions == "table":
+        shapes["positions.weight"] = (config.context_length, hidden)
+    if embedding != hidden:
+        shapes["input_projection.weight"] = (hidden, embedding)
+    for number in range(config.layers):
+        layer = f"layers.{number}."
+        shapes |= {
+            f"{layer}attention_norm.weight": (hidden,),
+            f"{layer}attention_input.weight": (queries + 2 * keys, hidden),
+            f"{layer}attention_output.weight": (hidden, queries),
+            f"{layer}feedforward_norm.weight": (hidden,),
+            f"{layer}feedforward_input.weight": (inner, hidden),
+            f"{layer}feedforward_output.weight": (hidden, config.feedforward_size),
+        }
+    return shapes
+
+
+def optional_tensors(config: DecoderConfig) -> dict[str, tuple[int, ...]]:
+    """Shapes of the tensors that a decoder may have besides, by name: biases, and layers of some families."""
+    embedding, hidden, units = config.embedding_size, config.hidden_size, config.vocabulary_size
+    required = required_tensors(config)
+    shapes = {
+        name.removesuffix("weight") + "bias": shape[:1]
+        for name, shape in required.items()
+        if name not in ("embedding.weight", "positions.weight")
+    }
+    for name in ("embedding_norm", "norm"):
+        shapes |= {f"{name}.weight": (hidden,), f"{name}.bias": (hidden,)}
+    shapes |= {
+        "input_projection.weight": (hidden, embedding),
+        "input_projection.bias": (hidden,),
+        "output_projection.weight": (embedding, hidden),
+        "output_projection.bias": (embedding,),
+        "output_norm.weight": (embedding,),
+        "output_norm.bias": (embedding,),
+        "output.weight": (units, embedding),
+        "output.bias": (units,),
+    }
+    for number in range(config.layers):
+        shapes |= {f"layers.{number}.{name}_norm.weight": (config.head_size,) for name in ("query", "key")}
+    return shapes
+
+
+def check_tensors(place: str, config: DecoderConfig, found: Mapping[str, TensorInfo]) -> None:
+    """Compare the tensors of a file with those of a configuration, before any is read.
+
+    Raises:
+        BundleError: a tensor is missing, unexpected, or of another shape or type.
+    """
+    required = required_tensors(config)
+    expected = {**optional_tensors(config), **required}
+    for name, shape in required.items():
+        if name not in found:
+            raise BundleError(f"{place}: the tensor {name} is missing; expected {format_shape(shape)}")
+    for name, info in found.items():
+        if name not in expected:
+            raise BundleError(f"{place}: unexpected tensor {name[:100]!r}")
+        if tuple(info.shape) != expected[name]:
+            shapes = format_shape(info.shape), format_shape(expected[name])
+            raise BundleError(f"{place}: the tensor {name} is {shapes[0]}; expected {shapes[1]}")
+
+
+def rotary_table(frequencies: Sequence[float], n_positions: int, like: Tensor) -> Tensor:
+    """Rotations of positions 0 … n - 1, (n, pairs) complex; angles are computed in float64."""
+    angles = torch.outer(
+        torch.arange(n_positions, dtype=torch.float64), torch.tensor(frequencies, dtype=torch.float64)
+    )
+    dtype = torch.complex128 if like.dtype == torch.float64 else torch.complex64
+    return torch.polar(torch.ones_like(angles), angles).to(like.device, dtype)
+
+
+class DecoderLayer:
+    """One layer: attention, and a feed-forward network."""
+
+    def __init__(self, config: DecoderConfig, tensors: Mapping[str, Tensor]) -> None:
+        self.config, self._tensors = config, tensors
+
+    def attention_inputs(self, x: Tensor, rotations: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (n, heads, d), keys and values (n, key_heads, d) of units, turned by their positions.
+
+        Args:
+            x: (n, H) input of the layer.
+            rotations: (n, pairs) complex; None if positions enter elsewhere.
+        """
+        config, d = self.config, self.config.head_size
+        inputs = x if config.norm_after else self.normalise(x, "attention_norm")
+        stacked = self.multiply(inputs, "attention_input")
+        sizes = [config.heads * d, config.key_heads * d, config.key_heads * d]
+        queries, keys, values = (part.unflatten(-1, (-1, d)) for part in stacked.split(sizes, dim=-1))
+        queries, keys = self._normalise_head(queries, "query_norm"), self._normalise_head(keys, "key_norm")
+        if rotations is not None:
+            queries, keys = self._rotate(queries, rotations), self._rotate(keys, rotations)
+        return queries, keys, values
+
+    def finish(self, x: Tensor, attended: Tensor) -> Tensor:
+        """Output of the layer, (n, H), from its input and the result of attention, (n, heads · d)."""
+        config = self.config
+        attended = self.multiply(attended, "attention_output")
+        if config.parallel:
+            return x + attended + self._feed_forward(self.normalise(x, "feedforward_norm"))
+        if config.norm_after:
+            x = self.normalise(x + attended, "attention_norm")
+            return self.normalise(x + self._feed_forward(x), "feedforward_norm")
+        x = x + attended
+        return x + self._feed_forward(self.normalise(x, "feedforward_norm"))
+
+    def _feed_forward(self, x: Tensor) -> Tensor:
+        inner = self.multiply(x, "feedforward_input")
+        if self.config.gated:
+            gate, inner = inner.chunk(2, dim=-1)
+            return self.multiply(activate(gate, self.config.activation).mul_(inner), "feedforward_output")
+        return self.multiply(activate(inner, self.config.activation), "feedforward_output")
+
+    def _normalise_head(self, x: Tensor, name: str) -> Tensor:
+        gain = self._tensors.get(f"{name}.weight")
+        return x if gain is None else functional.rms_norm(x, gain.shape, gain.to(x), self.config.norm_epsilon)
+
+    def _rotate(self, x: Tensor, rotations: Tensor) -> Tensor:
+        n_turned = 2 * rotations.shape[-1]
+        pairs = torch.view_as_complex(x[..., :n_turned].unflatten(-1, (-1, 2)).contiguous())
+        turned = torch.view_as_real(pairs * rotations.unsqueeze(-2)).flatten(-2)
+        if self.config.rotary_scale != 1.0:
+            turned *= self.config.rotary_scale
+        return turned if n_turned == x.shape[-1] else torch.cat([turned, x[..., n_turned:]], dim=-1)
+
+    def multiply(self, x: Tensor, name: str) -> Tensor:
+        """Multiply by a matrix of the layer, and add its bias if there is one."""
+        return multiply(x, self._tensors, name)
+
+    def normalise(self, x: Tensor, name: str) -> Tensor:
+        """Normalise (n, H) by a gain of the layer, and its bias if there is one."""
+        return normalise(x, self._tensors, name, self.config)
+
+
+def activate(x: Tensor, name: str) -> Tensor:
+    """Apply an activation function, in place where torch can."""
+    if name == "silu":
+        return functional.silu(x, inplace=True)
+    if name == "relu":
+        return functional.relu_(x)
+    if name == "leaky_relu":
+        return functional.leaky_relu_(x)
+    if name:
+        return functional.gelu(x, approximate="tanh" if name == "gelu_tanh" else "none")
+    return x
+
+
+def multiply(x: Tensor, tensors: Mapping[str, Tensor], name: str) -> Tensor:
+    """x·Wᵀ + b by the tensors of a name; in float64 if x is."""
+    weight, bias = tensors[f"{name}.weight"], tensors.get(f"{name}.bias")
+    if x.dtype == torch.float64:
+        return functional.linear(x, weight.double(), None if bias is None else bias.double())
+    return linear(x, weight, bias)
+
+
+def normalise(x: Tensor, tensors: Mapping[str, Tensor], name: str, config: DecoderConfig) -> Tensor:
+    """Normalise (n, H) by the tensors of a name; x is returned unchanged if there are none."""
+    gain, bias = tensors.get(f"{name}.weight"), tensors.get(f"{name}.bias")
+    if gain is None:
+        return x
+    if config.norm == "rms":
+        return functional.rms_norm(x, gain.shape, gain.to(x), config.norm_epsilon)
+    return functional.layer_norm(
+        x, gain.shape, gain.to(x), None if bias is None else bias.to(x), config.norm_epsilon
+    )
+
+
+class Decoder:
+    """A decoder that reads units: over trees (see ``tree_attention``), or one sequence at a time.
+
+    Args:
+        tensors: see the head of this module; not changed.
+    """
+
+    def __init__(self, config: DecoderConfig, tensors: Mapping[str, Tensor]) -> None:
+        self.config, self.tensors = config, tensors
+        self.layers = [
+            DecoderLayer(
+                config,
+                {
+                    name.removeprefix(f"layers.{number}."): tensor
+                    for name, tensor in tensors.items()
+                    if name.startswith(f"layers.{number}.")
+                },
+            )
+            for number in range(config.layers)
+        ]
+        self.output_name = "output" if "output.weight" in tensors else "embedding"
+        self.output_size = config.embedding_size  # D, length of a context vector
+
+    @property
+    def device(self) -> torch.device:
+        return self.tensors["embedding.weight"].device
+
+    @property
+    def key_size(self) -> int:
+        """Length of the keys, and of the values, of a unit in a layer."""
+        return self.config.key_heads * self.config.head_size
+
+    @property
+    def windows(self) -> tuple[int, ...]:
+        """Number of units that a unit attends to in each layer, itself included; 0: all."""
+        return self.config.windows or (0,) * self.config.layers
+
+    @property
+    def query_scale(self) -> float | None:
+        """Factor of products of queries and keys; None: 1 / √head_size."""
+        return self.config.query_scale
+
+    @property
+    def blocks(self) -> Iterator[DecoderLayer]:
+        """The layers."""
+        return iter(self.layers)
+
+    def inputs(self, units: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Input of the first layer for units, (n,) int64: (n, H), without what positions add."""
+        x = self.tensors["embedding.weight"].index_select(0, units).to(dtype)
+        if "input_projection.weight" in self.tensors:
+            x = multiply(x, self.tensors, "input_projection")
+        x = activate(
+            normalise(x, self.tensors, "embedding_norm", self.config), self.config.embedding_activation
+        )
+        if self.config.embedding_scale != 1.0:
+            x = x * self.config.embedding_scale
+        return x
+
+    def add_positions(self, inputs: Tensor, positions: Tensor) -> Tensor:
+        """Add what the positions of units, (n,), add to their inputs, (n, H)."""
+        if self.config.positions != "table":
+            return inputs
+        return inputs + self.tensors["positions.weight"].index_select(0, positions).to(inputs.dtype)
+
+    def rotations(self, n_positions: int, dtype: torch.dtype = torch.float32) -> Tensor | None:
+        """Rotations of the first positions, (n, pairs) complex; None if the decoder has none."""
+        if self.config.positions != "rotary":
+            return None
+        like = torch.empty(0, dtype=dtype, device=self.device)
+        return rotary_table(self.config.rotary_frequencies, n_positions, like)
+
+    def vectors(self, x: Tensor) -> Tensor:
+        """Context vectors from the output of the last layer, (n, H) → (n, D)."""
+        x = normalise(x, self.tensors, "norm", self.config)
+        if "output_projection.weight" in self.tensors:
+            x = activate(multiply(x, self.tensors, "output_projection"), self.config.output_activation)
+        return normalise(x, self.tensors, "output_norm", self.config)
+
+    def scores(self, vectors: Tensor) -> Tensor:
+        """Unnormalised log-probabilities of all units, (n, D) → (n, V)."""
+        weight, bias = self.tensors[f"{self.output_name}.weight"], self.tensors.get("output.bias")
+        if vectors.dtype == torch.float64:
+            return functional.linear(vectors, weight.double(), None if bias is None else bias.double())
+        return linear(vectors, weight, bias)
+
+    def log_probs(self, vectors: Tensor, rows: Tensor, units: Tensor) -> Tensor:
+        """ln P(units[e] | vectors[rows[e]]) of every edge e, (E,) float64.
+
+        The scores of all units are held for some rows at a time only.
+        """
+        out = torch.empty(len(units), dtype=torch.float64, device=vectors.device)
+        size = rows_per_block(vectors, self.config.vocabulary_size)
+        for block, edges, places in row_blocks(rows, len(vectors), size):
+            scores = self.scores(vectors[block])  # (n, V)
+            chosen = scores[places, units[edges]].double()
+            out[edges] = chosen - torch.logsumexp(scores, dim=1).double()[places]
+        return out
+
+    @torch.inference_mode()
+    def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """ln P of each unit after the first given those before it, (T - 1,): the slow twin of scoring trees.
+
+        One sequence is read at once, with a plain causal mask and no caches.
+        """
+        ids = torch.tensor(units, dtype=torch.int64, device=self.device)
+        positions = torch.arange(len(ids), device=self.device)
+        x, rotations = self.add_positions(self.inputs(ids, dtype), positions), self.rotations(len(ids), dtype)
+        for layer, window in zip(self.layers, self.windows, strict=True):
+            distance = positions.unsqueeze(1) - positions  # (T, T)
+            seen = (distance >= 0) & (distance < (window or len(ids)))
+            queries, keys, values = layer.attention_inputs(x, rotations)
+            shared = self.config.heads // self.config.key_heads
+            keys, values = (part.repeat_interleave(shared, dim=1) for part in (keys, values))
+            scale = self.config.query_scale or self.config.head_size**-0.5
+            products = torch.einsum("qhd,khd->hqk", queries, keys) * scale
+            shares = products.masked_fill(~seen, -math.inf).softmax(dim=-1)
+            x = layer.finish(x, torch.einsum("hqk,khd->qhd", shares, values).flatten(1))
+        log_probs = self.scores(self.vectors(x[:-1])).log_softmax(dim=1)
+        return log_probs.gather(1, ids[1:].unsqueeze(1)).squeeze(1)
