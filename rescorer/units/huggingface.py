@@ -401,12 +401,10 @@ def _reshape(kind: str, config: DecoderConfig, found: Tensors) -> None:
                 name = f"layers.{number}.attention_input.{part}"
                 if name in found:
                     stacked = _split_heads(kind, config, found[name])
-                    found[name] = torch.cat(
-                        [_pair_halves(config, rows) for rows in stacked[:2]] + stacked[2:]
-                    )
+                    found[name] = torch.cat([pair_halves(config, rows) for rows in stacked[:2]] + stacked[2:])
             for name in ("query_norm", "key_norm"):
                 if (gain := found.get(f"layers.{number}.{name}.weight")) is not None:
-                    found[f"layers.{number}.{name}.weight"] = _pair_halves(config, gain)
+                    found[f"layers.{number}.{name}.weight"] = pair_halves(config, gain)
 
 
 def _split_heads(kind: str, config: DecoderConfig, rows: Tensor) -> list[Tensor]:
@@ -417,7 +415,7 @@ def _split_heads(kind: str, config: DecoderConfig, rows: Tensor) -> list[Tensor]
     return list(rows.split([config.heads * d, config.key_heads * d, config.key_heads * d]))
 
 
-def _pair_halves(config: DecoderConfig, rows: Tensor) -> Tensor:
+def pair_halves(config: DecoderConfig, rows: Tensor) -> Tensor:
     """Put the rows of a head that are turned together side by side: first and second half become pairs."""
     heads = rows.unflatten(0, (-1, config.head_size))
     n_pairs = len(config.rotary_frequencies)

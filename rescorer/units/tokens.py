@@ -50,7 +50,7 @@ class JsonTokenizer:
     """A tokenizer of Hugging Face's ``tokenizers``, from its JSON file."""
 
     def __init__(self, data: bytes, place: str) -> None:
-        library = _import_library("tokenizers")
+        library = import_library("tokenizers")
         try:
             self._tokenizer: Any = library.Tokenizer.from_buffer(data)
         except Exception as error:  # the library raises plain exceptions
@@ -77,7 +77,7 @@ class SentencePieceTokenizer:
     """A tokenizer of SentencePiece, from its model file."""
 
     def __init__(self, data: bytes, place: str) -> None:
-        library = _import_library("sentencepiece")
+        library = import_library("sentencepiece")
         self._tokenizer: Any = library.SentencePieceProcessor()
         try:
             self._tokenizer.LoadFromSerializedProto(data)
@@ -118,7 +118,7 @@ def read_tokenizer(files: Folder) -> Tokenizer:
     raise BundleError(f"{files.path}: no tokenizer; expected {TOKENIZER_FILE} or {SENTENCEPIECE_FILE}")
 
 
-def _import_library(name: str) -> Any:
+def import_library(name: str) -> Any:
     from importlib import import_module
 
     try:
