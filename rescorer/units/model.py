@@ -11,74 +11,114 @@ from torch import Tensor
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.models.contexts import RowCache
 from rescorer.models.kernels import to_device
-from rescorer.models.tree_attention import tree_vectors
+from rescorer.models.language_model import VectorModel
+from rescorer.models.tree_attention import build_prefix_tree, tree_vectors
 from rescorer.runtime import Phase, phase
-from rescorer.trie import EdgeScores, HypothesisTrie
+from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.units.decoders import Decoder
-from rescorer.units.tokens import WordDivider, build_unit_tree
+from rescorer.units.tokens import WordDivider, build_unit_trie
 
 PROJECTED_ROWS = 8192  # number of context vectors that are converted to float64 at a time
 
 
-class UnitLanguageModel:
-    """A decoder over units.
-
-    Its vocabulary is open: it knows every word, so that no word is unknown to it.
+class DecoderScorer:
+    """Scores tries of units by a decoder; their words are numbers of units.
 
     Args:
-        start: units before every text, at least one.
-        end: unit that ends a sentence; None: the ends of sentences are not scored.
+        start: unit before every text.
+        end: unit that ends texts.
         context_cache_bytes: size of the cache for what the decoder has computed of contexts; 0 disables it.
+    """
+
+    def __init__(
+        self, decoder: Decoder, start: int, end: int, context_cache_bytes: int = CONTEXT_CACHE_BYTES
+    ) -> None:
+        self.decoder, self.start, self.end = decoder, start, end
+        self.context_cache = RowCache(context_cache_bytes)
+
+    @property
+    def vector_size(self) -> int:
+        """Length of a context vector."""
+        return self.decoder.output_size
+
+    def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
+        """See ``VectorModel``."""
+        ids = np.append(_read_numbers(trie.words), self.end)
+        with phase(Phase.NETWORK):
+            tree = build_prefix_tree(trie, ids, _read_numbers, self.start)
+            vectors, row_of_node = tree_vectors(self.decoder, tree, self.context_cache)
+        with phase(Phase.OUTPUT):
+            rows = row_of_node[tree.trie_nodes]
+            log_probs = self._log_probs(vectors, rows[trie.edge_parent], ids[trie.edge_word])
+            encodings = {
+                name: trie.mean_paths(self._project(vectors, projection)[rows])
+                for name, projection in (projections or {}).items()
+            }
+        return EdgeScores(log_probs, np.zeros(trie.n_edges, dtype=bool), encodings)
+
+    def _log_probs(self, vectors: Tensor, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
+        places, targets = to_device(rows, vectors.device), to_device(units, vectors.device)
+        log_probs: np.ndarray = self.decoder.log_probs(vectors, places, targets).cpu().numpy()
+        return log_probs
+
+    def _project(self, vectors: Tensor, projection: np.ndarray) -> np.ndarray:
+        """Multiply context vectors (U, D) by a projection in float64, some rows at a time: (U, K)."""
+        matrix = torch.from_numpy(projection).to(vectors.device)
+        parts = [part.double() @ matrix for part in vectors.split(PROJECTED_ROWS)]
+        return torch.cat(parts).cpu().numpy()
+
+
+def _read_numbers(words: Words) -> np.ndarray:
+    """The units that words of a trie of units stand for, (n,) int64."""
+    return np.array(list(map(int, words)), dtype=np.int64)
+
+
+class UnitLanguageModel:
+    """A language model over units, of which words are made.
+
+    Its vocabulary is open: no word is unknown to it, so that it has no share in P(``<unk>``).
+
+    Args:
+        scorer: scores tries of units.
+        opening: units before every text, besides the first one.
+        scores_end: whether the end of a sentence counts.
     """
 
     backward = False
 
     def __init__(
         self,
-        decoder: Decoder,
+        scorer: VectorModel | DecoderScorer,
         divider: WordDivider,
-        start: Sequence[int],
-        end: int | None,
         name: str = "units",
-        context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+        opening: Sequence[int] = (),
+        *,
+        scores_end: bool = True,
     ) -> None:
-        self.name, self.decoder, self.divider = name, decoder, divider
-        self.start, self.end = tuple(start), end
-        self.context_cache = RowCache(context_cache_bytes)
+        self.name, self.scorer, self.divider = name, scorer, divider
+        self.opening, self.scores_end = tuple(opening), scores_end
 
     @property
     def vector_size(self) -> int:
-        return self.decoder.output_size
+        return self.scorer.vector_size
 
     def vocabulary(self) -> frozenset[str]:
         return frozenset()
 
     def share_unknown(self, log_shares: Mapping[str, float], default: float) -> None:
-        """Nothing is unknown to it."""
+        """Change nothing, because no word is unknown."""
 
     def log_share(self, word: str) -> float:
         return 0.0
 
     @torch.inference_mode()
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
+        trie = trie.within_sentence
         with phase(Phase.TEXT):
-            trie = trie.within_sentence
-            units = build_unit_tree(trie, self.divider, self.start)
-            tree, first = units.tree, units.tree.n_contexts
-        with phase(Phase.NETWORK):
-            vectors, row_of_node = tree_vectors(self.decoder, tree, self.context_cache)
-        with phase(Phase.OUTPUT):
-            ends = units.word_ends[trie.end_nodes]
-            nodes, targets = tree.parent[first:], tree.word[first:]
-            if self.end is not None:
-                nodes = np.concatenate([nodes, ends])
-                targets = np.concatenate([targets, np.full(len(ends), self.end)])
-            log_probs = self._log_probs(vectors, row_of_node[nodes], targets)
-            inner, after = np.split(log_probs, [len(tree.parent) - first])
-            values = units.fold(trie, inner, np.zeros(len(ends)) if self.end is None else after)
-        return EdgeScores(values, np.zeros(trie.n_edges, dtype=bool))
-
-    def _log_probs(self, vectors: Tensor, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
-        places, targets = to_device(rows, vectors.device), to_device(units, vectors.device)
-        log_probs: np.ndarray = self.decoder.log_probs(vectors, places, targets).cpu().numpy()
-        return log_probs
+            units = build_unit_trie(trie, self.divider, self.opening)
+        found = self.scorer.score(units.trie, projections)
+        log_probs = found.log_probs
+        if not self.scores_end:
+            log_probs[units.trie.n_nodes - units.trie.n_roots :] = 0.0
+        values = units.fold(trie, log_probs)
+        return EdgeScores(values, np.zeros(trie.n_edges, dtype=bool), found.encodings)

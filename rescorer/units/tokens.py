@@ -1,9 +1,9 @@
-"""Pieces of words: tokenizers of other toolkits, and the tree of units below a trie of words.
+"""Pieces of words: tokenizers of other toolkits, and the trie of units below a trie of words.
 
 A tokenizer divides a text into units. Nearly all divide each word by itself, so that a word is a chain of
-units, of which there are two: at the start of a text, and after a space. The tree of units of a batch grows
+units, of which there are two: at the start of a text, and after a space. The trie of units of a batch grows
 along its trie of words, level by level; words that begin with the same units share them. An edge of the trie
-then is the sum of the edges of its chain.
+of words is then the sum of the edges of its chain.
 
 Where a tokenizer divides some words otherwise than in their sentence, chains would be wrong. Import finds
 that out on text (``find_inseparable``); the texts of such models are divided whole (``whole_texts``).
@@ -18,9 +18,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from rescorer.errors import BundleError, ConfigError
-from rescorer.models.tree_attention import PrefixTree, number_in_preorder
 from rescorer.safe_input import Folder
-from rescorer.trie import HypothesisTrie, Words, grow_trie
+from rescorer.trie import HypothesisTrie, Words
 
 TOKENIZER_FILE, SENTENCEPIECE_FILE = "tokenizer.json", "tokenizer.model"
 MAX_TOKENIZER_BYTES = 64 << 20
@@ -194,82 +193,71 @@ class WordDivider:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitTree:
-    """The units of a batch, as a tree below its start symbol."""
+class UnitTrie:
+    """The units of a batch, below its trie of words."""
 
-    tree: PrefixTree
+    trie: HypothesisTrie
+    """Its words are numbers of units, as text; its roots are those of the trie of words."""
     word_ends: np.ndarray
-    """(N,) for each node of the trie of words, the unit that ends its word."""
-    levels: Sequence[slice]
-    """Nodes below the contexts; parents are in earlier ones."""
+    """(N,) for each node of the trie of words, the node where the last unit of its word ends."""
 
-    def fold(self, trie: HypothesisTrie, unit_log_probs: np.ndarray, end_log_probs: np.ndarray) -> np.ndarray:
-        """Sum units to words: ln P of each edge of the trie, (E,) float64.
+    def fold(self, words: HypothesisTrie, log_probs: np.ndarray) -> np.ndarray:
+        """Sum units to words.
 
         Args:
-            unit_log_probs: (U,) ln P of each node of the tree below the contexts.
-            end_log_probs: (M,) ln P of the end after each of the trie's ``end_nodes``.
+            words: the trie of words.
+            log_probs: ln P of each edge of the trie of units.
+
+        Returns:
+            (E,) float64, ln P of each edge of the trie of words.
         """
-        tree = self.tree
-        sums = np.zeros(len(tree.parent))
-        for level in self.levels:
-            units = slice(level.start - tree.n_contexts, level.stop - tree.n_contexts)
-            sums[level] = sums[tree.parent[level]] + unit_log_probs[units]
+        trie, n_roots = self.trie, self.trie.n_roots
+        sums = np.zeros(trie.n_nodes)
+        for level in trie.levels():
+            edges = slice(level.start - n_roots, level.stop - n_roots)
+            sums[level] = sums[trie.parent[level]] + log_probs[edges]
         below = sums[self.word_ends]
-        inner = slice(trie.n_roots, None)
-        return np.concatenate([below[inner] - below[trie.parent[inner]], end_log_probs])
+        ends = np.searchsorted(trie.end_nodes, self.word_ends[words.end_nodes])
+        after = log_probs[trie.n_nodes - n_roots :][ends]
+        return np.concatenate([below[n_roots:] - below[words.parent[n_roots:]], after])
 
 
-def build_unit_tree(trie: HypothesisTrie, divider: WordDivider, start: Sequence[int]) -> UnitTree:
-    """Build the tree of units of a trie of words whose contexts do not go beyond their sentence.
+def build_unit_trie(words: HypothesisTrie, divider: WordDivider, opening: Sequence[int] = ()) -> UnitTrie:
+    """Build the trie of units of a trie of words whose contexts do not go beyond their sentence.
 
     Args:
-        start: units before every text, at least one.
+        opening: units before every text, besides the first one that a model reads.
     """
-    contexts = [[trie.words[i] for i in context] for context in trie.contexts]
-    paths = [[*start[1:], *divider.divide_text(tuple(words))] for words in contexts]
-    flat = np.array([unit for path in paths for unit in path], dtype=np.int64)
-    distinct, index = np.unique(flat, return_inverse=True)
-    lengths = np.fromiter(map(len, paths), dtype=np.int64, count=len(paths))
-    above = grow_trie(
-        tuple(map(str, distinct)), (np.zeros(0, np.int64),), np.zeros_like(lengths), index, lengths
-    )
-
-    begins = np.array([not words for words in contexts], dtype=bool)  # by root: whether texts begin there
-    after = Chains.join(divider.divide(trie.words, after_space=True))
-    opening = np.zeros(0, dtype=np.int64)
-    if trie.levels() and begins.any():
-        level = trie.levels()[0]
-        opening = np.unique(trie.node_word[level][begins[trie.parent[level]]])
-    chains = divider.divide([trie.words[i] for i in opening], after_space=False)
-    first = Chains.join([*chains])
-
-    words = (
-        np.concatenate([[start[0]], distinct[above.node_word[1:]]]) if len(distinct) else np.array(start[:1])
-    )
-    grower = _Grower(above.parent, words, above.n_nodes)
-    node_of = np.empty(trie.n_nodes, dtype=np.int64)
-    node_of[: trie.n_roots] = above.hypothesis_node
-    for depth, level in enumerate(trie.levels()):
-        node, word = node_of[trie.parent[level]], trie.node_word[level]
-        reached = node.copy()
-        is_opening = begins[trie.parent[level]] if depth == 0 else np.zeros(len(node), dtype=bool)
-        for places, of, number in (
-            (np.flatnonzero(~is_opening), after, word),
-            (np.flatnonzero(is_opening), first, np.searchsorted(opening, word) if len(opening) else word),
-        ):
-            if len(places):
-                reached[places] = grower.grow(node[places], of, number[places])
+    contexts = [tuple(words.words[i] for i in context) for context in words.contexts]
+    begins = np.array([not context for context in contexts], dtype=bool)  # by root: whether texts begin there
+    after = Chains.join(divider.divide(words.words, after_space=True))
+    first_words = np.zeros(0, dtype=np.int64)
+    if words.levels():
+        level = words.levels()[0]
+        first_words = np.unique(words.node_word[level][begins[words.parent[level]]])
+    first = Chains.join(divider.divide([words.words[i] for i in first_words], after_space=False))
+    grower = _Grower(words.n_roots)
+    node_of = np.arange(words.n_nodes)
+    for depth, level in enumerate(words.levels()):
+        above, word = node_of[words.parent[level]], words.node_word[level]
+        reached = above.copy()
+        is_first = begins[words.parent[level]] if depth == 0 else np.zeros(len(above), dtype=bool)
+        rest = np.flatnonzero(~is_first)
+        reached[rest] = grower.grow(above[rest], after, word[rest])
+        if is_first.any():
+            places = np.flatnonzero(is_first)
+            reached[places] = grower.grow(above[places], first, np.searchsorted(first_words, word[places]))
         node_of[level] = reached
-    return grower.finish(above.levels(), node_of)
+    said = [[*opening, *divider.divide_text(context)] for context in contexts]
+    return grower.finish(said, words, node_of)
 
 
 class _Grower:
-    """Grows the tree of units."""
+    """Grows the trie of units, word by word."""
 
-    def __init__(self, parent: np.ndarray, unit: np.ndarray, n_nodes: int) -> None:
-        self.parents, self.units, self.n_nodes, self.n_contexts = [parent], [unit], n_nodes, n_nodes
-        self.levels: list[slice] = []
+    def __init__(self, n_roots: int) -> None:
+        self.n_roots = self.n_nodes = n_roots
+        self.parents, self.units = [np.arange(n_roots)], [np.zeros(n_roots, dtype=np.int64)]
 
     def grow(self, node: np.ndarray, chains: Chains, word: np.ndarray) -> np.ndarray:
         """Append the chain of a word below each of some nodes, (n,); return the nodes where they end."""
@@ -282,18 +270,39 @@ class _Grower:
             node[longer] = self.n_nodes + place
             self.parents.append(distinct // size)
             self.units.append(distinct % size)
-            self.levels.append(slice(self.n_nodes, self.n_nodes + len(distinct)))
             self.n_nodes += len(distinct)
         return node
 
-    def finish(self, context_levels: Sequence[slice], node_of: np.ndarray) -> UnitTree:
-        """The tree that has grown; ``node_of`` has the unit that ends the word of each node of the trie."""
+    def finish(self, said: Sequence[list[int]], words: HypothesisTrie, node_of: np.ndarray) -> UnitTrie:
+        """The trie that has grown, by depth.
+
+        Args:
+            said: units before each root.
+            node_of: (N,) node where each node of the trie of words ends.
+        """
         parent, unit = np.concatenate(self.parents), np.concatenate(self.units)
-        levels = [*context_levels, *self.levels]
-        position = np.zeros(len(parent), dtype=np.int64)
-        for level in levels:
-            position[level] = position[parent[level]] + 1
-        first, last = number_in_preorder(parent, levels)
-        scored = np.unique(np.concatenate([node_of, np.arange(self.n_contexts, self.n_nodes)]))
-        tree = PrefixTree(parent, unit, position, first, last, context_levels, scored)
-        return UnitTree(tree, node_of, self.levels)
+        depth = np.zeros(len(parent), dtype=np.int64)
+        first = self.n_roots
+        for nodes in self.parents[1:]:
+            depth[first : first + len(nodes)] = depth[nodes] + 1
+            first += len(nodes)
+        order = np.argsort(depth, kind="stable")
+        place = np.empty_like(order)
+        place[order] = np.arange(len(order))
+        flat = np.array([one for units in said for one in units], dtype=np.int64)
+        distinct, index = np.unique(np.concatenate([flat, unit[self.n_roots :]]), return_inverse=True)
+        cuts = np.cumsum([len(units) for units in said])
+        word_ends = place[node_of]
+        hypothesis_node = word_ends[words.hypothesis_node]
+        trie = HypothesisTrie(
+            words=tuple(map(str, distinct.tolist())),
+            contexts=tuple(np.split(index[: len(flat)], cuts[:-1])),
+            parent=place[parent[order]],
+            node_word=np.concatenate([np.zeros(self.n_roots, dtype=np.int64), index[len(flat) :]])[order],
+            level_bounds=(0, *np.cumsum(np.bincount(depth)).tolist()),
+            hypothesis_node=hypothesis_node,
+            end_nodes=np.unique(hypothesis_node),
+            confidences=((),) * self.n_roots,
+            flatness=(0.0,) * self.n_roots,
+        )
+        return UnitTrie(trie, word_ends)
