@@ -44,17 +44,29 @@ class DecoderScorer:
     def score(self, trie: HypothesisTrie, projections: Mapping[str, np.ndarray] | None = None) -> EdgeScores:
         """See ``VectorModel``."""
         ids = np.append(_read_numbers(trie.words), self.end)
-        with phase(Phase.NETWORK):
-            tree = build_prefix_tree(trie, ids, _read_numbers, self.start)
-            vectors, row_of_node = tree_vectors(self.decoder, tree, self.context_cache)
+        vectors, rows = self._read(trie, ids)
         with phase(Phase.OUTPUT):
-            rows = row_of_node[tree.trie_nodes]
             log_probs = self._log_probs(vectors, rows[trie.edge_parent], ids[trie.edge_word])
             encodings = {
                 name: trie.mean_paths(self._project(vectors, projection)[rows])
                 for name, projection in (projections or {}).items()
             }
         return EdgeScores(log_probs, np.zeros(trie.n_edges, dtype=bool), encodings)
+
+    @torch.inference_mode()
+    def score_ends(self, trie: HypothesisTrie, units: Sequence[int]) -> np.ndarray:
+        """ln P of several units after each of the trie's ``end_nodes``, (M, units) float64."""
+        vectors, rows = self._read(trie, np.append(_read_numbers(trie.words), self.end))
+        places = np.repeat(rows[trie.end_nodes], len(units))
+        targets = np.tile(np.array(units, dtype=np.int64), len(trie.end_nodes))
+        return self._log_probs(vectors, places, targets).reshape(-1, len(units))
+
+    def _read(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, np.ndarray]:
+        """Context vectors, (U, D), and the row of each node of a trie, (N,)."""
+        with phase(Phase.NETWORK):
+            tree = build_prefix_tree(trie, ids, _read_numbers, self.start)
+            vectors, row_of_node = tree_vectors(self.decoder, tree, self.context_cache)
+            return vectors, row_of_node[tree.trie_nodes]
 
     def _log_probs(self, vectors: Tensor, rows: np.ndarray, units: np.ndarray) -> np.ndarray:
         places, targets = to_device(rows, vectors.device), to_device(units, vectors.device)

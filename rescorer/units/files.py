@@ -1,0 +1,129 @@
+"""Models in pieces of words as folders of a bundle.
+
+A folder has ``config.json`` (the decoder, start and end, the form of texts, the result of the checks at
+import, the model's origin), ``model.safetensors`` and a tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import Tensor
+
+from rescorer.errors import BundleError, quote
+from rescorer.models import CONTEXT_CACHE_BYTES
+from rescorer.safe_input import Folder, descriptor_path, read_tensor_header
+from rescorer.units.decoders import Decoder, DecoderConfig, check_tensors
+from rescorer.units.model import DecoderScorer, UnitLanguageModel
+from rescorer.units.tokens import Tokenizer, WordDivider, read_tokenizer
+
+CONFIG_FILE, WEIGHTS_FILE = "config.json", "model.safetensors"
+TextForm = Literal["canonical", "upper"]
+"""How words are written before they are divided into units: as the normaliser writes them, or upper case."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnitConfig:
+    """A model in pieces of words, without its tensors and tokenizer.
+
+    Raises:
+        BundleError: a value is invalid.
+    """
+
+    decoder: DecoderConfig
+    start: tuple[int, ...]
+    """Units before every text, at least one."""
+    end: int | None
+    """Unit that ends a sentence; None: ends are not scored."""
+    text: TextForm = "canonical"
+    check: Mapping[str, Any] | None = None
+    """What was found when the model was imported."""
+    source: Mapping[str, Any] | None = None
+    """Where the model is from, and its licence."""
+
+    def __post_init__(self) -> None:
+        size = self.decoder.vocabulary_size
+        for name, units in (("start", self.start), ("end", () if self.end is None else (self.end,))):
+            if not all(isinstance(unit, int) and 0 <= unit < size for unit in units):
+                raise BundleError(f"config of the model: {name} is {units}; expected units below {size:,}")
+        if not self.start:
+            raise BundleError("config of the model: start is empty; expected at least one unit")
+        if self.text not in get_args(TextForm):
+            known = ", ".join(get_args(TextForm))
+            raise BundleError(
+                f"config of the model: text is {quote(str(self.text))}; expected one of {known}"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data that ``from_dict`` reads back."""
+        plain = {field.name: getattr(self, field.name) for field in fields(self)}
+        return plain | {"decoder": self.decoder.to_dict(), "start": list(self.start)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any], place: str) -> UnitConfig:
+        """Read a configuration from plain data.
+
+        Raises:
+            BundleError: a value is missing or invalid.
+        """
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(values) - set(known)):
+            raise BundleError(f"{place}: unknown {quote(unknown[0])}; expected some of {', '.join(known)}")
+        decoder, start = values.get("decoder"), values.get("start")
+        if not isinstance(decoder, dict) or not isinstance(start, list):
+            raise BundleError(f"{place}: 'decoder' or 'start' is missing; expected an object and a list")
+        try:
+            changes = {"decoder": DecoderConfig.from_dict(decoder), "start": tuple(start)}
+            return cls(**{"end": None, **values, **changes})
+        except BundleError as error:
+            raise BundleError(f"{place}: {error}") from None
+
+
+def load_unit_model(
+    folder: Path | Folder, name: str = "units", context_cache_bytes: int = CONTEXT_CACHE_BYTES
+) -> UnitLanguageModel:
+    """Load a model from its folder; its weights stay in the file until they are read, and are shared by
+    processes.
+
+    Raises:
+        BundleError: a file is missing or damaged, or files do not fit together.
+        ConfigError: the library of its tokenizer is not installed.
+    """
+    files = folder if isinstance(folder, Folder) else Folder(folder)
+    config = UnitConfig.from_dict(files.read_json(CONFIG_FILE), str(files.path / CONFIG_FILE))
+    tokenizer = read_tokenizer(files)
+    with files.open(WEIGHTS_FILE) as stream:
+        check_tensors(stream.name, config.decoder, read_tensor_header(stream))
+        try:
+            tensors = load_file(descriptor_path(stream))
+        except (OSError, ValueError, SafetensorError):
+            raise BundleError(f"{stream.name}: cannot be read as a safetensors file") from None
+    return make_model(config, tensors, tokenizer, name, context_cache_bytes)
+
+
+def make_model(
+    config: UnitConfig,
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer,
+    name: str = "units",
+    context_cache_bytes: int = CONTEXT_CACHE_BYTES,
+) -> UnitLanguageModel:
+    """Make a model of its parts."""
+    if tokenizer.size > config.decoder.vocabulary_size:
+        raise BundleError(
+            f"the tokenizer has {tokenizer.size:,} units, but the decoder only "
+            f"{config.decoder.vocabulary_size:,}; expected the tokenizer that the model was trained with"
+        )
+    divider = WordDivider(tokenizer, str.upper if config.text == "upper" else str)
+    scorer = DecoderScorer(
+        Decoder(config.decoder, tensors),
+        config.start[0],
+        config.start[0] if config.end is None else config.end,
+        context_cache_bytes,
+    )
+    return UnitLanguageModel(scorer, divider, name, config.start[1:], scores_end=config.end is not None)
