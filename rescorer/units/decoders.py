@@ -420,16 +420,16 @@ class Decoder:
         return out
 
     @torch.inference_mode()
-    def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
-        """ln P of each unit after the first given those before it, (T - 1,): the slow twin of scoring trees.
+    def sequence_vectors(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """Context vectors after each unit of one sequence, (T, D): the slow twin of reading trees.
 
-        One sequence is read at once, with a plain causal mask and no caches.
+        The sequence is read at once, with a plain causal mask and no caches.
         """
         ids = torch.tensor(units, dtype=torch.int64, device=self.device)
         positions = torch.arange(len(ids), device=self.device)
+        distance = positions.unsqueeze(1) - positions  # (T, T)
         x, rotations = self.add_positions(self.inputs(ids, dtype), positions), self.rotations(len(ids), dtype)
         for layer, window in zip(self.layers, self.windows, strict=True):
-            distance = positions.unsqueeze(1) - positions  # (T, T)
             seen = (distance >= 0) & (distance < (window or len(ids)))
             queries, keys, values = layer.attention_inputs(x, rotations)
             shared = self.config.heads // self.config.key_heads
@@ -438,5 +438,11 @@ class Decoder:
             products = torch.einsum("qhd,khd->hqk", queries, keys) * scale
             shares = products.masked_fill(~seen, -math.inf).softmax(dim=-1)
             x = layer.finish(x, torch.einsum("hqk,khd->qhd", shares, values).flatten(1))
-        log_probs = self.scores(self.vectors(x[:-1])).log_softmax(dim=1)
-        return log_probs.gather(1, ids[1:].unsqueeze(1)).squeeze(1)
+        return self.vectors(x)
+
+    @torch.inference_mode()
+    def sequence_log_probs(self, units: Sequence[int], dtype: torch.dtype = torch.float64) -> Tensor:
+        """ln P of each unit after the first given those before it, (T - 1,); see ``sequence_vectors``."""
+        following = torch.tensor(units[1:], dtype=torch.int64, device=self.device)
+        log_probs = self.scores(self.sequence_vectors(units[:-1], dtype)).log_softmax(dim=1)
+        return log_probs.gather(1, following.unsqueeze(1)).squeeze(1)

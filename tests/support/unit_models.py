@@ -1,0 +1,63 @@
+"""Small models in pieces of words: a tokenizer that needs no library, and folders that need none to be made."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from rescorer.units.decoders import Decoder
+from rescorer.units.files import UnitConfig, make_model
+from rescorer.units.huggingface import read_folder
+from rescorer.units.model import UnitLanguageModel
+
+PEER_MODELS = Path(__file__).parents[1] / "golden" / "units"
+PEER_NAMES = tuple(json.loads((PEER_MODELS / "scores.json").read_text())["models"])
+START, END = 1, 2
+
+
+class LetterTokenizer:
+    """Units are pairs of letters, as far as a word has them, then single ones; a space begins a word."""
+
+    size = 61
+
+    def encode(self, texts: Sequence[str]) -> list[list[int]]:
+        """See ``Tokenizer``."""
+        return [[unit for part in self._words(text) for unit in self._divide(part)] for text in texts]
+
+    def _words(self, text: str) -> list[str]:
+        first, *rest = text.split(" ")
+        return [first, *(f" {word}" for word in rest)]
+
+    def _divide(self, word: str) -> list[int]:
+        pieces = [word[i : i + 2] for i in range(0, len(word), 2)]
+        return [3 + (sum(map(ord, piece)) * 7 + len(piece)) % (self.size - 3) for piece in pieces]
+
+    def find(self, unit: str) -> int | None:
+        """See ``Tokenizer``."""
+        return {"<s>": START, "</s>": END}.get(unit)
+
+    def name(self, number: int) -> str:
+        """See ``Tokenizer``."""
+        return {START: "<s>", END: "</s>"}.get(number, f"<{number}>")
+
+
+class SentenceTokenizer(LetterTokenizer):
+    """Divides the letters of a whole text, so that words cannot be divided by themselves."""
+
+    def _words(self, text: str) -> list[str]:
+        return [text]
+
+
+def peer_decoder(name: str) -> Decoder:
+    """A decoder that transformers wrote."""
+    return Decoder(*read_folder(PEER_MODELS / name))
+
+
+def unit_model(
+    name: str = "llama", *, end: int | None = END, cache_bytes: int = 0, opening: tuple[int, ...] = ()
+) -> tuple[UnitLanguageModel, UnitConfig]:
+    """A model that transformers wrote, over ``LetterTokenizer``'s units, and its configuration."""
+    decoder = peer_decoder(name)
+    config = UnitConfig(decoder.config, (START, *opening), end)
+    return make_model(config, decoder.tensors, LetterTokenizer(), context_cache_bytes=cache_bytes), config

@@ -1,0 +1,91 @@
+"""Decoders of transformers' families: the scores of transformers itself, and errors about what is not read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from rescorer.errors import BundleError
+from rescorer.units.decoders import Decoder
+from rescorer.units.huggingface import read_folder
+
+MODELS = Path(__file__).parents[1] / "golden" / "units"
+PEER = json.loads((MODELS / "scores.json").read_text())["models"]
+
+
+@pytest.mark.parametrize("name", PEER)
+def test_scores_are_those_of_transformers(name):
+    decoder = Decoder(*read_folder(MODELS / name))
+    for units, expected in zip(PEER[name]["units"], PEER[name]["log_probs"], strict=True):
+        np.testing.assert_allclose(decoder.sequence_log_probs(units), expected, atol=2e-5)
+        np.testing.assert_allclose(decoder.sequence_log_probs(units, torch.float32), expected, atol=1e-4)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return Path(shutil.copytree(MODELS / "llama", tmp_path / "llama"))
+
+
+def change_config(folder, **changes):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model_type": "lama"}, "model_type 'lama' has no runtime here; .*did you mean 'llama'"),
+        ({"auto_map": {"AutoModel": "code.Model"}}, "needs Python code of its own"),
+        ({"quantization_config": {"quant_method": "gptq"}}, "quantised by gptq"),
+        ({"hidden_act": "mish"}, "the activation 'mish' is not known"),
+        ({"rope_parameters": {"rope_type": "new"}}, "scaled by 'new'"),
+        ({"num_hidden_layers": 3}, r"layers\.2\.attention_norm\.weight is missing"),
+        ({"vocab_size": 62}, r"embedding\.weight is .*61.*; expected .*62"),
+        ({"num_hidden_layers": 10**9}, "layers is 1000000000"),
+        ({"hidden_size": "wide"}, "embedding_size is .wide."),
+        ({"num_attention_heads": None}, "missing or invalid value"),
+        ({"tie_word_embeddings": None, "num_key_value_heads": 3}, "cannot share 3 heads"),
+    ],
+)
+def test_refuses_configurations_that_it_cannot_read_exactly(folder, changes, message):
+    change_config(folder, **changes)
+    with pytest.raises(BundleError, match=message):
+        read_folder(folder)
+
+
+def test_refuses_adapters_pickles_and_damage(folder):
+    weights = folder / "model.safetensors"
+    data = weights.read_bytes()
+    weights.write_bytes(data[: len(data) // 2])
+    with pytest.raises(BundleError, match="cannot be read as a safetensors file"):
+        read_folder(folder)
+    weights.unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"")
+    with pytest.raises(BundleError, match="pickles are not read"):
+        read_folder(folder)
+    (folder / "adapter_config.json").write_text("{}")
+    with pytest.raises(BundleError, match="only adapters"):
+        read_folder(folder)
+
+
+def test_reads_shards(folder):
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    halves = names[: len(names) // 2], names[len(names) // 2 :]
+    index = {}
+    for number, half in enumerate(halves):
+        save_file({name: tensors[name] for name in half}, folder / f"part-{number}.safetensors")
+        index |= dict.fromkeys(half, f"part-{number}.safetensors")
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": index}))
+    units, expected = PEER["llama"]["units"][0], PEER["llama"]["log_probs"][0]
+    np.testing.assert_allclose(Decoder(*read_folder(folder)).sequence_log_probs(units), expected, atol=2e-5)
+    (folder / "model.safetensors.index.json").write_text('{"weight_map": {"a": "../escape"}}')
+    with pytest.raises(BundleError, match="in this folder"):
+        read_folder(folder)

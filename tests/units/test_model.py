@@ -1,0 +1,84 @@
+"""Models in pieces of words: scores of tries are those of one text at a time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from rescorer.trie import SENTENCE_END, build_trie
+from rescorer.units.importing import score_alone
+from rescorer.units.tokens import WordDivider, build_unit_trie
+from tests.support.unit_models import PEER_NAMES, START, LetterTokenizer, SentenceTokenizer, unit_model
+
+words = st.sampled_from(["a", "ab", "abc", "b", "on", "abcdefg", "é"])
+texts = st.lists(words, max_size=7).map(tuple)
+batches = st.lists(st.tuples(texts, st.one_of(st.just(()), texts)), min_size=1, max_size=8)
+
+
+@pytest.mark.parametrize("name", PEER_NAMES)
+@settings(max_examples=4, deadline=None)
+@given(batch=batches, scores_end=st.booleans())
+def test_scores_of_a_trie_are_those_of_one_text_at_a_time(name, batch, scores_end):
+    model, config = unit_model(name, end=2 if scores_end else None, cache_bytes=1 << 16, opening=(5, 6))
+    hypotheses, contexts = zip(*batch, strict=True)
+    trie = build_trie(hypotheses, contexts)
+    for _ in range(2):  # the second time, contexts are cached
+        found = model.score(trie).sum_paths(trie)
+        expected = [score_alone(model, config, *pair) for pair in batch]
+        np.testing.assert_allclose(found, expected, atol=3e-4)
+
+
+@settings(max_examples=30, deadline=None)
+@given(batches)
+def test_each_prefix_of_units_is_read_once(batch):
+    divider = WordDivider(LetterTokenizer())
+    hypotheses, contexts = zip(*batch, strict=True)
+    trie = build_trie(hypotheses, contexts)
+    units = build_unit_trie(trie, divider).trie
+    prefixes = set()
+    for hypothesis, context in batch:
+        before = len(divider.divide_text(context))
+        divided = divider.divide_text((*context, *hypothesis))
+        prefixes |= {(context, tuple(divided[before:end])) for end in range(before, len(divided) + 1)}
+    assert units.n_nodes == len(prefixes) + len(set(contexts) - {context for context, _ in prefixes})
+    for number, (hypothesis, context) in enumerate(batch):
+        path = [int(units.words[i]) for i in units.edge_word[units.path_edges(number)][:-1]]
+        assert divider.divide_text(context) + path == divider.divide_text((*context, *hypothesis))
+
+
+def test_scores_of_words_sum_to_those_of_texts():
+    model, config = unit_model()
+    trie = build_trie([("ab", "on"), ("ab", "abcdefg", "on")])
+    scores = model.score(trie)
+    words = scores.log_probs[trie.path_edges(1)]
+    assert len(words) == 4  # three words and the end
+    assert words.sum() == pytest.approx(score_alone(model, config, ("ab", "abcdefg", "on")), abs=1e-4)
+    assert words[0] == pytest.approx(scores.log_probs[trie.path_edges(0)][0])
+    assert not scores.unknown.any()
+
+
+def test_previous_utterances_are_not_read():
+    model, _ = unit_model()
+    said = ("on", SENTENCE_END, "ab")
+    with_past, without = (build_trie([("abc",)], [context]) for context in (said, ("ab",)))
+    np.testing.assert_allclose(model.score(with_past).log_probs, model.score(without).log_probs, atol=1e-5)
+
+
+def test_encodings_are_means_of_the_vectors_of_units():
+    model, config = unit_model()
+    trie = build_trie([("ab", "on"), ()])
+    found = model.score(trie, {"r": np.eye(model.vector_size)}).encodings["r"]
+    decoder = model.scorer.decoder
+    units = torch.tensor([START, *model.divider.divide_text(("ab", "on"))])
+    assert found.shape == (2, model.vector_size)
+    expected = decoder.sequence_vectors(units.tolist()).mean(dim=0)
+    np.testing.assert_allclose(found[0], expected.numpy(), atol=1e-4)
+
+
+def test_finds_texts_whose_words_are_not_divided_by_themselves():
+    texts = [("ab", "on"), ("abc", "on")]
+    assert WordDivider(LetterTokenizer()).find_inseparable(texts) is None
+    assert WordDivider(SentenceTokenizer()).find_inseparable(texts) in texts
