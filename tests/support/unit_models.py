@@ -1,4 +1,4 @@
-"""Small models in pieces of words: a tokenizer that needs no library, and folders that need none to be made."""
+"""Small models in pieces of words, and a tokenizer that needs no library."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def test_previous_utterances_are_not_read():
 
 
 def test_encodings_are_means_of_the_vectors_of_units():
-    model, config = unit_model()
+    model, _ = unit_model()
     trie = build_trie([("ab", "on"), ()])
     found = model.score(trie, {"r": np.eye(model.vector_size)}).encodings["r"]
     decoder = model.scorer.decoder
