@@ -49,7 +49,7 @@ def change_config(folder, **changes):
         ({"vocab_size": 62}, r"embedding\.weight is .*61.*; expected .*62"),
         ({"num_hidden_layers": 10**9}, "layers is 1000000000"),
         ({"hidden_size": "wide"}, "embedding_size is .wide."),
-        ({"num_attention_heads": 0}, "missing or invalid value"),
+        ({"max_position_embeddings": None}, "context_length is None"),
         ({"tie_word_embeddings": None, "num_key_value_heads": 3}, "cannot share 3 heads"),
     ],
 )
