@@ -52,7 +52,7 @@ from rescorer.formats.fields import (
     utterance_records,
 )
 from rescorer.formats.io.folders import Lists, Sample
-from rescorer.formats.io.json_io import describe_type, parse_object, parse_value
+from rescorer.formats.io.json_io import describe_type, parse_object
 from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.json_documents import Document, UnusableFile, read_documents
 from rescorer.ranking import Ranking
@@ -443,7 +443,7 @@ def read_lists(
     file = source_name(source)
     reader = _Reader(file, names, group_of, is_first=first_line == 1)
     if first_line == 1:
-        return read_documents(source, file, reader.read_document, parse_value, prefers_lines=True)
+        return read_documents(source, file, reader.read_document, prefers_lines=True)
     if header:
         reader.declared = parse_header(parse_object(header, file, 1), names, file, 1)
     return _read_part(source, first_line, reader)
