@@ -41,6 +41,8 @@ from rescorer.formats.table_layout import DELIMITERS
 from rescorer.storage import is_url
 from rescorer.types import NBestList
 
+Options = Mapping[str, Callable[[str], Any]]
+"""Parsers of option values, by option name; a parser raises ValueError for an invalid value."""
 ALL_PARTS = frozenset({"context", "previous", "phrases", "reference", "group", "fields", "streams"})
 """Parts of a list besides ids and texts."""
 
