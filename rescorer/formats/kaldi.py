@@ -58,8 +58,10 @@ from rescorer.formats.lattices import (
     Arc,
     Lattice,
     build_prefix_tree,
+    build_row,
     find_best_paths,
     find_lattice_losses,
+    resolve_scales,
 )
 from rescorer.types import NBestList
 
@@ -260,9 +262,7 @@ def read_kaldi_lattice(
     words: str = "",
     depth: int = DEFAULT_DEPTH,
     max_paths: int = MAX_PATHS,
-    acscale: float = 1.0,
-    lmscale: float = 1.0,
-    wdpenalty: float = 0.0,
+    **scales: float,
 ) -> Lists:
     """Yield the list of each lattice: its best distinct word sequences, best first.
 
@@ -272,28 +272,26 @@ def read_kaldi_lattice(
         words: file name of the symbol table; if empty, the lattices must contain words, not numbers.
         depth: maximum number of hypotheses per list.
         max_paths: maximum number of partial paths in a search; a lattice that needs more is rejected.
-        acscale: weight of ``acoustic`` in the search.
-        lmscale: weight of ``graph`` in the search. It applies to the whole graph cost, because the share of
-            the language model is not known.
-        wdpenalty: word insertion penalty in nats. It is added per word, so it is usually negative.
+        scales: weights in the search, by the names in ``lattices.OPTIONS``. ``lmscale`` weights the whole
+            graph cost, because the share of the language model is not known.
 
     Raises:
         FormatError: the source or the symbol table cannot be read.
     """
     file = source_name(source)
     table = read_symbols(words) if words else None
-    scales = {"graph": lmscale, "acoustic": acscale}
+    weights, word_penalty = resolve_scales({}, scales, file)
+    weights["graph"] = weights["lm"]
 
     def expand(parsed: _ParsedLattice) -> NBestList | InputError:
         if parsed.error is not None:
             return parsed.error
         try:
-            paths = find_best_paths(_build_lattice(parsed, table), scales, wdpenalty, depth, max_paths)
+            lattice = _build_lattice(parsed, table)
+            paths = find_best_paths(lattice, weights, word_penalty, depth, max_paths)
         except (ValueError, LimitExceeded) as error:
             return InvalidList(str(error), list_id=parsed.list_id, file=file, line=parsed.line)
-        scores = (dict(zip(LATTICE_STREAMS, path.scores, strict=True)) for path in paths)
-        rows = [Row(" ".join(path.words), of_path) for path, of_path in zip(paths, scores, strict=True)]
-        return build_list(parsed.list_id, rows, {}, file)
+        return build_list(parsed.list_id, [build_row(lattice, path) for path in paths], {}, file)
 
     lattices = _parse_lattices(source, file)
     yield from reject_duplicates(((one.list_id, one.line, expand(one)) for one in lattices), file)

@@ -545,12 +545,12 @@ def _read_file(
         paths = find_best_paths(lattice, *resolve_scales(header, scales, str(path)), depth, max_paths)
     except (ValueError, LimitExceeded) as error:
         return InvalidList(str(error), list_id=list_id, file=str(path))
-    rows = [_build_row(lattice, best_path) for best_path in paths]
+    rows = [build_row(lattice, best_path) for best_path in paths]
     name = {NAME_FIELD: header["UTTERANCE"]} if "UTTERANCE" in header else {}
     return build_list(list_id, rows, {}, str(path), fields=name)
 
 
-def _build_row(lattice: Lattice, path: Path) -> Row:
+def build_row(lattice: Lattice, path: Path) -> Row:
     """Build the hypothesis of a path, with word times if all words have one."""
     scores = dict(zip(lattice.streams, path.scores, strict=True))
     timed = len(path.spans) == len(path.words) > 0
