@@ -359,13 +359,15 @@ def parse_at(
         return add_location(error, file, line)
 
 
-def reject_duplicates(found: Iterable[tuple[str, int | None, NBestList | InputError]], file: str) -> Lists:
-    """Yield lists; put an error in place of a list if an earlier one has the same id.
+FoundLists = Iterator[tuple[str, int | None, NBestList | InputError]]
+"""Lists as a reader finds them: the id, the line if it is known, and the list or an error in its place."""
 
-    Args:
-        found: the id of each list, its line, and the list or an error. A FormatError is yielded as it is, but
-            its id counts, so that the rest of a damaged list is not read as another list.
-        file: name of the file, for the errors.
+
+def reject_duplicates(found: FoundLists, file: str) -> Lists:
+    """Yield the lists of a file; put an error in place of a list if an earlier one has the same id.
+
+    A FormatError is yielded as it is, but its id counts, so that the rest of a damaged list is not read as
+    another list.
     """
     seen: set[str] = set()
     for list_id, line, item in found:

@@ -21,9 +21,10 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.common import (
     STREAM,
+    FoundLists,
     ListWriter,
     Row,
     add_location,
@@ -179,7 +180,7 @@ def read_espnet2(source: Source) -> Lists:
     yield from reject_duplicates(_join_folders(paths), str(paths[0] / "text"))
 
 
-def _join_folders(paths: list[Path]) -> Iterator[tuple[str, int | None, NBestList | InputError]]:
+def _join_folders(paths: list[Path]) -> FoundLists:
     """Yield the id, the line and the list of each utterance, or an error in place of the list."""
     first, *others = (_EntryReader(path) for path in paths)
     error = None

@@ -34,6 +34,7 @@ from typing import Any
 from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
 from rescorer.formats.common import (
     MAX_SHOWN_CHARACTERS,
+    FoundLists,
     KeyedLine,
     ListWriter,
     Row,
@@ -101,7 +102,7 @@ def read_kaldi(source: Source) -> Lists:
     yield from reject_duplicates(_join_archives(paths), str(paths[TEXT_ARCHIVE]))
 
 
-def _join_archives(paths: dict[str, Path]) -> Iterator[tuple[str, int | None, NBestList | InputError]]:
+def _join_archives(paths: dict[str, Path]) -> FoundLists:
     """Yield the id, the line and the list of each utterance, or an error in place of the list."""
     file, units = str(paths[TEXT_ARCHIVE]), dict.fromkeys(_stream_names(paths), COST)
     for list_id, group in groupby(_zip_archives(paths), lambda entries: _split_key(entries)[0]):

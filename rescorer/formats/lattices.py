@@ -32,10 +32,10 @@ from itertools import pairwise, takewhile
 from pathlib import Path as FilePath
 from typing import NamedTuple
 
-from rescorer.errors import FormatError, InputError, InvalidList, LimitExceeded
+from rescorer.errors import FormatError, InvalidList, LimitExceeded
 from rescorer.formats.common import ListWriter, Row, build_list, folder_writer, format_texts, split_words
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, build_word_times, get_word_times
-from rescorer.formats.io.folders import Lists, Sample, read_single_list_files
+from rescorer.formats.io.folders import Lists, Sample, read_list_files
 from rescorer.formats.io.text_io import Source, read_lines_strict, source_name
 from rescorer.types import NBestList
 
@@ -532,22 +532,23 @@ def read_lists(
     Raises:
         FormatError: the source cannot be opened, or has no name.
     """
-    return read_single_list_files(
+    return read_list_files(
         source, lambda list_id, path: _read_file(list_id, path, depth, max_paths, scales), SUFFIXES
     )
 
 
 def _read_file(
     list_id: str, path: FilePath, depth: int, max_paths: int, scales: Mapping[str, float]
-) -> NBestList | InputError:
+) -> Lists:
     lattice, header = read_lattice(path)
     try:
         paths = find_best_paths(lattice, *resolve_scales(header, scales, str(path)), depth, max_paths)
     except (ValueError, LimitExceeded) as error:
-        return InvalidList(str(error), list_id=list_id, file=str(path))
+        yield InvalidList(str(error), list_id=list_id, file=str(path))
+        return
     rows = [build_row(lattice, best_path) for best_path in paths]
     name = {NAME_FIELD: header["UTTERANCE"]} if "UTTERANCE" in header else {}
-    return build_list(list_id, rows, {}, str(path), fields=name)
+    yield build_list(list_id, rows, {}, str(path), fields=name)
 
 
 def build_row(lattice: Lattice, path: Path) -> Row:

@@ -138,7 +138,7 @@ BEAMS_KEY = "beams"
 PREDICTION_KEY = "pred_text"
 GROUP_KEY = "speaker"
 ID_KEY = "id"
-"""Key of an explicit id, which the writer adds to a line if the name of its audio file is another."""
+"""Key of an explicit id, which the writer adds to a line if the name of its audio file is not the id."""
 RESERVED_KEYS = (REFERENCE_KEY, BEAMS_KEY, PREDICTION_KEY, GROUP_KEY, ID_KEY)
 """Keys that do not become fields of a list."""
 

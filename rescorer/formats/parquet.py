@@ -518,7 +518,7 @@ def _type_without_times(kind: pa.DataType) -> pa.DataType:
 
 
 def _without_times(column: pa.Array) -> pa.Array:
-    """Turn dates and times into texts; times with a zone become UTC, as a machine may not know it."""
+    """Turn dates and times into texts; times with a zone become UTC, as some machines lack zones."""
     import pyarrow as pa
     from pyarrow import compute
 

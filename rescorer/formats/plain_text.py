@@ -49,6 +49,7 @@ from rescorer.formats.common import (
     NATURAL,
     STREAM,
     Base,
+    FoundLists,
     ListWriter,
     Row,
     Units,
@@ -78,7 +79,7 @@ ID_TOKEN = re.compile(
 Ordinals, such as ``2nd``, do not match, nor tokens with a mark that may separate columns.
 """
 NUMBER_WIDTH = 3
-"""Smallest number of digits of numbers that are probably ids, if all of them have as many digits."""
+"""Number of digits from which numbers are probably ids, if all of them have equally many digits."""
 WAYS = (
     f"give --format {LINES} if every line is a sentence, or --format {KALDI_TEXT} if it begins with an id "
     f"(--format {PARAGRAPHS} if blank lines separate n-best lists)"
@@ -112,7 +113,7 @@ def read_sentences(source: Source) -> Lists:
 def read_kaldi_text(source: Source) -> Lists:
     """Yield every line ``id words`` as a list with one hypothesis; the words may be missing."""
 
-    def find() -> Iterator[tuple[str, int, NBestList | InputError]]:
+    def find() -> FoundLists:
         for number, text in read_lines(source):
             if isinstance(text, FormatError):
                 yield "", number, text
@@ -627,7 +628,7 @@ def read_mikolov(source: Source) -> Lists:
 def _read_lists(source: Source, parse_row: RowParser, units: dict[str, Units]) -> Lists:
     file = source_name(source)
 
-    def find() -> Iterator[tuple[str, None, NBestList | InputError]]:
+    def find() -> FoundLists:
         for list_id, lines in groupby(_parse_lines(source, parse_row, file), lambda line: line[0]):
             results = [result for _, result in lines]
             rows = [result for result in results if isinstance(result, Row)]

@@ -44,9 +44,10 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.errors import FormatError, InputError, InvalidList
+from rescorer.errors import FormatError, InvalidList
 from rescorer.formats.common import (
     STREAM,
+    FoundLists,
     ListWriter,
     Row,
     Units,
@@ -76,8 +77,6 @@ LIST_FIELDS = ("seek", "start", "end", "offsets", "timestamps", "speaker")
 SUFFIX = ".json"
 OWN_KEYS = ("seek", SCORE_KEY)
 """Keys of segments, or of their hypotheses, that only Whisper's tools write."""
-Found = Iterator[tuple[str, int | None, NBestList | InputError]]
-"""The id, the line and the list of each result, or an error in place of the list."""
 
 
 class Segment(NamedTuple):
@@ -112,7 +111,7 @@ def read_whisper(source: Source, *, score: str = "", base: str = "", sign: str =
 
 
 def _read_all(source: Source, name: str, read_file: Callable[[Source, str], Lists]) -> Lists:
-    """Read a file with a name for its lists, or each file of a folder with its own name without suffix."""
+    """Read a file, or each file of a folder; ids begin with ``name``, or with the file's own name."""
     read = yield_late_errors(read_file)
     if isinstance(source, (str, Path)) and Path(source).is_dir():
         return read_list_files(source, lambda name, path: read(path, name), (SUFFIX,))
@@ -122,7 +121,7 @@ def _read_all(source: Source, name: str, read_file: Callable[[Source, str], List
 def _read_file(source: Source, name: str, score: str, units: Units) -> Lists:
     file = source_name(source)
 
-    def find() -> Found:
+    def find() -> FoundLists:
         for segment in read_documents(source, file, lambda document: _locate_segments(document, file)):
             if isinstance(segment, FormatError):
                 yield "", None, segment
@@ -373,7 +372,7 @@ class _Reader:
         file = source_name(source)
         return reject_duplicates(self._find_lists(source, file, name), file)
 
-    def _find_lists(self, source: Source, file: str, name: str) -> Found:
+    def _find_lists(self, source: Source, file: str, name: str) -> FoundLists:
         located = read_documents(source, file, _locate_lists)
         first = list(islice(located, 2 if name else 0))
         if name and not first:

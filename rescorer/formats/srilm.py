@@ -31,7 +31,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
-from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
+from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     LINE_BREAK,
     STREAM,
@@ -53,7 +53,7 @@ from rescorer.formats.common import (
     stream_from_nats,
 )
 from rescorer.formats.fields import TIME_DECIMALS, WORDS_FIELD, get_word_times, is_finite_number
-from rescorer.formats.io.folders import Lists, Sample, ends_with_id, read_single_list_files
+from rescorer.formats.io.folders import Lists, Sample, ends_with_id, read_list_files
 from rescorer.formats.io.text_io import Source, read_lines_strict
 from rescorer.types import NBestList
 
@@ -134,7 +134,7 @@ HMM_STATE = re.compile(r"-[0-9]$")
 
 
 def read_srilm(source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES) -> Lists:
-    """Yield the list of each file, or the error if it is invalid.
+    """Yield the list of each file, or an error if the file is invalid.
 
     The streams are ``acoustic`` and ``lm``, or ``first_pass`` in NBestList1.0, or all three in NBestList2.0.
     The number of words, which may include pauses, becomes the field ``nwords`` of the hypothesis. In
@@ -151,10 +151,10 @@ def read_srilm(source: Source, *, scores: Mapping[str, ScoreFolder] = NO_SCORES)
     for score in scores.values():
         if not score.folder.is_dir():
             raise FormatError("the folder of scores does not exist", file=str(score.folder))
-    yield from read_single_list_files(source, lambda list_id, path: _read_srilm_file(list_id, path, scores))
+    yield from read_list_files(source, lambda list_id, path: _read_srilm_file(list_id, path, scores))
 
 
-def _read_srilm_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> NBestList | InputError:
+def _read_srilm_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]) -> Lists:
     header, rows = _read_rows(path, _row_parsers)
     units = BYTELOG_STREAMS if header else COLUMN_STREAMS
     if duplicates := units.keys() & scores.keys():
@@ -165,7 +165,7 @@ def _read_srilm_file(list_id: str, path: Path, scores: Mapping[str, ScoreFolder]
             replace(row, scores={**row.scores, name: value}) for row, value in zip(rows, values, strict=True)
         ]
     units = units | {name: score.units for name, score in scores.items()}
-    return build_list(list_id, rows, units, str(path))
+    yield build_list(list_id, rows, units, str(path))
 
 
 RowParser = Callable[[str, int], Row]
@@ -351,7 +351,7 @@ FEATURE = re.compile(r"([^=]+)=(.*)", re.DOTALL)
 
 
 def read_srinterp(source: Source, *, base: str = "", sign: str = "log_prob") -> Lists:
-    """Yield the list of each file, or the error if it is invalid; every feature becomes a stream.
+    """Yield the list of each file, or an error if the file is invalid; every feature becomes a stream.
 
     The words begin after the leading columns of the form ``NAME=VALUE``. A first word that contains ``=``
     cannot be told from a feature, so its list is rejected.
@@ -366,13 +366,13 @@ def read_srinterp(source: Source, *, base: str = "", sign: str = "log_prob") -> 
         FormatError: the source cannot be opened, or has no name.
     """
     units = _parse_units(base, sign)  # outside the generator, to raise before the first list is requested
-    return read_single_list_files(source, lambda list_id, path: _read_srinterp_file(list_id, path, units))
+    return read_list_files(source, lambda list_id, path: _read_srinterp_file(list_id, path, units))
 
 
-def _read_srinterp_file(list_id: str, path: Path, units: Units) -> NBestList | InputError:
+def _read_srinterp_file(list_id: str, path: Path, units: Units) -> Lists:
     _, rows = _read_rows(path, {"": _parse_features})
     features = {name for row in rows for name in row.scores}
-    return build_list(list_id, rows, dict.fromkeys(features, units), str(path))
+    yield build_list(list_id, rows, dict.fromkeys(features, units), str(path))
 
 
 def _parse_features(text: str, line: int) -> Row:

@@ -279,13 +279,6 @@ def list_files(source: str | Path) -> list[Path]:
     return [path, *(filter(Path.is_file, path.rglob("*")) if path.is_dir() else ())]
 
 
-def read_single_list_files(
-    source: Source, read_file: Callable[[str, Path], NBestList | InputError], suffixes: Sequence[str] = ()
-) -> Lists:
-    """Read files as ``read_list_files`` does, with a function that reads the only list of a file."""
-    return read_list_files(source, lambda list_id, path: iter([read_file(list_id, path)]), suffixes)
-
-
 def read_list_files(
     source: Source, read_file: Callable[[str, Path], Lists], suffixes: Sequence[str] = ()
 ) -> Lists:

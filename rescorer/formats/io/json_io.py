@@ -359,7 +359,7 @@ class JsonStream:
 
 
 JsonCursor = JsonStream | JsonValue
-"""A place in JSON before a value; ``peek`` returns the first character of the value, or one for its type."""
+"""A place in JSON before a value; ``peek`` returns its first character, or a character for its type."""
 
 
 def yield_late_errors(

@@ -35,7 +35,7 @@ OTHER_COMPRESSIONS = {
 BZIP2_BLOCKS = b"1AY&SY", b"\x17rE8P\x90"
 """Bytes that follow ``BZh`` and a digit: a block, or the end of empty data."""
 PARQUET_MAGIC = b"PAR1"
-"""First bytes of a parquet file; the byte after them is not one that a text can have."""
+"""First bytes of a parquet file; the next byte is one that texts do not have."""
 
 
 def is_parquet(head: bytes) -> bool:
@@ -277,7 +277,7 @@ def check_not_input(
 
     Args:
         option: the option that names the target, for the message.
-        what: a name for the inputs, for the message.
+        what: how the message calls the inputs.
     """
     written = _status(target, STDOUT)
     if written is None or stat.S_ISCHR(written.st_mode):
