@@ -39,6 +39,7 @@ from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     DUPLICATE_ID,
     STREAM,
+    FoundLists,
     ListWriter,
     LogBase,
     Row,
@@ -370,9 +371,7 @@ def expect_object(document: JsonCursor, file: str, field: str = "", line: int | 
 
 
 def read_member_lists(
-    file: str,
-    objects: Iterable[JsonStream],
-    parse_list: Callable[[str, Any, str], NBestList | InvalidList],
+    file: str, objects: Iterable[JsonStream], parse_list: Callable[[str, Any, str], NBestList | InvalidList]
 ) -> Lists:
     """Yield the list in each member of some objects, or the error of an invalid list or a duplicate id.
 
@@ -380,14 +379,13 @@ def read_member_lists(
         objects: streams before the objects whose keys are the ids of lists.
         parse_list: builds a list from a member's key and value and the file name; it may raise InvalidList.
     """
-    members = ((stream, key) for stream in objects for key in stream.read_members(allow_duplicates=True))
-    return reject_duplicates(
-        (
-            (key, None, parse_at(file, None, parse_list, key, stream.read_value(), file))
-            for stream, key in members
-        ),
-        file,
-    )
+
+    def find() -> FoundLists:
+        for stream in objects:
+            for key in stream.read_members(allow_duplicates=True):
+                yield key, None, parse_at(file, None, parse_list, key, stream.read_value(), file)
+
+    return reject_duplicates(find(), file)
 
 
 HYPOTHESIS_KEY = re.compile(r"hyp_([0-9]{1,9})")

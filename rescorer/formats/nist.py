@@ -567,11 +567,8 @@ class LineTests:
         """
         content = [text for text in lines if not text.startswith(self.comment)]
         fitting = [text for text in content if self.fits(text)]
-        return (
-            self.evidence
-            if len(fitting) >= share * len(content) and any(map(self.is_certain, fitting))
-            else ""
-        )
+        has_format = len(fitting) >= share * len(content) and any(map(self.is_certain, fitting))
+        return self.evidence if has_format else ""
 
 
 TESTS = {
