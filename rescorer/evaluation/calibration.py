@@ -301,32 +301,8 @@ KINDS: Mapping[str, Callable[[Outcomes], ConfidenceMap]] = MappingProxyType(
 """The ways to fit a map by name, the simplest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Division:
-    """Which lists may fit the map that judges a list."""
-
-    folds: Sequence[str]
-    """(L,) fold of each list."""
-    references: Sequence[str]
-    """(L,) reference of each list; no list is judged by a map that the same reference helped to fit."""
-
-    def held_out(self, fold: str) -> np.ndarray:
-        """The lists of a fold, (L,) bool."""
-        return np.array([name == fold for name in self.folds])
-
-    def training(self, fold: str) -> np.ndarray:
-        """The lists that may fit the map for a fold, (L,) bool."""
-        known = {ref for name, ref in zip(self.folds, self.references, strict=True) if name == fold}
-        return ~self.held_out(fold) & np.array([ref not in known for ref in self.references], dtype=bool)
-
-    def merge(self, n_folds: int) -> Division:
-        """Put the folds together to at most ``n_folds``."""
-        numbers = {name: f"{index % n_folds}" for index, name in enumerate(sorted(set(self.folds)))}
-        return Division([numbers[name] for name in self.folds], self.references)
-
-
 def predict_held_out(
-    outcomes: Outcomes, division: Division, fit: Callable[[Outcomes], ConfidenceMap]
+    outcomes: Outcomes, folds: Folds, fit: Callable[[Outcomes], ConfidenceMap]
 ) -> np.ndarray:
     """Give each claim the confidence of a map that was fitted without its fold.
 
@@ -337,21 +313,21 @@ def predict_held_out(
         (N,) float64; NaN where no list may fit the map.
     """
     confidences = np.full(len(outcomes), np.nan)
-    for fold in sorted(set(division.folds)):
-        known = outcomes.select(division.training(fold))
-        held_out = division.held_out(fold)[outcomes.list_index]
+    for fold in range(folds.n_folds):
+        known = outcomes.select(folds.training(fold))
+        held_out = folds.held_out(fold)[outcomes.list_index]
         if len(known) and held_out.any():
             fitted = fit(known)
             confidences[held_out] = apply_map(fitted, outcomes.at(fitted.temperature)[held_out])
     return confidences
 
 
-def choose_kind(outcomes: Outcomes, division: Division) -> str:
+def choose_kind(outcomes: Outcomes, folds: Folds) -> str:
     """Find the kind of map with the smallest cross entropy on lists that did not fit it.
 
     Of kinds that are equally good, the simplest is taken; if nothing can be held out, a constant.
     """
-    inner = division.merge(MAX_INNER_FOLDS)
+    inner = folds.merge(MAX_INNER_FOLDS)
     losses = {}
     for name, fit in KINDS.items():
         confidences = predict_held_out(outcomes, inner, fit)
@@ -421,9 +397,7 @@ class CalibrationJudgement:
         return content
 
 
-def judge_calibration(
-    outcomes: Outcomes, division: Division, groups: Sequence[str]
-) -> CalibrationJudgement | None:
+def judge_calibration(outcomes: Outcomes, folds: Folds, groups: Sequence[str]) -> CalibrationJudgement | None:
     """Fit a map to all claims, and judge the way it was fitted by cross-validation.
 
     Args:
@@ -433,22 +407,22 @@ def judge_calibration(
     Returns:
         None if there is no claim, or no list may judge another.
     """
-    division = division.merge(MAX_FOLDS)
+    folds = folds.merge(MAX_FOLDS)
 
     def fit(known: Outcomes) -> ConfidenceMap:
-        return KINDS[choose_kind(known, division)](known)
+        return KINDS[choose_kind(known, folds)](known)
 
-    confidences = predict_held_out(outcomes, division, fit)
-    constant = predict_held_out(outcomes, division, KINDS[CONSTANT])
+    confidences = predict_held_out(outcomes, folds, fit)
+    constant = predict_held_out(outcomes, folds, KINDS[CONSTANT])
     judged = ~np.isnan(confidences)
     if not judged.any():
         return None
-    correct, index, n_lists = outcomes.correct[judged], outcomes.list_index[judged], len(division.folds)
+    correct, index, n_lists = outcomes.correct[judged], outcomes.list_index[judged], len(folds.fold)
     losses = [
         np.bincount(index, log_loss(values[judged], correct), n_lists) for values in (constant, confidences)
     ]
     drawn = bootstrap(np.array(losses), np.bincount(index, minlength=n_lists), choose_units(groups))
-    kind = choose_kind(outcomes, division)
+    kind = choose_kind(outcomes, folds)
     return CalibrationJudgement(
         len(correct),
         int(correct.sum()),
@@ -462,10 +436,9 @@ def judge_calibration(
 
 def judge_claims(claims: Claims, folds: Folds) -> dict[str, CalibrationJudgement]:
     """Judge the confidences of utterances and of words that can be judged, by cross-validation."""
-    division = Division(list(map(str, folds.fold.tolist())), claims.references)
     groups = [nbest.group for nbest in claims.lists]
     outcomes = {"utterance": claims.utterances, "word": claims.words}
-    judgements = {name: judge_calibration(part, division, groups) for name, part in outcomes.items()}
+    judgements = {name: judge_calibration(part, folds, groups) for name, part in outcomes.items()}
     return {name: found for name, found in judgements.items() if found is not None}
 
 

@@ -17,9 +17,9 @@ import numpy as np
 
 from rescorer.decision import RoverSettings, SystemList, build_voting_network, vote
 from rescorer.errors import ConfigError, InvalidList
-from rescorer.evaluation.calibration import Division, Outcomes, collect_outcomes, fit_temperature, judge_words
+from rescorer.evaluation.calibration import Outcomes, collect_outcomes, fit_temperature, judge_words
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors
-from rescorer.evaluation.folds import make_folds
+from rescorer.evaluation.folds import Folds, make_folds
 from rescorer.evaluation.list_errors import gain_to_dict, interval_to_list, to_percent
 from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
 from rescorer.formats.fields import is_finite_number
@@ -200,19 +200,18 @@ class RoverTuner:
         tried = product(try_weights(self.n_systems), NULL_WEIGHTS)
         return min((RoverSettings(weights, temperatures, null) for weights, null in tried), key=cost)
 
-    def cross_validate(self, division: Division) -> list[WordErrors | None]:
+    def cross_validate(self, folds: Folds) -> list[WordErrors | None]:
         """Count the errors of each utterance under settings that other folds and references tuned.
 
         None for utterances of folds that no other utterance may tune.
         """
         counts: list[WordErrors | None] = [None] * len(self.utterances)
-        for fold in sorted(set(division.folds)):
-            training = division.training(fold)
-            if not training.any():
-                continue
-            errors = self.count(self.tune(training))
-            for index in np.flatnonzero(division.held_out(fold)).tolist():
-                counts[index] = errors[index]
+        for fold in range(folds.n_folds):
+            training = folds.training(fold)
+            if training.any():
+                errors = self.count(self.tune(training))
+                for index in np.flatnonzero(folds.held_out(fold)).tolist():
+                    counts[index] = errors[index]
         return counts
 
     def _fit_temperature(self, system: int, chosen: np.ndarray) -> float:
@@ -318,29 +317,27 @@ def tune_and_judge(
     names: Sequence[str],
     normalise: Callable[[str], Words],
     counting: CountingSettings,
-    folds: Sequence[str] | None = None,
+    folds: Folds | None = None,
 ) -> CombinationReport:
     """Tune the combination, and judge it by cross-validation; arguments and errors as above.
 
     A vote of the best system's own list, without the others, shows what comes from voting alone.
 
     Args:
-        folds: (L,) fold of each utterance; None for those of ``make_folds``.
+        folds: divides the utterances; None for ``make_folds``.
 
     Raises:
         ConfigError: no utterance may tune the settings for another.
     """
-    references = [item.reference or "" for item in utterances]
     if folds is None:
-        ids, groups = [item.id for item in utterances], [item.group for item in utterances]
-        folds = list(map(str, make_folds(ids, groups, references, MAX_FOLDS).fold.tolist()))
+        ids, groups, references = zip(*((u.id, u.group, u.reference or "") for u in utterances), strict=True)
+        folds = make_folds(ids, groups, references, MAX_FOLDS)
     tuner = _make_tuner(utterances, normalise, counting)
-    division = Division(folds, references).merge(MAX_FOLDS)
     systems = {name: tuner.count_system(system) for system, name in enumerate(names)}
     best = _find_best(systems)
     alone = [replace(item, systems=(item.systems[names.index(best)],)) for item in utterances]
     tuner_alone = RoverTuner(alone, tuner.counters, normalise, tuner.counting)
-    held_out = tuner.cross_validate(division)
+    held_out = tuner.cross_validate(folds)
     is_judged = [errors is not None for errors in held_out]
     if not any(is_judged):
         raise ConfigError(
@@ -348,7 +345,7 @@ def tune_and_judge(
             "with one of each other fold; omit --tune, or give the settings"
         )
     votes = {
-        f"{best}, its own vote, held out": tuner_alone.cross_validate(division),
+        f"{best}, its own vote, held out": tuner_alone.cross_validate(folds),
         f"{len(names)} systems, held out": held_out,
     }
 

@@ -78,13 +78,25 @@ class Folds:
     """Whether folds share references; such lists must then be left out of tuning, see ``split``."""
 
     def split(self, fold: int) -> tuple[np.ndarray, np.ndarray]:
-        """Indices of the lists to tune on without a fold, and of the lists of the fold.
+        """Return the indices of the lists to tune on without a fold, and of the lists of the fold.
 
-        Lists with a reference that occurs in the fold are in neither.
+        Lists that are outside the fold, but share a reference with it, are in neither part.
         """
-        held_out = self.fold == fold
-        known = np.isin(self.reference, self.reference[held_out])
-        return np.flatnonzero(~held_out & ~known), np.flatnonzero(held_out)
+        held_out = self.held_out(fold)
+        return np.flatnonzero(self.training(fold)), np.flatnonzero(held_out)
+
+    def held_out(self, fold: int) -> np.ndarray:
+        """Which lists are in a fold, (L,) bool."""
+        return np.asarray(self.fold == fold)
+
+    def training(self, fold: int) -> np.ndarray:
+        """Which lists share neither the fold nor a reference of the fold, (L,) bool."""
+        held_out = self.held_out(fold)
+        return ~held_out & ~np.isin(self.reference, self.reference[held_out])
+
+    def merge(self, n_folds: int) -> Folds:
+        """Join folds until at most ``n_folds`` are left."""
+        return replace(self, fold=self.fold % n_folds)
 
     @property
     def n_folds(self) -> int:

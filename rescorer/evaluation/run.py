@@ -191,12 +191,12 @@ class Evaluation:
         shared = find_shared_lists([evaluated.lists for evaluated in self.files.values()])
         self.n_shared = len(shared)
         parts = [
-            _judge(file, evaluated, [evaluated.lists[key] for key in shared] or None)
+            judge_file(file, evaluated.compare, [evaluated.lists[key] for key in shared or evaluated.lists])
             for file, evaluated in self.files.items()
         ]
         if own_lists and shared and len(self.files) > 1:
             parts += [
-                _judge(file, evaluated, suffix=OWN_LISTS)
+                judge_file(file, evaluated.compare, list(evaluated.lists.values()), OWN_LISTS)
                 for file, evaluated in self.files.items()
                 if len(evaluated.lists) > len(shared)
             ]
@@ -287,11 +287,19 @@ class Evaluation:
         }
 
 
-def _judge(
-    file: str, evaluated: EvaluatedFile, lists: Sequence[ScoredList] | None = None, suffix: str = ""
+def judge_file(
+    file: str,
+    compare: Callable[[Sequence[ScoredList]], Comparison],
+    lists: Sequence[ScoredList],
+    suffix: str = "",
 ) -> FileResults:
-    """Make the rows of some lists of a file, of all if there are none, and judge them."""
-    comparison = evaluated.compare(lists or list(evaluated.lists.values()))
+    """Make the rows of some lists of a file, and judge them; verdicts are not corrected yet.
+
+    Args:
+        compare: makes the rows.
+        suffix: as in ``FileResults``.
+    """
+    comparison = compare(lists)
     significance = Significance(comparison)
     results, verdicts = judge_rows(comparison, significance), find_verdicts(comparison, significance)
     oracle = find_oracle_by_depth(comparison.scored)

@@ -119,16 +119,17 @@ class Result:
 NO_GAIN = {"gain": None, "gain_interval": None, "p_value": None}
 
 
+def judge_row(row: Row, significance: Significance) -> Result:
+    """Compute the interval of a row, and its gain over the first pass if the row is a system."""
+    is_system = row.kind not in ("first pass", "oracle")
+    return Result(row, significance.interval(row), significance.gain(row) if is_system else None)
+
+
 def judge_rows(comparison: Comparison, significance: Significance) -> list[Result]:
-    """Compute the interval of each row, and its gain over the first pass if it is a system."""
-    gains = [
-        None if row.kind in ("first pass", "oracle") else significance.gain(row) for row in comparison.rows
-    ]
-    corrected = iter(correct_holm([gain.p_value for gain in gains if gain]).tolist())
-    return [
-        Result(row, significance.interval(row), gain, next(corrected) if gain else 1.0)
-        for row, gain in zip(comparison.rows, gains, strict=True)
-    ]
+    """Judge each row, and correct the p-values of the gains for the number of systems."""
+    results = [judge_row(row, significance) for row in comparison.rows]
+    corrected = iter(correct_holm([result.gain.p_value for result in results if result.gain]).tolist())
+    return [replace(result, p_corrected=next(corrected) if result.gain else 1.0) for result in results]
 
 
 @dataclass(frozen=True, slots=True)
