@@ -27,7 +27,6 @@ from rescorer.evaluation.error_rate import CountingSettings, WordErrors
 from rescorer.evaluation.false_alarms import describe_over_boosting, find_over_boosting
 from rescorer.evaluation.folds import count_tuning_lists
 from rescorer.evaluation.list_errors import ListKey, Selection, find_shared_lists, index_lists, to_percent
-from rescorer.evaluation.list_tally import describe_equated, find_equated
 from rescorer.evaluation.scored_lists import (
     ScoredList,
     count_lists,
@@ -53,6 +52,7 @@ from rescorer.evaluation.systems import (
     drop_models,
     weights_by_system,
 )
+from rescorer.evaluation.word_statistics import describe_equated, find_equated
 from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
