@@ -1,13 +1,14 @@
 """Fit the maps that turn posteriors into confidences, and judge confidences.
 
-Posteriors of best hypotheses or of their words come in, with whether each was right; a ``ConfidenceMap`` and
-its measures on lists that did not fit it come out. Applying a map is ``rescorer.decision``.
+A posterior claims that a best hypothesis, or one of its words, is right. The input is such claims, with
+whether each was right; the output is a ``ConfidenceMap``, with measures of how good such maps are on lists
+that they were not fitted on. ``rescorer.decision`` applies a map.
 
-A map is a constant, a temperature, or a temperature and isotonic regression. The temperature maximises the
-likelihood of what was right (Guo et al. 2017). Isotonic regression (Zadrozny & Elkan 2002) then bends the
-map, on bins of at least ``MIN_BIN_CLAIMS`` claims and with one claim's worth of the overall share in each, so
-that no handful of lists makes a confidence 0 or 1. Cross-validation chooses among the three, because small
-sets do not carry a curve.
+There are three kinds of maps: a constant, a temperature, and a temperature followed by isotonic regression.
+The temperature maximises the likelihood of the outcomes (Guo et al. 2017). Isotonic regression (Zadrozny &
+Elkan 2002) then bends the map. It works on bins of at least ``MIN_BIN_CLAIMS`` claims, and adds one claim of
+the overall share to each bin, so that a handful of lists cannot make a confidence 0 or 1. Cross-validation
+chooses the kind, because small sets are not enough for a curve.
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ from rescorer.trie import Words
 from rescorer.types import ConfidenceMap, NBestList, Weights
 
 TEMPERATURES = np.geomspace(0.1, 10_000.0, 81)
-"""Temperatures among which fitting chooses; neighbours differ by 15 %, which hardly changes a posterior."""
+"""Temperatures that fitting tries; neighbours differ by 15 %, which hardly changes a posterior."""
 
 
 @dataclass(frozen=True)
 class Outcomes:
-    """Claims that something is right, namely a best hypothesis or one of its words, and whether it was."""
+    """Claims that best hypotheses, or words of best hypotheses, are right, and whether they were."""
 
     posteriors: np.ndarray
     """(T, N) float64: posteriors of the N claims at each of ``TEMPERATURES``."""
@@ -49,7 +50,7 @@ class Outcomes:
         return len(self.correct)
 
     def at(self, temperature: float) -> np.ndarray:
-        """The posteriors at the one of ``TEMPERATURES`` that is nearest to ``temperature``, (N,)."""
+        """The posteriors (N,) at the nearest of ``TEMPERATURES`` to a temperature."""
         return self.posteriors[int(np.argmin(np.abs(TEMPERATURES - temperature)))]
 
     def select(self, lists: np.ndarray) -> Outcomes:
@@ -59,7 +60,7 @@ class Outcomes:
 
 
 def collect_outcomes(parts: Sequence[tuple[np.ndarray, np.ndarray]]) -> Outcomes:
-    """Concatenate the claims of all lists: pairs of (T, K) posteriors and (K,) correctness."""
+    """Concatenate the claims about all lists, each a pair of (T, K) posteriors and (K,) correctness."""
     list_index = np.repeat(np.arange(len(parts)), [len(correct) for _, correct in parts])
     posteriors, correct = zip(*parts, strict=True)
     return Outcomes(np.concatenate(posteriors, axis=1), np.concatenate(correct), list_index)
@@ -86,10 +87,11 @@ def judge_utterance(
 def judge_words(
     words: Sequence[Words], totals: np.ndarray, best: int, readings: Sequence[Words]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Judge the claims that each of the W words of the best hypothesis is right; arguments as above.
+    """Judge, for each of the W words of the best hypothesis, the claim that the word is right.
 
-    A word is right if a minimum edit distance alignment pairs it with an equal word of the reference; of
-    several readings, the one with the fewest errors counts.
+    A word is right if an alignment of minimum edit distance pairs it with an equal word of the reference. If
+    the reference has several readings, the reading with the fewest errors counts. The arguments are those of
+    ``judge_utterance``.
 
     Returns:
         (T, W) posteriors and (W,) bool.
@@ -106,8 +108,8 @@ def _posteriors(agrees: np.ndarray, totals: np.ndarray) -> np.ndarray:
 N_BINS = 10
 """Number of equally wide bins from 0 to 1 for calibration error and reliability."""
 SMALLEST = 1e-7
-"""Confidences nearer to 0 or 1 than this count as this near, as in NIST's sclite: the logarithm of 0 would
-make one wrong word outweigh all others."""
+"""A confidence is treated as at least this far from 0 and from 1, as in NIST's sclite. Otherwise the
+logarithm of 0 would make one wrong word outweigh all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +126,10 @@ class ReliabilityBin:
 
 
 def log_loss(confidences: np.ndarray, correct: np.ndarray) -> np.ndarray:
-    """Compute the cross entropy of each claim in nats, -ln of the probability given to what happened.
+    """Compute the cross entropy of each claim in nats: -ln of the probability that its outcome was given.
 
     Args:
-        confidences: float64, from 0 to 1, whose last dimension is that of ``correct``.
+        confidences: (N,) or (..., N) float64, from 0 to 1.
         correct: (N,) bool.
     """
     bounded = np.clip(confidences, SMALLEST, 1.0 - SMALLEST)
@@ -137,16 +139,16 @@ def log_loss(confidences: np.ndarray, correct: np.ndarray) -> np.ndarray:
 def normalised_cross_entropy(confidences: np.ndarray, correct: np.ndarray) -> float:
     """Compute NIST's normalised cross entropy (Siu & Gish 1999; NIST, The 2001 Hub-5 Evaluation Plan).
 
-    It is (H_max - H) / H_max, where H is the cross entropy of the confidences and H_max that of a constant,
-    the share of these claims that are right: 1 for an oracle, 0 for knowing only how many are right,
-    negative for confidences that mislead.
+    The measure is (H_max - H) / H_max. H is the cross entropy of the confidences, and H_max is that of a
+    constant confidence, namely the share of the claims that are right. The measure is 1 for an oracle, 0 for
+    the constant, and negative for confidences that mislead.
 
     Args:
         confidences: (N,) float64, from 0 to 1.
         correct: (N,) bool.
 
     Returns:
-        NaN if all claims are right or all are wrong, since the constant is then perfect.
+        NaN if all claims are right or all are wrong, because the constant is then perfect.
     """
     share = correct.mean() if len(correct) else 0.0
     if share in (0.0, 1.0):
@@ -156,7 +158,7 @@ def normalised_cross_entropy(confidences: np.ndarray, correct: np.ndarray) -> fl
 
 
 def reliability(confidences: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> list[ReliabilityBin]:
-    """Compare the confidence with the share that is right in equally wide bins; the last includes 1."""
+    """Compare confidences with the share of right claims, in equally wide bins; the last bin includes 1."""
     index = np.minimum((confidences * n_bins).astype(np.int64), n_bins - 1)
     bins = []
     for number in range(n_bins):
@@ -186,7 +188,7 @@ Claim = tuple[np.ndarray, np.ndarray]
 
 @dataclass(frozen=True)
 class Claims:
-    """The claims about some lists, and what divides the lists into folds."""
+    """Claims about lists: one per utterance, and one per word of each best hypothesis."""
 
     utterances: Outcomes
     words: Outcomes
@@ -211,10 +213,10 @@ def make_claims(
 
     Args:
         merge, drop_empty: as in ``Rescorer.rescore``; they may change which hypothesis is the best.
-        counting: whether references have alternatives.
+        counting: says whether references may have alternatives.
 
     Returns:
-        The claims, None if there is no valid list; and the error of each list that is not valid.
+        The claims, or None if no list is valid, and the error of each list that is not valid.
     """
     normalise = rescorer.ranker.text_normaliser.normalise
     decided = scored = rescorer.rescore_each(lists, weights)
@@ -253,18 +255,18 @@ def make_claims(
 
 MAX_BINS = 20
 MIN_BIN_CLAIMS = 20
-"""Least average number of claims in the bins of isotonic regression."""
+"""Smallest average number of claims in the bins of isotonic regression."""
 MAX_INNER_FOLDS = 5
-"""Number of folds, made of the outer ones, by which the kind of map is chosen."""
+"""Number of folds by which the kind of map is chosen; each joins several of the outer folds."""
 
 
 def fit_constant(outcomes: Outcomes) -> ConfidenceMap:
-    """Give every claim the share that is right; half a claim is added to right and wrong ones."""
+    """Give every claim the same confidence: the share of right claims, as ``_share_right`` smooths it."""
     return ConfidenceMap(1.0, (0.5,), (_share_right(outcomes),))
 
 
 def fit_temperature(outcomes: Outcomes) -> ConfidenceMap:
-    """Give every claim its posterior at the temperature of maximum likelihood, away from 0 and 1."""
+    """Give every claim its posterior at the most likely temperature, kept away from 0 and 1."""
     least = 1.0 / (len(outcomes) + 2)
     losses = log_loss(np.clip(outcomes.posteriors, least, 1.0 - least), outcomes.correct).sum(axis=1)
     ends = (least, 1.0 - least)
@@ -272,7 +274,10 @@ def fit_temperature(outcomes: Outcomes) -> ConfidenceMap:
 
 
 def fit_isotonic(outcomes: Outcomes) -> ConfidenceMap:
-    """Give every claim the share that is right among claims of about its posterior, without descending."""
+    """Give every claim the share of right claims among those with similar posteriors.
+
+    The confidence never falls when the posterior rises.
+    """
     # SciPy takes a second to load, and programs that serve never fit
     from scipy.optimize import isotonic_regression
 
@@ -291,6 +296,7 @@ def fit_isotonic(outcomes: Outcomes) -> ConfidenceMap:
 
 
 def _share_right(outcomes: Outcomes) -> float:
+    """Share of right claims, after half a right and half a wrong claim were added."""
     return float((outcomes.correct.sum() + 0.5) / (len(outcomes) + 1))
 
 
@@ -298,13 +304,13 @@ CONSTANT = "constant"
 KINDS: Mapping[str, Callable[[Outcomes], ConfidenceMap]] = MappingProxyType(
     {CONSTANT: fit_constant, "temperature": fit_temperature, "isotonic": fit_isotonic}
 )
-"""The ways to fit a map by name, the simplest first."""
+"""Functions that fit a map, by the kind of map, the simplest first."""
 
 
 def predict_held_out(
     outcomes: Outcomes, folds: Folds, fit: Callable[[Outcomes], ConfidenceMap]
 ) -> np.ndarray:
-    """Give each claim the confidence of a map that was fitted without its fold.
+    """Give each claim the confidence of a map that was fitted without the fold of the claim's list.
 
     Args:
         fit: fits a map to the claims about the lists of other folds.
@@ -323,9 +329,9 @@ def predict_held_out(
 
 
 def choose_kind(outcomes: Outcomes, folds: Folds) -> str:
-    """Find the kind of map with the smallest cross entropy on lists that did not fit it.
+    """Find the kind of map with the smallest cross entropy on held-out lists.
 
-    Of kinds that are equally good, the simplest is taken; if nothing can be held out, a constant.
+    If several kinds are equally good, the simplest is taken; if nothing can be held out, that is a constant.
     """
     inner = folds.merge(MAX_INNER_FOLDS)
     losses = {}
@@ -337,14 +343,14 @@ def choose_kind(outcomes: Outcomes, folds: Folds) -> str:
 
 
 MAX_FOLDS = 10
-"""Number of folds, made of whole groups, by which confidences are judged."""
+"""Number of folds by which confidences are judged; groups are not divided."""
 SURE = 0.9
 """Confidence from which a claim counts as sure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """Measures of how well some confidences say what is right."""
+    """Measures of how well confidences tell right claims from wrong ones."""
 
     expected_calibration_error: float
     normalised_cross_entropy: float
@@ -368,7 +374,7 @@ class Measures:
 
 @dataclass(frozen=True, slots=True)
 class CalibrationJudgement:
-    """A map for one kind of claim, and what it does on lists that did not fit it."""
+    """A map for one kind of claim, with measures of how good such maps are on held-out lists."""
 
     claims: int
     right: int
@@ -376,19 +382,18 @@ class CalibrationJudgement:
     before: Measures
     """Measures of the posteriors at temperature 1."""
     held_out: Measures
-    """Measures of confidences by maps that were fitted, and whose kind was chosen, without the fold of the
+    """Measures of held-out confidences: both the kind of map and the map were found without the fold of the
     claim."""
     gain: Gain
-    """By how many nats per claim the held-out confidences are better than a constant that other folds
-    give."""
+    """How many nats per claim the held-out confidences gain over a constant that is fitted likewise."""
     kind: str
-    """Kind of the map that all lists together fit; see ``KINDS``."""
+    """Kind of the map that is fitted to all lists; see ``KINDS``."""
     fitted: ConfidenceMap
-    """The map itself."""
+    """The map that is fitted to all lists."""
 
     @property
     def helps(self) -> bool:
-        """Whether the confidences say more than how many claims are right, beyond chance."""
+        """Whether the confidences are better than a constant, beyond chance."""
         return self.kind != CONSTANT and self.gain.lower_bound > 0
 
     def to_dict(self) -> dict[str, Any]:
@@ -398,11 +403,11 @@ class CalibrationJudgement:
 
 
 def judge_calibration(outcomes: Outcomes, folds: Folds, groups: Sequence[str]) -> CalibrationJudgement | None:
-    """Fit a map to all claims, and judge the way it was fitted by cross-validation.
+    """Fit a map to all claims, and judge this way of fitting by cross-validation.
 
     Args:
-        groups: (L,) speaker or other group of each list, which the interval of the gain draws as a whole;
-            an empty string for a list without one.
+        groups: (L,) speaker or other group of each list, empty if it has none. The bootstrap behind the
+            interval of the gain draws whole groups.
 
     Returns:
         None if there is no claim, or no list may judge another.
@@ -435,7 +440,7 @@ def judge_calibration(outcomes: Outcomes, folds: Folds, groups: Sequence[str]) -
 
 
 def judge_claims(claims: Claims, folds: Folds) -> dict[str, CalibrationJudgement]:
-    """Judge the confidences of utterances and of words that can be judged, by cross-validation."""
+    """Judge confidences of utterances and of words by cross-validation, where they can be judged."""
     groups = [nbest.group for nbest in claims.lists]
     outcomes = {"utterance": claims.utterances, "word": claims.words}
     judgements = {name: judge_calibration(part, folds, groups) for name, part in outcomes.items()}
@@ -443,7 +448,7 @@ def judge_claims(claims: Claims, folds: Folds) -> dict[str, CalibrationJudgement
 
 
 def replace_nan(content: Any) -> Any:
-    """Return plain data with None in place of numbers that JSON does not have, NaN and infinity."""
+    """Replace NaN and infinity, which JSON does not have, by None in plain data."""
     if isinstance(content, dict):
         return {key: replace_nan(value) for key, value in content.items()}
     if isinstance(content, (list, tuple)):

@@ -1,7 +1,7 @@
-"""Combine several recognisers, and judge the combination against each of them.
+"""Combine several recognisers by a vote (ROVER), and judge the combination against each of them.
 
-Lists of all systems for the same utterances come in; settings of a vote of the systems come out, with errors
-on utterances that did not tune these settings.
+The input is the lists of all systems for the same utterances. The output is the settings of the vote, and
+error rates on utterances that took no part in tuning these settings.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Utterance:
 def find_totals(nbest: NBestList) -> np.ndarray:
     """Find the scores by which a list is ranked, (H,) float64.
 
-    They are the totals of a list that ``rescorer rescore`` wrote, else the only stream; a single hypothesis
-    needs none.
+    If ``rescorer rescore`` wrote the list, these are its totals; otherwise they are its only stream. A single
+    hypothesis needs no score.
 
     Raises:
         InvalidList: there are several hypotheses without such scores, or a score is too large.
@@ -79,7 +79,7 @@ def join_systems(
 
     Returns:
         The utterances that all systems have, in the order of the first system; the errors of lists without
-        scores; and the number of lists of each system that another system lacks.
+        scores; and for each system the number of lists that another system lacks.
     """
     errors: list[InvalidList] = []
     indexed: list[dict[Key, tuple[NBestList, SystemList]]] = []
@@ -114,15 +114,15 @@ def _join(parts: Sequence[tuple[NBestList, SystemList]]) -> Utterance:
 
 
 NULL_WEIGHTS = (1.0, 0.5, 0.7, 1.4, 2.0)
-"""Weights of the vote for no word that are tried; of equally good ones, the first is taken."""
+"""Weights that are tried for the vote for no word; among equally good ones, the first is taken."""
 PAIR_SHARES = (0.6, 0.4, 0.7, 0.3, 0.8, 0.2, 0.9, 0.1)
-"""Shares of the first of two systems that are tried, in addition to equal ones."""
+"""With two systems: weights that are tried for the first one, in addition to equal weights."""
 SHARES = (0.2, 0.4, 0.6, 0.8)
-"""Shares of each of three or more systems that are tried, while the others share the rest equally."""
+"""With more systems: weights that are tried for each one, while the others share the rest equally."""
 
 
 def try_weights(n_systems: int) -> Iterator[tuple[float, ...]]:
-    """Yield weights to try, equal ones first."""
+    """Yield the weights of systems that are tried, equal weights first."""
     yield (1.0 / n_systems,) * n_systems
     if n_systems == 1:
         return
@@ -137,11 +137,11 @@ def try_weights(n_systems: int) -> Iterator[tuple[float, ...]]:
 
 @dataclass
 class RoverTuner:
-    """Counts the errors of votes, each only once.
+    """Tunes the settings of a vote; keeps the errors of each vote that was counted.
 
     Args:
         utterances: utterances with references.
-        counters: counts the errors of a text, per utterance.
+        counters: for each utterance, a function that counts the errors of a text.
         normalise: converts text to canonical words.
         counting: settings of the counters.
     """
@@ -179,7 +179,7 @@ class RoverTuner:
         return [count(text) for count, text in zip(self.counters, best, strict=True)]
 
     def count_oracle(self) -> list[WordErrors]:
-        """Count the errors of the hypothesis of any system with the fewest, for each utterance."""
+        """Count the errors of the best hypothesis of all systems for each utterance."""
         fewest = []
         for item, count in zip(self.utterances, self.counters, strict=True):
             texts = (" ".join(words) for lists in item.systems for words in lists.words)
@@ -187,10 +187,10 @@ class RoverTuner:
         return fewest
 
     def tune(self, chosen: np.ndarray) -> RoverSettings:
-        """Find settings by the errors of some utterances, given as (L,) bool.
+        """Find settings on some utterances, given as (L,) bool.
 
-        The temperature of a system is the power of two nearest to that at which the posteriors of its words
-        are most likely; weights are those with the fewest errors.
+        The temperature of a system is the power of two that is nearest to the most likely temperature of its
+        word posteriors. The weights are those with the fewest errors.
         """
         temperatures = tuple(self._fit_temperature(system, chosen) for system in range(self.n_systems))
 
@@ -201,9 +201,9 @@ class RoverTuner:
         return min((RoverSettings(weights, temperatures, null) for weights, null in tried), key=cost)
 
     def cross_validate(self, folds: Folds) -> list[WordErrors | None]:
-        """Count the errors of each utterance under settings that other folds and references tuned.
+        """Count the errors of each utterance under settings that were tuned on other folds and references.
 
-        None for utterances of folds that no other utterance may tune.
+        The result is None for the utterances of a fold if no utterance is left to tune on.
         """
         counts: list[WordErrors | None] = [None] * len(self.utterances)
         for fold in range(folds.n_folds):
@@ -234,7 +234,7 @@ class RoverTuner:
 
 
 MAX_FOLDS = 10
-"""Number of folds, made of whole groups, by which a tuned combination is judged."""
+"""Number of folds by which a tuned combination is judged; groups are not divided."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,14 +258,14 @@ class CombinationReport:
     rows: dict[str, ErrorRow]
     best_system: str
     gain: Gain
-    """By how much the error rate of the combination is lower than that of the best system."""
+    """The amount by which the error rate of the combination is lower than that of the best system."""
     utterances: int
     unit: str
-    """The unit that the bootstrap drew: ``list`` or ``group``."""
+    """Whether the bootstrap drew lists or whole groups: ``list`` or ``group``."""
     warning: str
     """Caveat about intervals from few lists or groups; may be empty."""
     tuned: RoverSettings | None = None
-    """Settings that all utterances together tune; None if the settings were given."""
+    """Settings that were tuned on all utterances; None if the settings were given."""
     counted: ErrorUnit = "word"
     """The unit that errors were counted in."""
 
@@ -319,9 +319,10 @@ def tune_and_judge(
     counting: CountingSettings,
     folds: Folds | None = None,
 ) -> CombinationReport:
-    """Tune the combination, and judge it by cross-validation; arguments and errors as above.
+    """Tune the combination, and judge it by cross-validation.
 
-    A vote of the best system's own list, without the others, shows what comes from voting alone.
+    The report also has a vote among the hypotheses of the best system alone. It shows the part of the gain
+    that needs no second system. Other arguments and errors are those of ``judge_settings``.
 
     Args:
         folds: divides the utterances; None for ``make_folds``.
@@ -380,7 +381,7 @@ def _report(
     oracle: Sequence[WordErrors],
     unit: ErrorUnit,
 ) -> CombinationReport:
-    """Make the report; the last of the votes is the combination that is compared with the best system."""
+    """Make the report, which compares the last of the votes with the best system."""
     counts = {**systems, **votes, "oracle": oracle}
     names = list(counts)
     drawn = bootstrap(

@@ -10,7 +10,7 @@ import pytest
 from rescorer.combination import WORDS
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import Selection
-from rescorer.evaluation.scored_lists import ScoredList, count_lists, rerank
+from rescorer.evaluation.scored_lists import MeasuredList, count_lists, rerank
 from rescorer.evaluation.significance import (
     Significance,
     SystemVerdict,
@@ -43,7 +43,7 @@ def make_list(number: int, texts: dict[str, float], reference: str = "the cat sa
     return NBestList(f"u{number}", hypotheses, streams, reference=reference, group=group)
 
 
-def score(lists, lm=None, selection: Selection | None = None) -> list[ScoredList]:
+def score(lists, lm=None, selection: Selection | None = None) -> list[MeasuredList]:
     """Scored lists, with the language-model scores of ``lm`` by text."""
     scored, errors = count_lists(NORMALISE, lists, selection=selection or Selection())
     assert not errors

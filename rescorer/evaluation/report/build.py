@@ -29,7 +29,7 @@ from rescorer.evaluation.folds import make_folds
 from rescorer.evaluation.list_errors import Report
 from rescorer.evaluation.report import data
 from rescorer.evaluation.run import Evaluation, FileResults
-from rescorer.evaluation.scored_lists import ScoredList, order_by_weights
+from rescorer.evaluation.scored_lists import MeasuredList, order_by_weights
 from rescorer.evaluation.significance import Result, judge_row
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import (
@@ -47,18 +47,18 @@ from rescorer.types import Weights
 
 N_FOLDS = 10
 MIN_LISTS = 20
-"""Smallest number of lists whose confidences are judged; a bin of fewer says nothing."""
+"""Smallest number of lists for which confidences are judged; with fewer, bins say nothing."""
 MAX_LISTS = 2_000
-"""Largest number of lists that are judged, evenly chosen: each takes milliseconds, and bins of hundreds of
-lists hardly change with more of them."""
+"""Of more lists than this, an even selection is judged: each list takes milliseconds, and bins of hundreds of
+lists hardly change if more are added."""
 
 
 def describe_confidence(
-    scored: Sequence[ScoredList], weights: Weights, normalise: Callable[[str], Words]
+    scored: Sequence[MeasuredList], weights: Weights, normalise: Callable[[str], Words]
 ) -> tuple[data.Calibration, ...]:
-    """Judge the posteriors of best hypotheses, and confidences calibrated on other folds.
+    """Judge the posteriors of best hypotheses, and the confidences that a map from other folds gives.
 
-    Returns an empty tuple if there are fewer than ``MIN_LISTS`` lists.
+    The result is empty if there are fewer than ``MIN_LISTS`` lists.
     """
     scored = scored[:: -(-len(scored) // MAX_LISTS)]
     ids, groups = [item.evaluated.id for item in scored], [item.evaluated.group for item in scored]
@@ -92,24 +92,24 @@ def _describe_map(name: str, measures: Measures) -> data.Calibration:
 
 
 Cell = tuple[data.WordKind, str]
-"""Kind of the word, and the word as recognised; empty for a deletion."""
+"""Kind of a word, and the word as recognised; empty for a deletion."""
 NOTHING: Cell = ("correct", "")
 
 
 class Slot(NamedTuple):
-    """One column: a reference word, or a gap in which some reading has insertions."""
+    """A column of aligned readings: a reference word, or a gap in which a reading has insertions."""
 
     reference: str
-    """Empty for a gap."""
+    """The reference word; empty for a gap."""
     cells: tuple[Cell, ...]
-    """One per reading."""
+    """One cell per reading."""
 
 
 def make_slots(readings: Sequence[data.Reading]) -> list[Slot]:
-    """Columns of readings that are aligned with the same reference words.
+    """Arrange readings (see ``data.Reading``) in columns, one for each reference word.
 
-    Readings of a reference with alternatives may differ in their reference words; those with another number
-    of reference words than the first are aligned position by position as far as they go.
+    If a reference has alternatives, readings may be aligned with different reference words. They are then
+    arranged by the position of the reference word.
     """
     columns = [_split(reading.words) for reading in readings]
     n_words = max((len(words) for words, _ in columns), default=0)
@@ -128,7 +128,7 @@ def make_slots(readings: Sequence[data.Reading]) -> list[Slot]:
 
 
 def _split(aligned: Sequence[data.AlignedWord]) -> tuple[list[data.AlignedWord], dict[int, tuple[str, ...]]]:
-    """The reference words in order, and the insertions before each of them by position."""
+    """Return the reference words in order, and the insertions before each reference word, by position."""
     words: list[data.AlignedWord] = []
     insertions: dict[int, tuple[str, ...]] = {}
     for word in aligned:
@@ -140,7 +140,7 @@ def _split(aligned: Sequence[data.AlignedWord]) -> tuple[list[data.AlignedWord],
 
 
 MAX_HYPOTHESES = 5
-"""Number of hypotheses with the highest totals in the table of an utterance."""
+"""The table of an utterance shows this many of the hypotheses with the highest totals."""
 
 
 @dataclass(frozen=True)
@@ -190,7 +190,7 @@ def describe_utterances(
 
 
 def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -> tuple[data.Reading, ...]:
-    """The choices of the systems, each distinct text once."""
+    """Describe the choices of the systems, each distinct text once."""
     chosen: dict[Words, list[NamedRow]] = {}
     for row in rows:
         item = row.comparison.scored[index]
@@ -207,7 +207,7 @@ def _describe_readings(index: int, rows: Sequence[NamedRow], aligner: Aligner) -
 
 
 def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> data.HypothesisTable | None:
-    """Hypotheses of one file with their scores: those that a system chose, and the highest totals."""
+    """Describe some hypotheses of a list: those that a system chose, and those with the highest totals."""
     weights, scored = rows[0].weights, rows[0].comparison.scored[index]
     if weights is None:
         return None
@@ -237,7 +237,7 @@ def _describe_hypotheses(index: int, rows: Sequence[NamedRow]) -> data.Hypothesi
     )
 
 
-def _describe_generated(scored: ScoredList, position: int) -> str:
+def _describe_generated(scored: MeasuredList, position: int) -> str:
     made = scored.nbest.hypotheses[position].generated
     return "" if made is None else ", ".join(f"{part.phrase} for {part.heard}" for part in made.parts)
 
@@ -290,7 +290,7 @@ MAX_GROUPS = 100
 MAX_WORDS = 15
 """Number of rows in each table of words."""
 MARKS = ((0.001, "***"), (0.01, "**"), (0.05, "*"))
-"""Significance marks by the corrected p-value that they stay below."""
+"""Significance marks: a row has the first mark whose limit is above the corrected p-value."""
 
 
 @dataclass(frozen=True)
@@ -357,26 +357,26 @@ def _capitalise(sentence: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportSettings:
-    """The origin of a report, and the amount that it shows."""
+    """Title and origin of a report, and the amount of its content."""
 
     title: str
     command: str = ""
     model: str = ""
     counting: CountingSettings = DEFAULT_COUNTING
     rules: str = ""
-    """By which rules words are compared, in a few words."""
+    """Short description of the rules by which words are compared."""
     max_utterances: int = MAX_UTTERANCES
     system: str | None = None
-    """Name of the row that sections about one system describe; None as for ``choose_row``."""
+    """Name of the row that is described by sections about a single system; None as in ``choose_row``."""
 
 
 def build_report_data(
     files: Sequence[ReportedFile], normalise: Callable[[str], Words], settings: ReportSettings
 ) -> data.ReportData:
-    """Describe everything that a report shows.
+    """Build the content of a report.
 
     Args:
-        files: at least one, all about the same lists in the same order.
+        files: at least one file, all about the same lists in the same order.
         normalise: converts references to canonical words.
 
     Raises:
@@ -475,11 +475,11 @@ UNITS = {
     "character": "characters",
     "mixed": "words, and characters of scripts without spaces",
 }
-"""Things that are counted, by unit."""
+"""Description of the things that are counted, by unit."""
 
 
 def describe_counting(counting: CountingSettings, rules: str = "") -> str:
-    """Say how errors are counted, and by which rules words are compared."""
+    """Describe how errors are counted, and by which rules words are compared."""
     method = "sclite's alignment" if counting.method == "sclite" else "fewest errors"
     marks = ["optional words"] * counting.optional_words + ["fragments"] * counting.fragments
     without = "" if counting.alternations else ", without alternatives"
@@ -490,7 +490,7 @@ def describe_counting(counting: CountingSettings, rules: str = "") -> str:
 
 
 def describe_bootstrap(unit: str, warning: str) -> str:
-    """Say how intervals and p-values were computed."""
+    """Describe how intervals and p-values were computed."""
     drawn = "whole groups" if unit == "group" else "utterances"
     sentence = (
         f"Intervals of 95 % and two-sided p are from a paired bootstrap over {drawn}; marks are corrected "
@@ -518,7 +518,7 @@ def _describe_changes(comparison: Comparison, row: Row, aligner: Aligner) -> dat
 
 
 def _count_by_pair(alignments: Iterable[Alignment]) -> dict[tuple[str, str], int]:
-    """All errors by reference and hypothesis word, one of which is empty for deletions and insertions."""
+    """Count errors by reference word and hypothesis word; one of the two is empty in gaps."""
     confusions = count_confusions(alignments)
     return {
         **confusions.substitutions,
