@@ -26,6 +26,7 @@ from rescorer.decision import agreement_posteriors, align_words, apply_map, find
 from rescorer.errors import InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
 from rescorer.evaluation.folds import Folds
+from rescorer.evaluation.list_errors import missing_reference
 from rescorer.evaluation.statistics import Gain, bootstrap, choose_units
 from rescorer.pipeline import Rescorer
 from rescorer.trie import Words
@@ -157,28 +158,27 @@ def normalised_cross_entropy(confidences: np.ndarray, correct: np.ndarray) -> fl
     return float((largest - log_loss(confidences, correct).sum()) / largest)
 
 
-def reliability(confidences: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> list[ReliabilityBin]:
+def reliability(confidences: np.ndarray, correct: np.ndarray) -> list[ReliabilityBin]:
     """Compare confidences with the share of right claims, in equally wide bins; the last bin includes 1."""
-    index = np.minimum((confidences * n_bins).astype(np.int64), n_bins - 1)
+    index = np.minimum((confidences * N_BINS).astype(np.int64), N_BINS - 1)
     bins = []
-    for number in range(n_bins):
+    for number in range(N_BINS):
         inside = index == number
         claims = int(inside.sum())
         confidence = float(confidences[inside].mean()) if claims else float("nan")
         right = float(correct[inside].mean()) if claims else float("nan")
-        bins.append(ReliabilityBin(number / n_bins, (number + 1) / n_bins, claims, confidence, right))
+        bins.append(ReliabilityBin(number / N_BINS, (number + 1) / N_BINS, claims, confidence, right))
     return bins
 
 
-def expected_calibration_error(confidences: np.ndarray, correct: np.ndarray, n_bins: int = N_BINS) -> float:
-    """Compute Σ_bins (claims in the bin / all) · |mean confidence - share that is right| (Naeini et al.
-    2015).
+def expected_calibration_error(confidences: np.ndarray, correct: np.ndarray) -> float:
+    """Compute the mean over claims of |mean confidence - share of right claims| in the bin of the claim.
 
-    NaN without claims.
+    After Naeini et al. 2015. The result is NaN without claims.
     """
     if not len(correct):
         return float("nan")
-    bins = [part for part in reliability(confidences, correct, n_bins) if part.claims]
+    bins = [part for part in reliability(confidences, correct) if part.claims]
     return sum(part.claims * abs(part.confidence - part.right) for part in bins) / len(correct)
 
 
@@ -233,8 +233,7 @@ def make_claims(
             if isinstance(decision, InvalidList):
                 raise decision
             if nbest.reference is None:
-                message = "no reference; give references with --reference FILE"
-                raise InvalidList(message, list_id=nbest.id, field="reference")
+                raise missing_reference(nbest)
             readings = [normalise(" ".join(words)) for words in counting.expand(nbest.reference, nbest.id)]
         except InvalidList as error:
             errors.append(error)

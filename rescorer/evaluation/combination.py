@@ -7,7 +7,6 @@ error rates on utterances that took no part in tuning these settings.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import compress, product
@@ -20,7 +19,14 @@ from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.calibration import Outcomes, collect_outcomes, fit_temperature, judge_words
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors
 from rescorer.evaluation.folds import Folds, make_folds
-from rescorer.evaluation.list_errors import gain_to_dict, interval_to_list, to_percent
+from rescorer.evaluation.list_errors import (
+    ListKey,
+    find_shared_lists,
+    gain_to_dict,
+    index_lists,
+    interval_to_list,
+    to_percent,
+)
 from rescorer.evaluation.statistics import Gain, Interval, bootstrap, choose_units
 from rescorer.formats.fields import is_finite_number
 from rescorer.formats.rescored import is_rescored
@@ -28,9 +34,6 @@ from rescorer.ranking import MAX_TOTAL, best_first
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, NBestList
-
-Key = tuple[str, int]
-"""Id of an utterance, and number of earlier lists of the file with that id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,35 +85,27 @@ def join_systems(
         scores; and for each system the number of lists that another system lacks.
     """
     errors: list[InvalidList] = []
-    indexed: list[dict[Key, tuple[NBestList, SystemList]]] = []
-    for lists in systems:
-        seen: Counter[str] = Counter()
-        found: dict[Key, tuple[NBestList, SystemList]] = {}
-        for nbest in lists:
-            key = nbest.id, seen[nbest.id]
-            seen[nbest.id] += 1
+    indexed: list[dict[ListKey, tuple[NBestList, SystemList]]] = [{} for _ in systems]
+    for found, lists in zip(indexed, systems, strict=True):
+        for key, nbest in index_lists((nbest.id, (), nbest) for nbest in lists).items():
+            texts = [hypothesis.text for hypothesis in nbest.hypotheses]
             try:
                 totals = find_totals(nbest)
             except InvalidList as error:
                 errors.append(error)
                 continue
-            words, surfaces = (
-                tuple(words_of(hypothesis.text) for hypothesis in nbest.hypotheses)
-                for words_of in (normaliser.normalise, normaliser.surfaces)
-            )
-            found[key] = nbest, SystemList(words, totals, surfaces)
-        indexed.append(found)
-    shared = [key for key in indexed[0] if all(key in found for found in indexed)]
+            words, surfaces = map(normaliser.normalise, texts), map(normaliser.surfaces, texts)
+            found[key] = nbest, SystemList(tuple(words), totals, tuple(surfaces))
+    shared = find_shared_lists(indexed)
     utterances = [_join([found[key] for found in indexed]) for key in shared]
     return utterances, errors, [len(found) - len(shared) for found in indexed]
 
 
 def _join(parts: Sequence[tuple[NBestList, SystemList]]) -> Utterance:
+    """Join the lists of an utterance; the first reference and the first group that a list has count."""
     lists, systems = zip(*parts, strict=True)
     reference = next((nbest.reference for nbest in lists if nbest.reference is not None), None)
-    return Utterance(
-        lists[0].id, next((nbest.group for nbest in lists if nbest.group), ""), reference, systems
-    )
+    return Utterance(lists[0].id, next(filter(None, (n.group for n in lists)), ""), reference, systems)
 
 
 NULL_WEIGHTS = (1.0, 0.5, 0.7, 1.4, 2.0)
@@ -390,12 +385,9 @@ def _report(
         choose_units([item.group for item in utterances]),
     )
     rows = {
-        name: ErrorRow(
-            sum(errors.errors for errors in counts[name]),
-            sum(errors.reference_words for errors in counts[name]),
-            drawn.interval(index),
-        )
+        name: ErrorRow(total.errors, total.reference_words, drawn.interval(index))
         for index, name in enumerate(names)
+        for total in [sum(counts[name], WordErrors.zero())]
     }
     best, combined = _find_best(systems), list(votes)[-1]
     gain = drawn.gain(names.index(best), names.index(combined))

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -111,10 +112,7 @@ def judge_stream(
     stream: StreamStats, n_lists: int, correlation: NGramCorrelation | None
 ) -> Iterator[Finding]:
     """Check one stream; ``correlation`` is that with the bundle's n-gram model, None without a bundle."""
-
-    def warning(code: str, message: str, advice: str) -> Finding:
-        return Finding("warning", code, f"{stream.name}: {message}", advice, stream.name)
-
+    warning = partial(_warn, stream)
     if stream.lists < n_lists:
         message = f"missing from {n_lists - stream.lists:,} of {pluralise(n_lists, 'list')}"
         yield warning("stream_missing", message, "Lists without it are refused if its weight is not 0.")
@@ -138,9 +136,9 @@ def judge_stream(
         advice = f"{COST_ADVICE} Leave it if the scores are sums of densities above 1."
         yield warning("cost", message, advice)
     elif correlation is not None and is_comparable(stream, correlation):
-        yield from _judge_correlation(stream, correlation, warning)
+        yield from _judge_correlation(stream, correlation)
     else:
-        yield from _judge_size(stream, warning)
+        yield from _judge_size(stream)
     if stream.error_correlation is not None and stream.error_t is not None:
         r, t = stream.error_correlation, stream.error_t
         if r > MIN_ERROR_R and t > MIN_ERROR_T:
@@ -148,13 +146,15 @@ def judge_stream(
             yield warning("error_sign", message, "Check its sign: higher scores must be better.")
 
 
-def _judge_correlation(
-    stream: StreamStats, correlation: NGramCorrelation, warning: Callable[[str, str, str], Finding]
-) -> Iterator[Finding]:
+def _warn(stream: StreamStats, code: str, message: str, advice: str) -> Finding:
+    return Finding("warning", code, f"{stream.name}: {message}", advice, stream.name)
+
+
+def _judge_correlation(stream: StreamStats, correlation: NGramCorrelation) -> Iterator[Finding]:
     guesses = guess_units(correlation)
     if correlation.r < 0.0:
         message = f"falls where the bundle's n-gram rises (r {correlation.r:+.2f} within lists), like a cost"
-        yield warning("cost", message, COST_ADVICE)
+        yield _warn(stream, "cost", message, COST_ADVICE)
     elif guesses:
         low, high = correlation.units_per_nat
         span = f"{low:.3g}" if high < 1.01 * low else f"{low:.3g} to {high:.3g}"
@@ -167,10 +167,10 @@ def _judge_correlation(
             f"natural logarithms; candidates: {candidates}"
         )
         advice = "Declare the base, --stream NAME=FIELD:BASE, or divide by the LM weight in the scores."
-        yield warning("base", message, advice)
+        yield _warn(stream, "base", message, advice)
     elif not is_in_nats(correlation) or correlation.r < MIN_SAME_R:
         # else the n-gram confirms the units, however small the scores per word are
-        yield from _judge_size(stream, warning)
+        yield from _judge_size(stream)
 
 
 def is_comparable(stream: StreamStats, correlation: NGramCorrelation) -> bool:
@@ -208,7 +208,7 @@ def fits_units(correlation: NGramCorrelation, units_per_nat: float) -> bool:
     return low / UNIT_TOLERANCE <= units_per_nat <= high * UNIT_TOLERANCE
 
 
-def _judge_size(stream: StreamStats, warning: Callable[[str, str, str], Finding]) -> Iterator[Finding]:
+def _judge_size(stream: StreamStats) -> Iterator[Finding]:
     size = abs(stream.per_word)
     if LM_NAME.search(stream.name) and stream.name != FIRST_PASS:
         if size < MIN_LM_NATS_PER_WORD:
@@ -218,14 +218,14 @@ def _judge_size(stream: StreamStats, warning: Callable[[str, str, str], Finding]
                 f"{math.exp(-stream.per_word_as('10')):,.3g}"
             )
             advice = "Declare the base, --stream NAME=FIELD:10, unless the domain is narrow."
-            yield warning("base", message, advice)
+            yield _warn(stream, "base", message, advice)
         elif size > MAX_LM_NATS_PER_WORD:
             message = (
                 f"{stream.per_word:.3g} nats per word is high for a language model; if it is log2, it is "
                 f"{stream.per_word_as('2'):.3g}, if bytelogs {stream.per_word_as('bytelog'):.3g}"
             )
             advice = "Declare the base, or divide by the LM weight that the scores were multiplied by."
-            yield warning("scale", message, advice)
+            yield _warn(stream, "scale", message, advice)
     elif size > MAX_NATS_PER_WORD:
         message = (
             f"{format_size(stream.per_word, 0)} nats per word is high for any model; if it is log2, it is "
@@ -235,7 +235,7 @@ def _judge_size(stream: StreamStats, warning: Callable[[str, str, str], Finding]
         )
         hint = "whole numbers are often Sphinx's or bytelogs: " if stream.whole_numbers else ""
         advice = f"Declare the base ({hint}--stream NAME=FIELD:BASE), or tune its weight."
-        yield warning("scale", message, advice)
+        yield _warn(stream, "scale", message, advice)
 
 
 def looks_like_cost(stream: StreamStats) -> bool:

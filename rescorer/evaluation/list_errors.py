@@ -133,12 +133,17 @@ def evaluate_list(
             is missing.
     """
     if nbest.reference is None:
-        message = "no reference; give references with --reference FILE"
-        raise InvalidList(message, list_id=nbest.id, field="reference")
+        raise missing_reference(nbest)
     count = counting.counter_for(nbest.reference, words, nbest.id)
     errors = tuple(count(hypothesis.text) for hypothesis in nbest.hypotheses)
     first = find_first_pass(nbest, words_read or words, first_pass_weights)
     return EvaluatedList(nbest.id, nbest.group, errors, errors[first], counting.unit)
+
+
+def missing_reference(nbest: NBestList) -> InvalidList:
+    """Make the error for a list that needs a reference and has none."""
+    message = "no reference; give references with --reference FILE"
+    return InvalidList(message, list_id=nbest.id, field="reference")
 
 
 def score_first_pass(nbest: NBestList, words: Sequence[Words], weights: Weights) -> np.ndarray:

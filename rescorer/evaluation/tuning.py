@@ -171,9 +171,7 @@ def is_as_good(errors: np.ndarray, units: np.ndarray) -> np.ndarray:
     return np.asarray(lost.sum(axis=1) <= standard_errors)
 
 
-def cross_validate_problem(
-    problem: TuningProblem, folds: Folds, methods: Sequence[Method] = METHODS
-) -> CrossValidation:
+def cross_validate_problem(problem: TuningProblem, folds: Folds) -> CrossValidation:
     """Hold out each fold in turn: choose a method, fit weights on the other folds, and count the errors.
 
     Raises:
@@ -189,7 +187,7 @@ def cross_validate_problem(
                 "`rescorer evaluate` works"
             )
         part = problem.select(tuning)
-        method = choose_method(part, folds.subdivide(tuning), methods)
+        method = choose_method(part, folds.subdivide(tuning))
         return FoldResult(held_out, method, Fitter(part).fit(method))
 
     results = _map(hold_out, range(folds.n_folds), problem)

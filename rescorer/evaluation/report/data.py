@@ -347,22 +347,24 @@ def list_weights(weights: Weights) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class WeightProblem:
-    """The hypotheses of L lists, of which those that take part in rankings are arranged in rows of N.
+    """Hypotheses that take part in rankings, in flat arrays, one list after the other.
 
-    A list with fewer hypotheses is padded with copies of its first one.
+    All lists have the same number of hypotheses: shorter ones are padded with copies of their first one.
     """
 
     base: np.ndarray
-    """(L, N) the part of the totals whose weights do not vary."""
+    """(H,) the part of the totals whose weights do not vary."""
     components: Mapping[str, np.ndarray]
-    """(L, N) unweighted, by the name of the weight."""
+    """(H,) unweighted, by the name of the weight."""
     errors: np.ndarray
-    """(L, N) int64."""
+    """(H,) int64."""
+    offsets: np.ndarray
+    """(L + 1,) position at which each list begins."""
     chosen: Mapping[str, float]
     """Chosen value of each weight that has components."""
 
     def totals(self, without: Sequence[str] = ()) -> np.ndarray:
-        """Compute the totals under the chosen weights, (L, N), without the contributions of some weights."""
+        """Compute the totals under the chosen weights, (H,), without the contributions of some weights."""
         parts = (
             self.chosen[name] * values for name, values in self.components.items() if name not in without
         )
@@ -370,19 +372,11 @@ class WeightProblem:
 
     def unit(self, name: str) -> float:
         """Return the natural unit of a weight; 0 if the weight makes no difference in any list."""
-        units = find_units(self.components[name].reshape(1, -1), self.totals().ravel(), self.offsets)
-        return float(units[0])
-
-    @property
-    def offsets(self) -> np.ndarray:
-        """Position at which each list begins in the flattened arrays, (L + 1,)."""
-        n_lists, longest = self.errors.shape
-        return np.arange(n_lists + 1) * longest
+        return float(find_units(self.components[name][None], self.totals(), self.offsets)[0])
 
     def error_curve(self, intercepts: np.ndarray, slopes: np.ndarray, shown: Range) -> ErrorCurve:
-        """Compute the errors as a function of a weight in a range; intercepts and slopes are (L, N)."""
-        arrays = (intercepts.ravel(), slopes.ravel(), self.errors.ravel())
-        return compute_error_curve(*arrays, self.offsets, *shown)
+        """Compute the errors as a function of a weight in a range."""
+        return compute_error_curve(intercepts, slopes, self.errors, self.offsets, *shown)
 
 
 def make_problem(scored: Sequence[MeasuredList], weights: Weights) -> WeightProblem:
@@ -394,16 +388,15 @@ def make_problem(scored: Sequence[MeasuredList], weights: Weights) -> WeightProb
     probabilities depend on them.
     """
     used = [name for name, value in weights.streams.items() if value]
-    fixed = used if any(item.selection.merge for item in scored) else used[:1]
+    is_merged = any(item.selection.merge for item in scored)
+    fixed = used if is_merged else used[:1]
     streams = {name: weights.streams[name] for name in fixed}
     stated = state_defaults(weights)  # of phrases, which follow from the models otherwise
     base_weights = replace(
         stated, streams=streams, lm={}, word=0.0, oov=0.0, empty=0.0, rerankers={}, components={}
     )
-    unused: list[str] = []
-    if not any(item.selection.merge for item in scored):
-        streams_of_first = find_streams(scored[0].components, weights)
-        unused = [name for name in streams_of_first if all(name in item.components for item in scored)]
+    unused = [] if is_merged else find_streams(scored[0].components, weights)
+    unused = [name for name in unused if all(name in item.components for item in scored)]
     names = {name: name for name in (*used, *unused) if name not in fixed}
     names |= {f"lm:{name}": name for name in weights.lm if name in scored[0].components}
     names |= {"word": WORDS, "oov": OOV, "empty": EMPTY}
@@ -419,11 +412,12 @@ def make_problem(scored: Sequence[MeasuredList], weights: Weights) -> WeightProb
         rows["errors"].append(np.array([counts.errors for counts in item.evaluated.hypotheses])[index])
         for name, component in names.items():
             rows[name].append(get_component(item.components, component)[index])
-    arrays = {name: np.stack(values) for name, values in rows.items()}
+    arrays = {name: np.concatenate(values) for name, values in rows.items()}
     values = list_weights(weights)
     components = {name: arrays[name] for name in names}
     chosen = {name: values.get(name, 0.0) for name in names}
-    return WeightProblem(arrays[""], components, arrays["errors"], chosen)
+    offsets = np.arange(len(scored) + 1) * longest
+    return WeightProblem(arrays[""], components, arrays["errors"], offsets, chosen)
 
 
 def describe_curves(problem: WeightProblem, folds: Sequence[Weights]) -> tuple[WeightCurve, ...]:

@@ -15,7 +15,7 @@ import bisect
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -24,8 +24,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from rescorer.errors import pluralise
-from rescorer.evaluation import list_errors
-from rescorer.evaluation.list_errors import PERCENT_DECIMALS, format_number
+from rescorer.evaluation.list_errors import PERCENT_DECIMALS, format_number, format_p, format_signed
 from rescorer.evaluation.report import data
 from rescorer.evaluation.report.build import make_slots
 from rescorer.evaluation.report.data import Range, ReportData, SystemRow
@@ -66,8 +65,8 @@ def round_ticks(low: float, high: float, count: int = 5) -> list[float]:
 
     Their distance is 1, 2 or 5 times a power of ten.
 
-    >>> round_ticks(17.9, 29.2)
-    [18.0, 20.0, 22.0, 24.0, 26.0, 28.0]
+    >>> round_ticks(17.9, 27.2)
+    [18.0, 20.0, 22.0, 24.0, 26.0]
     """
     if not high > low:
         return [low]
@@ -490,27 +489,15 @@ def _borders(values: Sequence[float], scale: Scale) -> list[float]:
 UNKNOWN = "–"
 
 
-def format_rate(value: float | None) -> str:
-    """Format a rate in percent without the sign %."""
-    return UNKNOWN if value is None else list_errors.format_number(value)
+def or_unknown(form: Callable[..., str]) -> Callable[..., str]:
+    """Extend a function that formats numbers: None becomes a dash."""
+    return lambda value, *options: UNKNOWN if value is None else form(value, *options)
 
 
-def format_signed(value: float | None, decimals: int = PERCENT_DECIMALS) -> str:
-    """Format a number with its sign, even if it is positive."""
-    return UNKNOWN if value is None else list_errors.format_signed(value, decimals)
-
-
-def format_range(interval: Range | None, signed: bool = False) -> str:
+def format_range(interval: Range, signed: bool = False) -> str:
     """Format both ends of an interval."""
-    if interval is None:
-        return UNKNOWN
-    form = format_signed if signed else format_rate
+    form = format_signed if signed else format_number
     return f"{form(interval[0])} to {form(interval[1])}"
-
-
-def format_p(value: float | None) -> str:
-    """Format a p-value with three decimals."""
-    return UNKNOWN if value is None else list_errors.format_p(value)
 
 
 def format_compact(value: float) -> str:
@@ -519,7 +506,7 @@ def format_compact(value: float) -> str:
     >>> format_compact(-310.257), format_compact(12.0)
     ('−310.26', '12')
     """
-    return list_errors.format_number(value, 0 if value == int(value) else PERCENT_DECIMALS)
+    return format_number(value, 0 if value == int(value) else PERCENT_DECIMALS)
 
 
 def verdict_class(row: SystemRow) -> str:
@@ -544,10 +531,10 @@ def make_environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "rate": format_rate,
-        "signed": format_signed,
-        "interval": format_range,
-        "p": format_p,
+        "rate": or_unknown(format_number),
+        "signed": or_unknown(format_signed),
+        "interval": or_unknown(format_range),
+        "p": or_unknown(format_p),
         "count": "{:,}".format,
         "compact": format_compact,
     }
