@@ -55,7 +55,7 @@ class Outcomes:
         return self.posteriors[int(np.argmin(np.abs(TEMPERATURES - temperature)))]
 
     def select(self, lists: np.ndarray) -> Outcomes:
-        """Return the claims about some lists, given as (L,) bool."""
+        """Select the claims about some lists, given as (L,) bool."""
         chosen = lists[self.list_index]
         return Outcomes(self.posteriors[:, chosen], self.correct[chosen], self.list_index[chosen])
 
@@ -183,7 +183,7 @@ def expected_calibration_error(confidences: np.ndarray, correct: np.ndarray) -> 
 
 
 Claim = tuple[np.ndarray, np.ndarray]
-"""Posteriors at each temperature, (T, K), and correctness, (K,), of K claims about a list."""
+"""K claims about a list: their posteriors (T, K) at each temperature, and whether they are right, (K,)."""
 
 
 @dataclass(frozen=True)
@@ -396,7 +396,7 @@ class CalibrationJudgement:
         return self.kind != CONSTANT and self.gain.lower_bound > 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data, with None for numbers that are not defined."""
+        """Convert to JSON data; undefined numbers become None."""
         content: dict[str, Any] = replace_nan({**asdict(self), "helps": self.helps})
         return content
 

@@ -41,7 +41,7 @@ Tokens = tuple[str, ...]
 
 
 class AlignedPair(NamedTuple):
-    """A reference word and the hypothesis word next to it."""
+    """A reference word and the hypothesis word that is aligned with it."""
 
     reference: str | None
     """None for an insertion."""
@@ -427,7 +427,7 @@ class ErrorAnalysis:
     """Parts into which words or lists were divided, by name of the property that divides them."""
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to JSON data, with the most frequent words of each kind; rates in percent."""
+        """Convert to JSON data, with the most frequent words of each kind; rates are in percent."""
         confusions, changes = self.confusions, self.changes
         pairs = confusions.substitutions.most_common(TOP)
         return {
@@ -533,9 +533,9 @@ class Candidate:
     """A hypothesis with the contributions that add up to its total."""
 
     rank: int
-    """From 1; 0 if the hypothesis was dropped or merged into another."""
+    """Rank after rescoring, from 1; 0 if the hypothesis was dropped or merged into another one."""
     first_pass_rank: int
-    """From 1; generated hypotheses come after all that the recogniser ranked."""
+    """Rank in the first pass, from 1; generated hypotheses come after all others."""
     words: Words
     errors: int | None
     """None without a reference."""
@@ -596,7 +596,7 @@ class Explanation:
 
     @property
     def errors_saved(self) -> int:
-        """Errors of the first pass that the winner does not have; 0 without a reference."""
+        """Errors of the first pass minus errors of the winner; 0 without a reference."""
         return (self.first_pass.errors or 0) - (self.winner.errors or 0)
 
     def lead_over(self, other: Candidate) -> dict[str, float]:

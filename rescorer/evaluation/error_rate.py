@@ -94,8 +94,8 @@ class WordErrors:
 def count_errors(reference: Sequence[str], hypothesis: Sequence[str]) -> WordErrors:
     """Count the errors of a hypothesis by minimum edit distance, in which every operation costs 1.
 
-    If several alignments have the fewest errors, rapidfuzz chooses one of them, and thereby the numbers of
-    substitutions, deletions and insertions.
+    If several alignments have the fewest errors, rapidfuzz chooses one of them. The choice determines the
+    numbers of substitutions, deletions and insertions.
     """
     counts = {"replace": 0, "delete": 0, "insert": 0}
     for operation in Levenshtein.editops(reference, hypothesis):
@@ -157,7 +157,7 @@ class Network:
 
 
 def words_match(reference: Token, hypothesis: Token) -> bool:
-    """Whether sclite counts two words as equal; a fragment matches any word that agrees in its letters."""
+    """Whether sclite counts two words as equal; a fragment equals every word that agrees in its letters."""
     if reference.fragment or hypothesis.fragment:
         for fragment, word in ((reference.text, hypothesis.text), (hypothesis.text, reference.text)):
             if len(fragment) > 1 and fragment.startswith("-"):
@@ -352,7 +352,8 @@ _MARK = re.compile(r"[{}/]")
 
 Words = tuple[str, ...]
 Part: TypeAlias = Union[str, tuple[tuple["Part", ...], ...]]  # noqa: UP007 (names itself)
-"""A word as written, or a choice between alternatives, each of them a sequence of parts."""
+"""A word as written, or a choice. A choice is a sequence of alternatives, and each of these is a sequence of
+parts."""
 
 
 def has_choices(text: str) -> bool:

@@ -369,7 +369,7 @@ class Outcome:
     sound_match: np.ndarray
     """(H,) float64; 0 for hypotheses of the recogniser."""
     right: np.ndarray
-    """(H,) bool, whether the hypothesis is generated from phrases of the reference only."""
+    """(H,) bool, whether the hypothesis was generated, and all its phrases occur in the reference."""
     errors: np.ndarray
     """(H,) int64."""
     n_words: int
@@ -465,7 +465,7 @@ def contains(words: Words, part: Words) -> bool:
 
 
 SOUND_WEIGHTS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0)
-"""Weights of ``sound_match`` that are tried, as multiples of the weights of the language models together."""
+"""Weights of ``sound_match`` that are tried, as multiples of the sum of all language models' weights."""
 CHANCE = 0.05
 """If the rate of false alarms were above the bound, so few of them would be seen with at most this
 probability."""
@@ -473,7 +473,7 @@ STEP = 1e-3
 """The weight ``generated`` stays this far below the weight that would allow one more false alarm."""
 MAX_FOLDS = 10
 OFF = -1e12
-"""Weight ``generated`` under which no generated hypothesis wins."""
+"""Value of the weight ``generated`` with which no generated hypothesis wins."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,9 +211,9 @@ class MixtureChoice(NamedTuple):
     shares: tuple[float, ...]
     """λ of each model; their sum is 1."""
     cache: float = 0.0
-    """λ of the cache, which it approaches in a long session."""
+    """Largest λ of the cache, which is reached in a long session."""
     neural_cache: float = 0.0
-    """λ of the neural cache, which it approaches in a long session."""
+    """Largest λ of the neural cache, which is reached in a long session."""
     flatness: float = DEFAULT_FLATNESS
     """θ of the neural cache."""
 
@@ -223,29 +223,6 @@ class MixtureChoice(NamedTuple):
         rest = 1.0 - self.neural_cache
         models = (rest * (1.0 - self.cache) * share for share in self.shares)
         return (*models, rest * self.cache, self.neural_cache)
-
-
-def list_choices(
-    start: MixtureChoice, *, models: bool, cache: bool, neural_cache: bool = False
-) -> list[MixtureChoice]:
-    """List the candidates for the interpolation weights; the start comes first.
-
-    Args:
-        start: the interpolation weights that tuning starts from.
-        models: whether the λ of the models may change.
-        cache: whether the λ of the cache may change; each value is tried with all λ of the models.
-        neural_cache: whether λ and θ of the neural cache may change. Each pair is tried with all λ of the
-            models and the start's λ of the cache.
-    """
-    shares, caches, neural = [start.shares], [start.cache], (start.neural_cache, start.flatness)
-    if models:
-        indices = range(len(start.shares))
-        shares += [scale_shares(start.shares, index, share) for index in indices for share in SHARES]
-    caches += CACHE_SHARES if cache else ()
-    pairs = [(share, *neural) for share in caches]
-    if neural_cache:
-        pairs += [(start.cache, 0.0, start.flatness), *((start.cache, *chosen) for chosen in NEURAL_CACHES)]
-    return list(dict.fromkeys(MixtureChoice(one, *chosen) for chosen in pairs for one in shares))
 
 
 def scale_shares(start: Sequence[float], index: int, share: float) -> tuple[float, ...]:
@@ -369,7 +346,7 @@ class Parameters:
 
     @property
     def tunes_mixture(self) -> bool:
-        """Whether the λ make a difference and may change."""
+        """Whether the λ of the models make a difference and may change."""
         return MIX in self.free and len(self.models) > 1 and self._uses_mixture
 
     @property
@@ -384,19 +361,26 @@ class Parameters:
 
     @property
     def _uses_mixture(self) -> bool:
-        """Whether the mixture counts and may change; rerankers were trained on that of the start."""
+        """Whether the mixture has a weight and may change; rerankers need the mixture of the start."""
         uses = f"lm:{MIXTURE}" in self.free or self.start.lm.get(MIXTURE, 0.0) != 0.0
         return uses and not any(self.start.rerankers.values())
 
     def choose_mixtures(self) -> list[MixtureChoice]:
-        """List the candidates for the interpolation weights; the start comes first."""
-        start, shares = self.start, tuple(self.start.mixture[name] for name in self.models)
-        return list_choices(
-            MixtureChoice(shares, start.cache, start.neural_cache, start.flatness),
-            models=self.tunes_mixture,
-            cache=self.tunes_cache,
-            neural_cache=self.tunes_neural_cache,
-        )
+        """List the candidates for the interpolation weights; the start comes first.
+
+        The λ of one model at a time are varied. Each λ of the cache is tried with all λ of the models, and so
+        is each pair of λ and θ of the neural cache, with the start's λ of the cache.
+        """
+        start, shares = self.start, [tuple(self.start.mixture[name] for name in self.models)]
+        if self.tunes_mixture:
+            indices = range(len(self.models))
+            shares += [scale_shares(shares[0], index, share) for index in indices for share in SHARES]
+        lambdas = [start.cache, *(CACHE_SHARES if self.tunes_cache else ())]
+        caches = [(share, start.neural_cache, start.flatness) for share in lambdas]
+        if self.tunes_neural_cache:
+            pairs = ((0.0, start.flatness), *NEURAL_CACHES)
+            caches += [(start.cache, *pair) for pair in pairs]
+        return list(dict.fromkeys(MixtureChoice(one, *cache) for cache in caches for one in shares))
 
     def values(self, weights: Weights) -> np.ndarray:
         """The weights as an array, (K,)."""

@@ -44,7 +44,7 @@ class Finding:
     """Something unusual about the lists."""
 
     severity: Severity
-    """``warning``: something is probably wrong; ``note``: worth knowing."""
+    """``warning`` if something is probably wrong; ``note`` if it is worth knowing."""
     code: str
     """Stable name of the kind of finding, for programs."""
     message: str
@@ -61,9 +61,9 @@ MOST_LISTS = 0.8
 LM_NAME = re.compile(r"(?:^|[^a-z])(?:[a-z]{0,3}lm|ngram|graph|language)(?:[^a-z]|$)", re.IGNORECASE)
 """Matches names of streams that hold language-model scores, whose usual size per word is known."""
 MIN_LM_NATS_PER_WORD, MAX_LM_NATS_PER_WORD = 3.0, 12.0
-"""Usual range of a language model: perplexities of 20 to 160,000."""
+"""Usual range of a language model's score per word: perplexities of 20 to 160,000."""
 MAX_NATS_PER_WORD = 2400.0
-"""Largest usual size for an acoustic model: 30 frames of 80 nats."""
+"""Largest usual score of an acoustic model per word: 30 frames of 80 nats."""
 MIN_LENGTH_R = 0.3
 """If the correlation with length is above this, scores grow with length: they are costs, or sums of densities
 above 1, which are valid scores."""
@@ -260,7 +260,8 @@ MAX_UNCOVERED_SHARE = 0.001
 """A warning is given if more than this share of the tokens are marks of one kind."""
 OOV_NOTE_RATE, OOV_WARNING_RATE = 0.02, 0.15
 MIN_LISTS_TO_JUDGE = 20
-"""Number of lists needed to judge their order: in a few lists, first hypotheses can be worse by chance."""
+"""The order of lists is judged only if there are this many: in fewer lists, first hypotheses can be bad by
+chance."""
 MAX_ADDED_T = 2.0
 """If weights add errors to the first pass, that may be chance up to this many standard errors."""
 MAX_SPREAD_RATIO = 4.0
@@ -573,7 +574,7 @@ class Inspection:
         return any(finding.severity == "warning" for finding in self.findings)
 
     def to_dict(self) -> dict[str, Any]:
-        """Convert to plain data; rates in percent, scores in nats."""
+        """Convert to plain data; rates are in percent, scores in nats."""
         return {
             **asdict(self.lists),
             "prefix_sharing": round(self.lists.prefix_sharing, 3),

@@ -92,9 +92,9 @@ class Selection:
     """Says which hypotheses of a list take part in its ranking; see ``select_and_order``."""
 
     merge: bool = False
-    """Merge hypotheses with equal canonical words, adding their probabilities."""
+    """Whether hypotheses with equal canonical words are merged, so that their probabilities add up."""
     drop_empty: bool = False
-    """Drop hypotheses without canonical words."""
+    """Whether hypotheses without canonical words are dropped."""
 
     def __bool__(self) -> bool:
         return self.merge or self.drop_empty
@@ -289,7 +289,7 @@ class Report:
 
     total: Totals
     groups: Mapping[str, Totals]
-    """Totals per speaker or other group, in input order; the empty string for lists without a group."""
+    """Totals per speaker or other group, in input order. Lists without a group are under the empty string."""
     unit: str = "word"
     """The unit that was counted: ``word``, ``character`` or ``mixed``."""
 
@@ -534,12 +534,12 @@ def describe_p(p_value: float) -> str:
 
 
 def interval_to_list(interval: Interval) -> list[float | None] | None:
-    """Convert an interval of rates to JSON data: its ends in percent, or null if they are infinite."""
+    """Convert an interval of rates to JSON data: both ends in percent, or null if they are infinite."""
     return [to_percent(interval.low), to_percent(interval.high)] if interval.is_finite else None
 
 
 def gain_to_dict(gain: Gain) -> dict[str, Any]:
-    """Convert a gain to JSON data; rates in percent, interval and p-value null if unknown."""
+    """Convert a gain to JSON data; rates are in percent, and an unknown interval and p-value are null."""
     return {
         "gain": to_percent(gain.gain),
         "gain_interval": interval_to_list(gain.interval),

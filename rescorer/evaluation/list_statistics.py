@@ -62,9 +62,9 @@ class ListStats:
     tab_in_text: int = 0
     """Lists in which every text has a tab, which means that a column of a table was read as a word."""
     duplicates: int = 0
-    """Hypotheses with the same text as an earlier one of their list."""
+    """Hypotheses with the same text as an earlier hypothesis of their list."""
     duplicates_normalised: int = 0
-    """Hypotheses with the same canonical words as an earlier one of their list."""
+    """Hypotheses with the same canonical words as an earlier hypothesis of their list."""
     empty: int = 0
     """Hypotheses without canonical words."""
     with_empty: int = 0
@@ -75,7 +75,7 @@ class ListStats:
     """Lists in which the best empty hypothesis scores higher than every other hypothesis, or at most
     ``NEAR_NATS`` lower than the best of them."""
     ranked: int = 0
-    """Lists whose hypotheses have a field with their rank."""
+    """Lists in which every hypothesis has a field with its rank."""
     without_first: int = 0
     """Ranked lists that lack the first rank."""
     with_gaps: int = 0
@@ -144,7 +144,7 @@ class ErrorStats:
 
 @dataclass(frozen=True, slots=True)
 class StreamStats:
-    """One stream over all lists, in nats as read; the field names are keys of the JSON report."""
+    """Statistics of one stream over all lists, in nats; the field names are keys of the JSON report."""
 
     name: str
     lists: int
@@ -314,7 +314,7 @@ class NGramCorrelation:
     """
 
     lists: int
-    """Number of lists in which both the stream and the n-gram's scores vary."""
+    """Number of lists in which neither the stream nor the n-gram model's scores are constant."""
     r: float
     """Pearson's r."""
     ratio: float
@@ -344,7 +344,7 @@ class NGramCorrelation:
 
 @dataclass(slots=True)
 class WeightStats:
-    """The lists re-ranked with one set of weights; the field names are keys of the JSON report."""
+    """Results of re-ranking lists with one set of weights; the field names are keys of the JSON report."""
 
     name: str
     others: tuple[str, ...]
@@ -414,7 +414,7 @@ class ModelTally:
         self.normaliser = rescorer.bundle.normaliser
         """Gives the words that the models read."""
         self._first: list[NBestList] = []
-        """The first lists, from which the kind of scores is judged."""
+        """The first ``N_JUDGED_LISTS`` lists."""
 
     @property
     def vocabulary(self) -> frozenset[str]:

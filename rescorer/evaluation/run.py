@@ -95,7 +95,7 @@ class FileResults:
 
 @dataclass
 class Evaluation:
-    """The files, and the rows that ``compare`` makes of them."""
+    """Files of lists that are evaluated together, and the rows that ``compare`` makes of them."""
 
     counting: CountingSettings
     normaliser: Normaliser

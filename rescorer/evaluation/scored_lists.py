@@ -349,7 +349,7 @@ class MeasuredList:
     context: Words = ()
     """The words that were said before, as models read them."""
     words_read: Sequence[Words] = ()
-    """Words of each hypothesis, as models read them; empty if that is how they are compared."""
+    """Words of each hypothesis, as models read them; empty if these are ``words``."""
     counting: CountingSettings = DEFAULT_COUNTING
     """Settings by which the errors were counted."""
 

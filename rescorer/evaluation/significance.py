@@ -151,8 +151,12 @@ class SystemVerdict:
     @property
     def is_shown(self) -> bool:
         """Whether the difference is more than chance at a level of 5 %, in either direction."""
-        p_value = self.gain.p_value if self.p_corrected is None else self.p_corrected
-        return self.gain.interval.is_finite and p_value < 1 - LEVEL
+        return self.gain.interval.is_finite and self.p_value < 1 - LEVEL
+
+    @property
+    def p_value(self) -> float:
+        """P-value of the gain, corrected if there are several verdicts."""
+        return self.gain.p_value if self.p_corrected is None else self.p_corrected
 
     @property
     def is_better(self) -> bool:
@@ -164,7 +168,7 @@ class SystemVerdict:
         return self.is_shown and self.gain.gain < 0
 
     def sentence(self) -> str:
-        """The verdict in words."""
+        """Say the verdict in a sentence."""
         if not self.gain.units_changed:
             return f"{self.system!r} makes the same errors as {self.baseline!r}"
         if not self.gain.interval.is_finite:
@@ -184,9 +188,7 @@ class SystemVerdict:
             "system": self.system,
             "baseline": self.baseline,
             **gain_to_dict(self.gain),
-            "p_value_corrected": round_p(self.gain.p_value if self.p_corrected is None else self.p_corrected)
-            if self.gain.interval.is_finite
-            else None,
+            "p_value_corrected": round_p(self.p_value) if self.gain.interval.is_finite else None,
             "sentence": self.sentence(),
             "verdict": "better" if self.is_better else "worse" if self.is_worse else "not beyond chance",
         }
@@ -285,7 +287,7 @@ class ComparedPair:
     matched_pairs: MatchedPairs
     rank_tests: Mapping[RankTestName, RankTest]
     units_needed: int | None
-    """Number of lists or groups that would show a difference of this size; None if no number would."""
+    """Number of lists or groups that would show a difference of this size; None if that is unknown."""
     p_values: Mapping[str, float]
     """Two-sided p-values by test: ``bootstrap``, ``matched_pairs`` and those of ``rank_tests``."""
     corrected: Mapping[str, float]
@@ -340,7 +342,7 @@ class PairwiseComparison:
     rank_test_unit: str
     """Whether rank tests compare lists or, if the lists have groups, groups: ``list`` or ``group``."""
     warning: str
-    """Caveat about intervals of few units; may be empty."""
+    """Caveat about intervals from few lists or groups; may be empty."""
 
     def to_dict(self, n_shared: int, others: Mapping[str, int]) -> dict[str, Any]:
         """Convert to JSON data.

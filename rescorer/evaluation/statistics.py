@@ -290,7 +290,7 @@ def _count(points: np.ndarray) -> tuple[int, int, int]:
 
 
 class Coverage(NamedTuple):
-    """Share of intervals of 95 % that contained the truth, in percent."""
+    """Shares of intervals of 95 % that contained the truth in a simulation, in percent."""
 
     rate: float
     """Share for intervals of an error rate."""

@@ -297,7 +297,7 @@ class Tuning:
         }
 
     def _mix(self, solution: Solution) -> Sequence[MeasuredList]:
-        """All lists with the mixture's scores under the λ of a solution."""
+        """Give all lists the mixture's scores under the λ of a solution."""
         return self._mixture.apply(self.scored, solution.mixture) if self._mixture else self.scored
 
     def _apply(self, solution: Solution, lists: np.ndarray) -> Weights:
@@ -387,21 +387,12 @@ MERGED = "merged only"
 MERGED_EMPTY_OUT = "merged, empty left out"
 
 
-@dataclass(frozen=True, slots=True)
-class Baselines:
-    """Rows without language models, the first pass first."""
-
-    rows: list[Row]
-    notes: list[str]
-    """Sentences about rows that are missing, because they equal another row or need scores."""
-
-
 def build_baselines(
     scored: Sequence[MeasuredList], word_only: Weights | None = None, *, with_tuning: bool = False
-) -> Baselines:
-    """Build the rows that need no language model.
+) -> tuple[list[Row], list[str]]:
+    """Build the rows that need no language model, the first pass first.
 
-    If a row makes the same choices as an earlier row, a note replaces it.
+    If a row makes the same choices as an earlier row, or needs scores that are missing, a note replaces it.
 
     Args:
         word_only: result of ``drop_models``; None for no row with a word weight.
@@ -425,11 +416,11 @@ def build_baselines(
     kept, notes = _fold_equal([first, *rows])
     if not can_merge:
         notes.append(f"no row {MERGED!r}: it needs the scores that the recogniser ranked by (--first-pass)")
-    return Baselines(kept, notes)
+    return kept, notes
 
 
 def _fold_equal(rows: Sequence[Row]) -> tuple[list[Row], list[str]]:
-    """Split rows into those that differ from all earlier ones, and notes about the others."""
+    """Keep rows that differ from all earlier rows, and write notes about the others."""
     kept: list[Row] = []
     same: dict[str, list[str]] = {}
     for row in rows:
@@ -469,7 +460,7 @@ ORACLE = "oracle"
 ORACLE_GENERATED = "oracle with generated"
 """An oracle that may also choose generated hypotheses, as rows of models may."""
 RISK = "MBR"
-"""Minimum Bayes risk: the hypothesis with the fewest expected errors."""
+"""Minimum Bayes risk, which chooses the hypothesis with the fewest expected errors."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,7 +469,7 @@ class Comparison:
 
     scored: Sequence[MeasuredList]
     first_pass: Row
-    """The row that gains are measured from, whether or not it is among the rows."""
+    """The row over which gains are measured; ``rows`` may lack it."""
     rows: list[Row]
     notes: list[str] = field(default_factory=list)
     """Remarks about rows that are missing."""
@@ -534,8 +525,7 @@ def compare_systems(
         rescorer: mixes the models' scores, so that the λ of the mixture can be tuned; None keeps the λ.
     """
     recognised = [item.recognised for item in scored]
-    baselines = build_baselines(recognised, word_only, with_tuning=with_tuning)
-    rows, notes = list(baselines.rows), list(baselines.notes)
+    rows, notes = build_baselines(recognised, word_only, with_tuning=with_tuning)
     held_out: dict[str, Sequence[Weights]] = {}
     mixtures: dict[str, MixtureScores] = {}
     bound = None
@@ -613,13 +603,13 @@ def compare_rules(scored: Sequence[MeasuredList], name: str) -> Comparison:
     """
     if max(len(item.words) for item in scored) == 1:
         return compare_file(scored, name)
-    baselines = build_baselines(scored)
-    first = baselines.rows[0]
+    (first, *baselines), notes = build_baselines(scored)
     row = build_row(name, "file", scored, map(order_by_file, scored))
     if np.array_equal(row.winners, first.winners):
         row = first = replace(row, kind="first pass")
-        baselines.rows.pop(0)
-    return Comparison(scored, first, [row, *baselines.rows, build_oracle(scored)], baselines.notes)
+    else:
+        baselines = [first, *baselines]
+    return Comparison(scored, first, [row, *baselines, build_oracle(scored)], notes)
 
 
 def build_oracle(scored: Sequence[MeasuredList], name: str = ORACLE) -> Row:

@@ -228,7 +228,7 @@ class Judgement:
     """Whether the bootstrap draws lists or whole groups: ``list`` or ``group``."""
     n_units: int
     warning: str
-    """A caveat about the intervals if there are few units; empty if there are enough."""
+    """A caveat about the intervals if there are few lists or groups; otherwise empty."""
 
     @property
     def is_better(self) -> bool:
@@ -239,7 +239,7 @@ class Judgement:
     def n_lists_needed(self) -> int | None:
         """Number of lists on which a gain of this size would be found four times out of five.
 
-        None if there is no gain, or its spread is unknown.
+        It is None if there is no gain, or if the standard error of the gain is unknown.
         """
         return units_needed(self.gain.gain, self.gain.standard_error, self.n_lists)
 
@@ -436,7 +436,7 @@ class TunedWeight:
     fold_spread: float
     """Standard deviation over the folds."""
     note: str = ""
-    """``fixed: the scale``, ``at 0``, ``on an edge`` or ``on an edge: at its search bound``; may be empty."""
+    """A remark such as ``fixed: the scale``, ``at 0`` or ``on an edge``; may be empty."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class TuningProblem:
 
     @property
     def free(self) -> np.ndarray:
-        """Indices of the weights that may change and make a difference."""
+        """Indices of the weights that may change and that make a difference in some list."""
         return np.flatnonzero((self.units > 0) & (self.bounds[:, 0] < self.bounds[:, 1]))
 
     @property
@@ -426,7 +426,7 @@ def _walk(lines: _Lines, top: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 N_RANDOM_STARTS = 2
-"""Number of random starting points around the given ones."""
+"""Number of random starting points in addition to the given ones."""
 START_SPREAD = 0.5
 """Standard deviation of random starting points, in natural units."""
 MAX_ROUNDS = 10
@@ -653,7 +653,7 @@ class Fitter:
         self._solutions: dict[Method, Solution] = {}
 
     def fit(self, method: Method) -> Solution:
-        """Fit the weights; deterministic."""
+        """Fit the weights by a method; the result is always the same."""
         if method not in self._solutions:
             self._solutions[method] = self._fit(method)
         return self._solutions[method]

@@ -40,7 +40,7 @@ JOINER = re.compile(r"[_+=~^|]")
 
 @dataclass(frozen=True, slots=True)
 class TokenStats:
-    """Tokens of one kind."""
+    """Counts of tokens of one kind."""
 
     count: int
     """Number of occurrences."""
@@ -58,7 +58,7 @@ class TokenStats:
 
 @dataclass(frozen=True, slots=True)
 class UnknownWords:
-    """Canonical words that the n-gram of a bundle does not know."""
+    """Counts of canonical words that the n-gram model of a bundle does not know."""
 
     words: int
     """Number of words in all hypotheses, known or not."""
@@ -108,7 +108,7 @@ class MarkupStats:
 
 @dataclass(frozen=True, slots=True)
 class WordStats:
-    """All tokens of the hypotheses and references."""
+    """Statistics of all tokens of the hypotheses and references."""
 
     tokens: int
     uncovered: Mapping[str, TokenStats]
@@ -288,7 +288,7 @@ class EqualTexts:
     mild: Normaliser
     """Gives the same words only to texts that are meant to have the same words; see ``beyond``."""
     texts: int = 0
-    """Number of texts that have the words of another text of their list."""
+    """Number of texts whose words are those of another text of the list."""
     beyond: int = 0
     """Number of these texts that differ from the other one in more than case, punctuation, events and
     variants."""

@@ -162,7 +162,7 @@ class NamedRow:
 def describe_utterances(
     rows: Sequence[NamedRow], baseline: NamedRow, system: NamedRow, aligner: Aligner, max_utterances: int
 ) -> data.Utterances | None:
-    """Describe up to ``max_utterances`` utterances, those whose errors changed most first."""
+    """Describe up to ``max_utterances`` utterances; those whose errors changed most come first."""
     scored = system.comparison.scored
     before, after = (count_by_list(named.row, named.comparison.scored)[0] for named in (baseline, system))
     has_changed = baseline.row.winners != system.row.winners
@@ -466,7 +466,7 @@ def _describe_row(named: NamedRow) -> data.SystemRow:
 
 
 def _to_range(interval: Interval) -> data.Range | None:
-    """An interval in percent; None if it is infinite."""
+    """Convert an interval to percent; None if it is infinite."""
     return (100.0 * interval.low, 100.0 * interval.high) if interval.is_finite else None
 
 

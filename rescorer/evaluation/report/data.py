@@ -43,12 +43,12 @@ class SystemRow:
     sentence_error_rate: float
     wer_interval: Range | None = None
     gain: float | None = None
-    """Error rate of the baseline minus that of this system, in points."""
+    """Error rate of the baseline minus error rate of this system, in percentage points."""
     gain_interval: Range | None = None
     p_value: float | None = None
     """Two-sided p-value of the gain, not corrected for the number of rows."""
     mark: str = ""
-    """``***`` p < 0.001, ``**`` p < 0.01, ``*`` p < 0.05 after correction for the number of rows."""
+    """``***``, ``**`` or ``*`` if p < 0.001, 0.01 or 0.05 after correction for the number of rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +148,7 @@ class FileAnalysis:
 
 @dataclass(frozen=True, slots=True)
 class WordChange:
-    """Number of times that rescoring fixed and broke one reference word."""
+    """Numbers of times that rescoring fixed and broke one reference word."""
 
     word: str
     fixed: int

@@ -510,7 +510,7 @@ def format_compact(value: float) -> str:
 
 
 def verdict_class(row: SystemRow) -> str:
-    """CSS class of a gain: ``better`` or ``worse`` if it is significant, otherwise empty."""
+    """Return the CSS class of a gain: ``better`` or ``worse`` if the gain is significant, otherwise empty."""
     if not row.mark or row.gain is None:
         return ""
     return "better" if row.gain > 0 else "worse"
