@@ -49,8 +49,8 @@ N_FOLDS = 10
 MIN_LISTS = 20
 """Smallest number of lists for which confidences are judged; with fewer, bins say nothing."""
 MAX_LISTS = 2_000
-"""Of more lists than this, an even selection is judged: each list takes milliseconds, and bins of hundreds of
-lists hardly change if more are added."""
+"""Largest number of lists that are judged, evenly chosen. Each list takes milliseconds, and bins of hundreds
+of lists hardly change if more are added."""
 
 
 def describe_confidence(
