@@ -21,7 +21,7 @@ import numpy as np
 import typer
 
 from rescorer.evaluation.list_errors import EvaluatedList, describe_p, format_gain
-from rescorer.evaluation.scored_lists import ScoredList, rerank, score_lists
+from rescorer.evaluation.scored_lists import MeasuredList, rerank, score_lists
 from rescorer.evaluation.statistics import bootstrap
 from rescorer.evaluation.systems import Tuning, score_mixtures
 from rescorer.pipeline import Rescorer
@@ -128,7 +128,7 @@ def hold_out(
     return [rerank(item, tuned) for item in held_out], tuned
 
 
-def score(lists: Sequence[NBestList], rescorer: Rescorer, weights: Weights) -> list[ScoredList]:
+def score(lists: Sequence[NBestList], rescorer: Rescorer, weights: Weights) -> list[MeasuredList]:
     """Score lists, all of which must be valid."""
     scored, errors = score_lists(rescorer, lists, weights)
     if errors:

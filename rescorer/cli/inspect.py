@@ -27,8 +27,8 @@ from rescorer.evaluation.error_analysis import (
 )
 from rescorer.evaluation.inspection import MIN_LM_R, Inspection, inspect_lists
 from rescorer.evaluation.list_errors import format_size
-from rescorer.evaluation.list_statistics import ErrorStats, TokenStats
-from rescorer.evaluation.list_tally import ModelStats, ModelTally
+from rescorer.evaluation.list_statistics import ErrorStats, ModelStats, ModelTally
+from rescorer.evaluation.word_statistics import TokenStats
 from rescorer.pipeline import Rescorer
 from rescorer.terminal.evaluation_options import RankedListOptions, ScoredListOptions, collect_lists
 from rescorer.terminal.options import BundleOption, DeviceOption, WeightOptions, expand_options

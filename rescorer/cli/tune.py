@@ -34,7 +34,7 @@ from rescorer.evaluation.false_alarms import (
 )
 from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
 from rescorer.evaluation.list_errors import Report, describe_p, format_gain, format_signed
-from rescorer.evaluation.scored_lists import ScoredList
+from rescorer.evaluation.scored_lists import MeasuredList
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
 from rescorer.evaluation.tuning import TuningReport
@@ -227,7 +227,7 @@ def _to_dict(
     }
 
 
-def _lower_phrases(bound: PhraseBound, scored: Sequence[ScoredList], start: Weights) -> Weights:
+def _lower_phrases(bound: PhraseBound, scored: Sequence[MeasuredList], start: Weights) -> Weights:
     """Return weights to start from in which the weight of phrases is within its bound; warn if it was not."""
     lowered = bound.apply(scored, start)
     if lowered is not start:

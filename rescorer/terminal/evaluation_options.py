@@ -26,7 +26,12 @@ from rescorer.evaluation.false_alarms import (
 )
 from rescorer.evaluation.folds import ALL
 from rescorer.evaluation.list_errors import align_recordings
-from rescorer.evaluation.scored_lists import ScoredList, find_cache_folder, load_cached_rescorer, score_lists
+from rescorer.evaluation.scored_lists import (
+    MeasuredList,
+    find_cache_folder,
+    load_cached_rescorer,
+    score_lists,
+)
 from rescorer.formats.inputs import open_references
 from rescorer.formats.nist import Recording, is_stm, read_recordings, read_segments
 from rescorer.formats.nist import reject_choices as reject_recording
@@ -113,7 +118,7 @@ class PhraseBoundOptions:
     ] = 0
 
     def make_bound(
-        self, rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, names: Collection[str]
+        self, rescorer: Rescorer, scored: Sequence[MeasuredList], weights: Weights, names: Collection[str]
     ) -> PhraseBound | None:
         """Return what bounds the weight of phrases; None if there are none, or it is not tuned.
 
@@ -410,7 +415,7 @@ class ScoredListOptions(RankedListOptions):
 
     def score(
         self, rescorer: Rescorer, lists: Sequence[NBestList], weights: Weights
-    ) -> tuple[list[ScoredList], list[InvalidList]]:
+    ) -> tuple[list[MeasuredList], list[InvalidList]]:
         """Score lists; see ``score_lists``."""
         settings = self.parse_first_pass(), self.counting.settings(), self.selection.selection()
         return score_lists(rescorer, lists, weights, *settings, generate=self.candidates.generate)

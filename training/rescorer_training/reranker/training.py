@@ -16,7 +16,7 @@ from rescorer.errors import BundleError, ConfigError, quote
 from rescorer.evaluation.calibration import expected_calibration_error
 from rescorer.evaluation.folds import Folds, count_tuning_lists, fingerprint_list, make_folds
 from rescorer.evaluation.list_errors import gain_to_dict, interval_to_list, to_percent
-from rescorer.evaluation.scored_lists import ScoredList
+from rescorer.evaluation.scored_lists import MeasuredList
 from rescorer.evaluation.statistics import Bootstrap, bootstrap, choose_units
 from rescorer.evaluation.systems import (
     ORACLE,
@@ -199,7 +199,7 @@ class RerankerReport:
 
 
 def build_report(
-    scored: Sequence[ScoredList],
+    scored: Sequence[MeasuredList],
     training: fitting.NestedTraining,
     held_out: fitting.CrossValidation,
     candidate: Choice,
@@ -376,7 +376,7 @@ MIN_UNITS = 6
 class TrainingLists:
     """Lists with references, all scored with the same models and base weights."""
 
-    scored: Sequence[ScoredList]
+    scored: Sequence[MeasuredList]
     base: Weights
     """Complete weights of the totals, with the λ of the mixture."""
     models: Sequence[str]
@@ -597,7 +597,7 @@ def compute_prior_features(
     }
     normalise = Normaliser().normalise
 
-    def find_keys(scored: Sequence[ScoredList]) -> fitting.ListKeys:
+    def find_keys(scored: Sequence[MeasuredList]) -> fitting.ListKeys:
         return fitting.ListKeys(
             [item.evaluated.id for item in scored],
             [item.evaluated.group for item in scored],
@@ -609,7 +609,7 @@ def compute_prior_features(
     )
 
 
-def list_systems(rules: Comparison, scored: Sequence[ScoredList]) -> list[System]:
+def list_systems(rules: Comparison, scored: Sequence[MeasuredList]) -> list[System]:
     """The errors of all rows of a comparison, list by list; the first pass comes first."""
     rows = [rules.first_pass, *(row for row in rules.rows if row is not rules.first_pass)]
     return [
