@@ -269,8 +269,8 @@ def save_state(folder: Path, state: TrainingState, options: Mapping[str, Any], p
         ScoringError: writing fails, for example because the disk is full; the previous file is unchanged.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    metadata = {"options": json.dumps(options), "progress": json.dumps(asdict(progress))}
-    write_state_file(folder / STATE_FILE, state.tensors(), metadata, f"step {progress.step}")
+    position = f"step {progress.step}"
+    write_state_file(folder / STATE_FILE, state.tensors(), options, asdict(progress), position)
 
 
 def save_best(folder: Path, model: SequenceModel, vocabulary: Vocabulary, step: int) -> None:

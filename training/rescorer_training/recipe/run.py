@@ -58,7 +58,7 @@ from rescorer_training.recipe.report import (
     describe_machine,
     write_report,
 )
-from rescorer_training.state_files import describe_changes, read_metadata
+from rescorer_training.state_files import describe_changes, read_options
 from rescorer_training.vectors import word2vec
 from rescorer_training.vectors.files import VectorFormat, write_vectors
 from rescorer_training.vectors.runs import VECTORS_STATE_FILE
@@ -523,9 +523,8 @@ def check_unchanged(inputs: RunInputs, network: NetworkOptions, options: Trainin
     if not state.exists():
         return
     now = {**asdict(options), **inputs.identity(), "network": asdict(network)}
-    saved, now = json.loads(read_metadata(state)["options"]), json.loads(json.dumps(now))
-    changes = describe_changes(saved, now, FOUND_ELSEWHERE, known_to_both=True)
-    if changes:
+    now = json.loads(json.dumps(now))
+    if changes := describe_changes(read_options(state), now, FOUND_ELSEWHERE, known_to_both=True):
         raise ConfigError(
             f"{inputs.folder} was trained by another recipe or on another text: {changes}; remove the folder "
             "to train the network again, or choose another --output"

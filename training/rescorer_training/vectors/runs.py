@@ -160,8 +160,7 @@ class Run(NamedTuple):
 
     def save(self, tensors: Mapping[str, Tensor], progress: Mapping[str, Any], position: str) -> None:
         """Write a state; raises the errors of ``write_state_file``."""
-        metadata = {"options": json.dumps(asdict(self.options)), "progress": json.dumps(progress)}
-        write_state_file(self.file, tensors, metadata, position)
+        write_state_file(self.file, tensors, asdict(self.options), progress, position)
 
     def load(
         self,

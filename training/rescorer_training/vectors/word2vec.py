@@ -23,7 +23,7 @@ from rescorer.runtime import keep_freed_memory
 from rescorer.text import Normaliser
 from rescorer_training.classes.trees import build_huffman_tree
 from rescorer_training.progress import option
-from rescorer_training.state_files import read_metadata
+from rescorer_training.state_files import read_options
 from rescorer_training.vectors import runs
 from rescorer_training.vectors.files import WordVectors
 
@@ -519,7 +519,7 @@ def load_neighbour_model(folder: Path) -> NeighbourModel:
         raise ConfigError(f"{folder} has no run of vectors train; expected a folder given to its --run")
     words, counts = runs.load_vocabulary(folder)
     try:
-        options = Word2VecOptions(**json.loads(read_metadata(folder / runs.VECTORS_STATE_FILE)["options"]))
+        options = Word2VecOptions(**read_options(folder / runs.VECTORS_STATE_FILE))
     except (KeyError, TypeError, ValueError, ConfigError) as error:
         path = folder / runs.VECTORS_STATE_FILE
         raise BundleError(f"{path} is not the state of a run of word vectors: {error!r}") from None
