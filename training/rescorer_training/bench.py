@@ -28,6 +28,7 @@ from rescorer_training.batches import Sentences, plan_batches
 from rescorer_training.classes.partition import bin_by_frequency, order_vocabulary
 from rescorer_training.corpus import count_words, encode_text
 from rescorer_training.neural.optimisation import MaximumLikelihood, Noise, NoiseContrastive, Objective
+from rescorer_training.progress import option
 
 
 def train_plain_step(
@@ -101,38 +102,40 @@ N_ZIPF_SENTENCES, MEAN_ZIPF_WORDS = 20_000, 21
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkOptions:
-    """Models to measure, their sizes, and the measuring time.
+    """Models to measure, their sizes and training steps, and how speed is measured.
+
+    In every round all models take turns, so that other load on the machine affects all of them.
 
     Raises:
         ConfigError: a model is unknown, or a value is out of range.
     """
 
-    models: tuple[str, ...] = tuple(MODELS)
-    size: int = 200
-    """Size of embeddings and hidden states."""
-    n_classes: int = 100
-    window: int = 4
-    """Number of context words of feed-forward and log-bilinear models."""
-    noise_samples: int = 512
-    batch_words: int = 4096
-    seconds: float = 5.0
-    """Time for each model in each round."""
-    rounds: int = 3
-    """Number of rounds, of which the median is reported. All models take turns in every round, so that other
-    load on the machine affects all of them."""
-    processor_time: bool = False
-    """Count processor time rather than wall-clock time, so that a single thread can be measured on a busy
-    machine."""
+    models: list[str] | None = option(None, "Model to measure; repeat for more. Default: all.", "--model")
+    vocabulary_size: int = option(10_000, "Number of words in the vocabulary, the most frequent ones.")
+    size: int = option(200, "Size of word vectors and hidden states.")
+    n_classes: int = option(100, "Number of output classes.", "--classes")
+    window: int = option(4, "Number of context words of feed-forward and log-bilinear models.")
+    noise_samples: int = option(512, "Noise words per batch for noise-contrastive estimation.")
+    batch_words: int = option(4096, "Words per batch, including padding; the plain PyTorch loop ignores it.")
+    seconds: float = option(5.0, "Seconds to measure each model in each round.")
+    rounds: int = option(3, "Number of rounds; each measures every model, and the median is reported.")
+    threads: int | None = option(None, "Number of CPU threads. Default: all.", min=1)
+    processor_time: bool = option(
+        False,
+        "Measure processor time instead of elapsed time, for busy machines; needs --threads 1.",
+        "--processor-time",
+    )
 
     def __post_init__(self) -> None:
-        unknown = sorted(set(self.models) - set(MODELS))
+        object.__setattr__(self, "models", list(self.models or MODELS))
+        unknown = sorted(set(self.models or ()) - set(MODELS))
         if unknown:
             raise ConfigError(f"unknown model {', '.join(unknown)}; expected some of {', '.join(MODELS)}")
         for name in ("size", "n_classes", "window", "noise_samples", "batch_words", "rounds"):
             if getattr(self, name) < 1:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least 1")
-        if self.processor_time and torch.get_num_threads() > 1:
-            n_threads = torch.get_num_threads()
+        n_threads = self.threads or torch.get_num_threads()
+        if self.processor_time and n_threads > 1:
             raise ConfigError(f"processor time needs a single thread, got {n_threads}; add --threads 1")
 
     @property
@@ -158,13 +161,13 @@ class Speed:
     """Time of a step divided by the time of its products."""
 
 
-def make_zipf_text(vocabulary_size: int, seed: int = 1) -> tuple[Sentences, int]:
+def make_zipf_text(vocabulary_size: int) -> tuple[Sentences, int]:
     """Generate sentences whose words follow Zipf's law, with ids in order of falling frequency.
 
     Returns:
         The sentences and the size of the vocabulary.
     """
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(1)
     n_words = vocabulary_size - 1  # all except <s>
     ranks = np.arange(2, n_words)
     lengths = 1 + random.poisson(MEAN_ZIPF_WORDS, N_ZIPF_SENTENCES)
@@ -238,7 +241,7 @@ def run_benchmark(text: Sentences, vocabulary_size: int, options: BenchmarkOptio
     """Measure the baseline and the chosen models; the baseline is the first of the results."""
     torch.manual_seed(1)
     candidates = [make_baseline(text, vocabulary_size, options)]
-    candidates += [make_candidate(name, text, vocabulary_size, options) for name in options.models]
+    candidates += [make_candidate(name, text, vocabulary_size, options) for name in options.models or ()]
     for candidate in candidates:
         candidate.train_step(candidate.batches[0])  # the first step also allocates memory and imports modules
     for _ in range(options.rounds):

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from rescorer.evaluation import list_errors
 from rescorer.evaluation.error_rate import CountingSettings
 from rescorer.evaluation.scored_lists import score_lists
 from rescorer.formats.io.text_io import is_stream, write_text
+from rescorer.formats.jsonlines import writer
 from rescorer.pipeline import Rescorer
 from rescorer.terminal.evaluation_options import (
     CacheOptions,
@@ -28,17 +29,16 @@ from rescorer.terminal.evaluation_options import (
 from rescorer.terminal.list_options import ListInputOptions
 from rescorer.terminal.options import BundleOption, DeviceOption, expand_options
 from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_output_path
-from rescorer.terminal.tables import FoldingTable, print_out, to_markdown
+from rescorer.terminal.tables import print_out, to_markdown
 from rescorer.types import NBestList, Weights
-from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOption
-from rescorer_training.progress import option
-from rescorer_training.reranker.training import RerankerReport
-
-if TYPE_CHECKING:
-    from rescorer_training.lists.patterns import Choice
-    from rescorer_training.lists.speech import Summary
-    from rescorer_training.reranker.training import TrainingLists
-
+from rescorer_training.cli.options import JsonOption, NormaliserOption, SeedOption, make_table
+from rescorer_training.corpus import choose_normaliser, count_words
+from rescorer_training.lists import patterns, speech
+from rescorer_training.lists.text import ListImitator
+from rescorer_training.progress import option, track
+from rescorer_training.reranker import training
+from rescorer_training.reranker.arrays import encode_lists
+from rescorer_training.reranker.training import RerankerReport, TrainingLists
 
 Section = tuple[str, list[list[str]]]
 """A title, and the lines of a table, of which the first has the headings."""
@@ -121,13 +121,6 @@ def describe(report: RerankerReport) -> Iterator[str]:
     )
 
 
-def _fill(title: str, lines: list[list[str]]) -> FoldingTable:
-    table = FoldingTable(*lines[0], title=title)
-    for line in lines[1:]:
-        table.add_row(line[0], *line[1:])
-    return table
-
-
 @dataclass(frozen=True, slots=True)
 class RerankerOptions:
     """The reranker to train: where it is written, and what it learns from."""
@@ -180,18 +173,9 @@ def reranker_command(
     beats the best simple rule there by more than chance: first pass, empty hypotheses left out, equal ones
     merged, a tuned word weight, tuned weights, minimum Bayes risk.
     """
-    # deferred, because importing SciPy takes a second
-    from rescorer_training.reranker.arrays import encode_lists
-    from rescorer_training.reranker.training import (
-        check_output,
-        compare_rules,
-        publish_with_reranker,
-        train_reranker,
-    )
-
     counting = options.counting.settings()
     rescorer = cache.load_rescorer(bundle, device)
-    check_output(wanted.output, rescorer.bundle, wanted.name)
+    training.check_output(wanted.output, rescorer.bundle, wanted.name)
     page_file = wanted.output.with_suffix(".md")
     _make_folder(page_file.parent)
     check_output_path("-o", page_file)
@@ -212,9 +196,9 @@ def reranker_command(
         except ConfigError as error:
             raise ConfigError(f"--prior-lists: {error}") from None
     share = wanted.share_references
-    rules = compare_rules(training_lists, rescorer, first_pass, share_references=share)
+    rules = training.compare_rules(training_lists, rescorer, first_pass, share_references=share)
     words = encode_lists(rescorer, [item.nbest for item in training_lists.scored])
-    training = train_reranker(
+    reranker, report = training.train_reranker(
         training_lists,
         rules,
         wanted.name,
@@ -223,11 +207,10 @@ def reranker_command(
         prior=prior,
         encoded=words,
     )
-    report = training.report
     is_written = report.is_better or wanted.force
     page = make_page(report, f"Reranker {wanted.name!r}: {', '.join(Path(file).name for file in files)}")
     if is_written:
-        publish_with_reranker(rescorer.bundle, training.reranker, page, wanted.output)
+        training.publish_with_reranker(rescorer.bundle, reranker, page, wanted.output)
     write_text(page_file, page)
     if as_json:
         facts = {**report.to_dict(), "written": is_written, "rejected": len(rejected)}
@@ -236,7 +219,11 @@ def reranker_command(
         use = f"written to {wanted.output}: use it with --weights {wanted.name}"
         what = use if is_written else "not written (see --force)"
         outcome = f"reranker {what}; figures in {page_file}; {len(rejected)} lists rejected"
-        tables = (part for section in make_sections(report) for part in (_fill(*section), ""))
+        tables = (
+            part
+            for title, (headings, *rows) in make_sections(report)
+            for part in (make_table(headings, rows, title), "")
+        )
         print_out(*tables, *describe(report), outcome)
     if rejected:
         raise typer.Exit(SOME_REJECTED)
@@ -283,8 +270,6 @@ def score_files(
     Raises:
         FormatError: no list is left.
     """
-    from rescorer_training.reranker.training import TrainingLists  # deferred: imports SciPy
-
     scored, errors = score_lists(rescorer, lists, base, first_pass, counting)
     for error in errors:
         rejected.add(error)
@@ -318,16 +303,14 @@ class SentenceOptions:
     min_words: int = option(3, "Smallest number of words per sentence.", min=1)
     max_words: int = option(MAX_WORDS, "Largest number of words per sentence.", min=1)
 
-    def to_choice(self) -> Choice:
+    def to_choice(self) -> patterns.Choice:
         """Raises ConfigError if no sentence can be long and short enough."""
-        from rescorer_training.lists.patterns import Choice
-
         if self.min_words > self.max_words:
             raise ConfigError(
                 f"--min-words {self.min_words} is more than --max-words {self.max_words}; "
                 "no sentence has so many and so few words"
             )
-        return Choice(self.number, self.seed, self.min_words, self.max_words)
+        return patterns.Choice(self.number, self.seed, self.min_words, self.max_words)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -417,7 +400,7 @@ def speech_command(
     output: OutputOption,
     *,
     sentences: SentenceOptions,
-    speech: SpeechOptions,
+    speech_options: SpeechOptions,
     reading: ReadingOptions,
     as_json: JsonOption = False,
 ) -> None:
@@ -432,33 +415,22 @@ def speech_command(
     run that was interrupted goes on where it stopped when it is started again. --map, --stream, --format
     and --reference describe the files of --exclude.
     """
-    from rescorer_training.corpus import choose_normaliser
-    from rescorer_training.lists.patterns import choose_sentences, reference_words
-    from rescorer_training.lists.speech import (
-        DEFAULT_VOICES,
-        PocketSphinx,
-        SpeechSettings,
-        check_voices,
-        import_pocketsphinx,
-        make_speech_lists,
-        unfinished_folder,
-    )
-
     check_paths(output)
     choice = sentences.to_choice()
-    snr_range_db = speech.snr_range()
-    voices = tuple(dict.fromkeys(speech.voice or DEFAULT_VOICES))
-    check_voices(voices)
-    import_pocketsphinx()
+    snr_range_db = speech_options.snr_range()
+    voices = tuple(dict.fromkeys(speech_options.voice or speech.DEFAULT_VOICES))
+    speech.check_voices(voices)
+    speech.import_pocketsphinx()
     normaliser = choose_normaliser(reading.normaliser)
-    excluded = reference_words(reading.read_excluded(sentences.exclude or []), normaliser)
-    chosen = choose_sentences(texts, normaliser, choice, excluded)
-    settings = SpeechSettings(sentences.seed, speech.depth, voices, snr_range_db)
-    folder = unfinished_folder(output)
+    excluded = patterns.reference_words(reading.read_excluded(sentences.exclude or []), normaliser)
+    chosen = patterns.choose_sentences(texts, normaliser, choice, excluded)
+    settings = speech.SpeechSettings(sentences.seed, speech_options.depth, voices, snr_range_db)
+    folder = speech.unfinished_folder(output)
     try:
-        summary = make_speech_lists(
-            chosen, output, settings, PocketSphinx, n_processes=speech.processes, timeout_s=speech.timeout
-        )
+        summary = speech.make_speech_lists(
+            chosen, output, settings, speech.PocketSphinx,
+            n_processes=speech_options.processes, timeout_s=speech_options.timeout,
+        )  # fmt: skip
     except (KeyboardInterrupt, SystemExit):
         typer.echo(f"note: finished lists are kept in {folder}; start the command again to go on", err=True)
         raise
@@ -473,7 +445,7 @@ def speech_command(
     _print_summary(summary, output, as_json)
 
 
-def _print_summary(summary: Summary, output: Path, as_json: bool) -> None:
+def _print_summary(summary: speech.Summary, output: Path, as_json: bool) -> None:
     if as_json:
         facts = {"output": str(output), "written": summary.written, "rejected": dict(summary.rejected)}
         typer.echo(json.dumps({**facts, "kept": summary.n_kept}, indent=2, ensure_ascii=False))
@@ -522,32 +494,19 @@ def text_command(
     in real lists. The group of a list is that of the real list that it imitates. References of --like and
     --exclude are not used. --map, --stream, --format, --groups and --reference describe these files.
     """
-    from rescorer.formats.jsonlines import writer
-    from rescorer_training.corpus import choose_normaliser, count_words
-    from rescorer_training.lists.patterns import (
-        CountModel,
-        NGramContext,
-        Pronunciations,
-        choose_sentences,
-        reference_words,
-    )
-    from rescorer_training.lists.speech import dictionary_path
-    from rescorer_training.lists.text import ListImitator
-    from rescorer_training.progress import track
-
     check_paths(output)
     check_read_twice(texts)
     choice = sentences.to_choice()
-    pronunciations = Pronunciations.read(wrong_words.dictionary or dictionary_path())
+    pronunciations = patterns.Pronunciations.read(wrong_words.dictionary or speech.dictionary_path())
     ngram = wrong_words.ngram
     normaliser = choose_normaliser(reading.normaliser, [ngram] if ngram else [])
     real = reading.read_lists([like])
     counts = count_words(texts, normaliser)
-    model = NGramContext(ngram) if ngram else CountModel(counts)
+    model = patterns.NGramContext(ngram) if ngram else patterns.CountModel(counts)
     imitator = ListImitator(real, normaliser, pronunciations, counts, model)
     others = reading.read_excluded(sentences.exclude or [])
-    excluded = reference_words([*real, *others], normaliser)
-    chosen = choose_sentences(texts, normaliser, choice, excluded)
+    excluded = patterns.reference_words([*real, *others], normaliser)
+    chosen = patterns.choose_sentences(texts, normaliser, choice, excluded)
     with writer(output) as write, track("making lists", "lists", len(chosen)) as task:
         for nbest in map(imitator.make, chosen):
             write(nbest)

@@ -456,14 +456,6 @@ class TrainingLists:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class Training:
-    """A reranker and what is known about it."""
-
-    reranker: Reranker
-    report: RerankerReport
-
-
 def compare_rules(
     lists: TrainingLists,
     rescorer: Rescorer,
@@ -494,7 +486,7 @@ def train_reranker(
     share_references: bool = False,
     prior: TrainingLists | None = None,
     encoded: EncodedLists | None = None,
-) -> Training:
+) -> tuple[Reranker, RerankerReport]:
     """Choose, train and judge a reranker.
 
     Args:
@@ -539,7 +531,7 @@ def train_reranker(
         held_out=report.judgement.figures(),
         encoder=encoder,
     )
-    return Training(reranker, report)
+    return reranker, report
 
 
 def compute_features(lists: TrainingLists) -> tuple[Mapping[str, tuple[str, ...]], TrainingArrays]:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rescorer.errors import ConfigError
-from rescorer_training.progress import track
+from rescorer_training.progress import option, track
 from rescorer_training.vectors.files import FEWER_PAIRS, WordVectors, report_full_disk
 from rescorer_training.vectors.runs import EncodedText
 
@@ -234,20 +234,22 @@ EIGENVALUE_POWERS = (0.0, 0.5, 1.0)
 
 @dataclass(frozen=True, slots=True)
 class SvdOptions:
-    """Options of the decomposition.
+    """Options to count pairs of words, to weight their matrix and to decompose it; see the module docstring.
 
     Raises:
         ConfigError: a value is out of range.
     """
 
-    dimensions: int = 100
-    shift: float = 1.0
-    """Number of negative samples k that the shift ln k stands for; 1 for none."""
-    smoothing: float = 0.75
-    """Power α of the counts of context words; 1 for none."""
-    power: float = 0.5
-    """Power p of the singular values."""
-    seed: int = 1
+    dimensions: int = option(100, "Number of values per vector.")
+    window: int = option(5, "Largest distance of two words that occur together, 1 to 100, within a sentence.")
+    min_count: int = option(5, "Leave out words that occur less often.", min=1)
+    shift: float = option(1.0, "Subtract the logarithm of this number, 1 or more, from every value.")
+    smoothing: float = option(0.75, "Power of the counts of context words, up to 1; 1 for none.")
+    power: float = option(0.5, "Power of the singular values in the vectors.", metavar="0|0.5|1")
+    memory_mb: int = option(
+        1024, "Memory in MB for counting and shuffling co-occurrences; what does not fit is sorted on disk."
+    )
+    seed: int = option(1, "Random seed.", min=0)
 
     def __post_init__(self) -> None:
         if self.dimensions < 1:
@@ -258,6 +260,8 @@ class SvdOptions:
             raise ConfigError(f"smoothing: expected a power above 0 and up to 1, got {self.smoothing:g}")
         if self.power not in EIGENVALUE_POWERS:
             raise ConfigError(f"power: expected 0, 0.5 or 1, got {self.power:g}")
+        check_window(self.window)
+        check_memory(self.memory_mb)
 
 
 def compute_ppmi(counts: csr_array, shift: float = 1.0, smoothing: float = 0.75) -> csr_array:
