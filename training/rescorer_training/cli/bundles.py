@@ -30,7 +30,7 @@ from rescorer_training.cli.options import (
     parse_shares,
 )
 from rescorer_training.corpus import choose_normaliser
-from rescorer_training.neural.options import TrainingOptions
+from rescorer_training.neural.options import RunOptions, TrainingOptions
 from rescorer_training.pipes import is_pipe
 from rescorer_training.progress import option
 
@@ -169,7 +169,9 @@ class ListsToRank:
         from rescorer.pipeline import Rescorer
         from rescorer_training.adaptation import compare_bundles
 
-        before, after = (Rescorer.load(folder, inputs.device) for folder in (inputs.bundle, inputs.output))
+        before, after = (
+            Rescorer.load(folder, inputs.run.device) for folder in (inputs.bundle, inputs.output)
+        )
         compared = compare_bundles(before, after, self.lists, self.weights)
         for error in compared.rejected:
             self.rejected.add(error)
@@ -253,8 +255,9 @@ def adapt(
     check_output(target)
     scorable = ranking.read(source)
     inputs = AdaptationInputs(
-        source.folder, text, target, measuring.valid, measuring.general, training.device, training.threads
-    )
+        source.folder, text, target, measuring.valid, measuring.general,
+        RunOptions(training.threads, training.device),
+    )  # fmt: skip
     report = adapt_bundle(inputs, training.to_options())
     compared = scorable.compare(inputs) if scorable else None
     if as_json:
