@@ -43,7 +43,7 @@ from rescorer_training.neural.build import set_window_defaults
 from rescorer_training.neural.checkpoint import ProcessGroup
 from rescorer_training.neural.options import NetworkOptions, RunOptions, TrainingOptions
 from rescorer_training.neural.prepare import Monitor, choose_vocabulary, encode_numbered, print_status
-from rescorer_training.neural.train import Trainer, TrainingRun, compute_fingerprint, format_validation
+from rescorer_training.neural.train import Trainer, TrainingRun, compute_fingerprint
 from rescorer_training.progress import option
 from rescorer_training.vectors.runs import initialise_embedding
 
@@ -685,7 +685,7 @@ def train(
     if run.resume:
         trainer.resume()
     print_status(describe_run(model, text))
-    trainer.train(text.train, text.validation, lambda entry: print_status(format_validation(entry)))
+    trainer.train(text.train, text.validation)
     return write_facts(trainer, inputs, text, network)
 
 
@@ -709,7 +709,7 @@ def measure(text: LabelledSentences, labels: tuple[str, ...], probs: Any) -> Acc
 
 
 def fit_baseline(text: LabelledText) -> NaiveBayes:
-    """Estimate naive Bayes from the training sentences of a run, with the same vocabulary."""
+    """Estimate naive Bayes from the training sentences of a run, with the vocabulary of the run."""
     return NaiveBayes.fit(text.train, len(text.labels), len(text.vocabulary))
 
 

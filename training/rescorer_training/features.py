@@ -97,7 +97,7 @@ PASSES = 10
 """Number of passes over the documents."""
 
 
-def fit_word_topics(ids: np.ndarray, n_words: int, n_topics: int, *, seed: int = 1) -> np.ndarray:
+def fit_word_topics(ids: np.ndarray, n_words: int, n_topics: int) -> np.ndarray:
     """Fit topics to a text, and compute what each word says of them.
 
     The documents are blocks of the text. ``</s>`` and ``<unk>``, ids 0 and 1, are not topical, nor are words
@@ -128,7 +128,7 @@ def fit_word_topics(ids: np.ndarray, n_words: int, n_topics: int, *, seed: int =
             f"the text has {documents.shape[0]:,} blocks of {BLOCK_WORDS} words and {int(topical.sum()):,} "
             f"topical words; expected at least {n_topics} blocks for {n_topics} topics, and one word"
         )
-    model = LatentDirichletAllocation(n_topics, max_iter=PASSES, learning_method="online", random_state=seed)
+    model = LatentDirichletAllocation(n_topics, max_iter=PASSES, learning_method="online", random_state=1)
     model.fit(documents[:, topical])
     word_topics = np.zeros((n_words, n_topics), dtype=np.float32)
     by_word = model.exp_dirichlet_component_.T  # exp E[ln P(word | topic)], (topical words, K)

@@ -104,9 +104,8 @@ def _measure(
     measured = {str(run): classification.measure(text, labels, classification.predict(model, text))}
     if with_baseline and (run / classification.SPLIT_FILE).exists():
         trained = classification.load_prepared(run)
-        measured[NAIVE_BAYES] = classification.measure(
-            text, labels, classification.fit_baseline(trained).predict(text)
-        )
+        baseline = classification.fit_baseline(trained).predict(text)
+        measured[NAIVE_BAYES] = classification.measure(text, labels, baseline)
     return measured
 
 

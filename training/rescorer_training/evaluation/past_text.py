@@ -228,10 +228,8 @@ class DynamicSettings:
     """Number of tokens that are scored before the next step."""
 
 
-def measure_gradients(
-    model: NeuralLanguageModel, sentences: Sequence[Words], segment_words: int = SEGMENT_WORDS
-) -> list[Tensor]:
-    """Root mean square of the gradient of each parameter over the segments of a text.
+def measure_gradients(model: NeuralLanguageModel, sentences: Sequence[Words]) -> list[Tensor]:
+    """Compute the root mean square of the gradient of each parameter over the segments of a text.
 
     Args:
         sentences: text that the network was trained on, or one like it.
@@ -242,7 +240,7 @@ def measure_gradients(
     inputs, targets = (part[:STATISTICS_TOKENS] for part in encode_stream(model, sentences))
     topics = infer_token_topics(model, sentences[:STATISTICS_TOKENS])  # at least as many tokens
     description = "dynamic evaluation, measuring gradients"
-    for _, _, loss in _segments(network, inputs, targets, topics, segment_words, description):
+    for _, _, loss in _segments(network, inputs, targets, topics, SEGMENT_WORDS, description):
         for total, gradient in zip(squares, _gradients(network, loss), strict=True):
             total.addcmul_(gradient, gradient)
         n_segments += 1

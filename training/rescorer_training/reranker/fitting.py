@@ -360,7 +360,7 @@ class ListKeys(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PriorLists:
-    """Lists of another kind, on which a first reranker is trained as a prior, and how they relate to others."""
+    """Lists of another kind on which a first reranker is trained, and how they relate to the other lists."""
 
     arrays: TrainingArrays
     """Features and errors of the prior lists, scaled by their own standard deviations."""
@@ -440,7 +440,7 @@ class Fitter:
         return Fitted(arrays.features, ensemble)
 
     def _fit_average(self, average: Average) -> Fitted:
-        """Fit linear candidates and average their weights. A feature that a candidate lacks has the weight 0."""
+        """Fit linear candidates and average their weights, with 0 for features that a candidate lacks."""
         fitted = [self.fit(candidate) for candidate in average.candidates]
         used = {name for part in fitted for name in part.features}
         features = tuple(name for name in self.arrays.features if name in used)
@@ -583,7 +583,7 @@ class NestedTraining:
         self.feature_sets, self.candidates = feature_sets, candidates
 
     def cross_validate(self) -> CrossValidation:
-        """Hold out each fold in turn: choose and train a candidate on the other folds, then score the fold."""
+        """Hold out each fold in turn: choose and train a candidate on the other folds, and score the fold."""
         with track("cross-validating", "folds", self.folds.n_folds * N_FOLDS) as task:
             return self._hold_out(self.folds, lambda lists: self.choose(lists, task.advance))
 

@@ -169,15 +169,13 @@ def spearman(first: np.ndarray, second: np.ndarray) -> float:
     return float(_correlate_ranks(first[None], second[None])[0])
 
 
-def draw_spearman(
-    first: np.ndarray, second: np.ndarray, seed: int | Sequence[int], draws: int = DRAWS
-) -> np.ndarray:
-    """Rank correlations of draws of pairs, (draws,); NaN where all values of a side are equal."""
+def draw_spearman(first: np.ndarray, second: np.ndarray, seed: int | Sequence[int]) -> np.ndarray:
+    """Compute the rank correlation of each draw of pairs, (DRAWS,); NaN if all values of a side are equal."""
     generator = np.random.default_rng(seed)
     drawn = []
     chunk = max((1 << 20) // len(first), 1)
-    for start in range(0, draws, chunk):
-        places = generator.integers(0, len(first), (min(chunk, draws - start), len(first)))
+    for start in range(0, DRAWS, chunk):
+        places = generator.integers(0, len(first), (min(chunk, DRAWS - start), len(first)))
         drawn.append(_correlate_ranks(first[places], second[places]))
     return np.concatenate(drawn)
 

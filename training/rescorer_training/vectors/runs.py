@@ -469,9 +469,8 @@ class PartTrainer(ABC):
     def train_part(self, part: int) -> float:
         """Train on one part; return the sum of its losses, or 0 if they are not computed."""
 
-    @abstractmethod
-    def finish_part(self, part: int, loss: float) -> None:
-        """Take the loss of a part, in the order of the parts; raise ScoringError if training diverges."""
+    def finish_part(self, part: int, loss: float) -> None:  # noqa: B027 (by default, losses are not used)
+        """Handle the loss of a part, in the order of the parts; raise ScoringError if training diverges."""
 
     @abstractmethod
     def finish_round(self, parts: range) -> str:

@@ -579,9 +579,6 @@ class Word2VecTrainer(runs.PartTrainer):
             )
         return 0.0
 
-    def finish_part(self, part: int, loss: float) -> None:
-        """Do nothing: that vectors grow beyond all bounds is seen at the end of a round."""
-
     def finish_round(self, parts: range) -> str:
         """Check the values of all vectors."""
         largest = float(torch.stack([self.state.inputs.abs().max(), self.state.outputs.abs().max()]).max())
