@@ -1,8 +1,8 @@
-"""Measure training speed against a plain PyTorch loop and the hardware's floor, in one run on one machine.
+"""Measure training speed, compared with a plain PyTorch loop and with the matrix products alone.
 
 The baseline is an LSTM language model as a typical PyTorch user would write it, without code of this project:
-a plain model, cross_entropy, Adam, and padded batches of 64 sentences in random order. The floor is the time
-that the model's matrix products alone take.
+a plain model, cross_entropy, Adam, and padded batches of 64 sentences in random order. The floor of a model
+is the time that its matrix products alone take.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ def train_plain_step(
 
 
 N_PASSES = 3
-"""Number of passes of equal cost per step: forward, gradient of the inputs, and gradient of the weights."""
+"""Number of equally expensive passes per step: forward, gradients of inputs, and gradients of weights."""
 
 
 def list_network_products(config: NetworkConfig, n_rows: int, n_columns: int) -> list[Product]:
-    """Return the forward products of a network below its output layer, for (B, T) words, padding included."""
+    """List the forward products of a network without its output layer, for (B, T) words including padding."""
     n, hidden, size = n_rows * n_columns, config.hidden_size, config.embedding_size
     if config.kind == "transformer":
         return transformer_products(config, n)
@@ -72,11 +72,11 @@ def list_network_products(config: NetworkConfig, n_rows: int, n_columns: int) ->
 
 
 def list_output_products(config: NetworkConfig, words: Tensor, samples: int | None = None) -> list[Product]:
-    """Return the forward products of an output layer.
+    """List the forward products of an output layer.
 
     Args:
         words: (N,) targets.
-        samples: number of words that a sampled objective scores; None scores all words.
+        samples: number of words that a sampled objective scores; None if all words are scored.
     """
     n, size = len(words), config.embedding_size
     if config.output == "full":
@@ -94,7 +94,7 @@ MODELS = {
     "lstm-full": ("lstm", "full"),
     "lstm-nce": ("lstm", "full"),
 }
-"""Network and output layer by name; ``-nce`` trains the full softmax by noise-contrastive estimation."""
+"""Network and output layer of each model. ``-nce`` means training by noise-contrastive estimation."""
 TRANSFORMER_LAYERS, TRANSFORMER_HEADS, TRANSFORMER_WINDOW = 4, 4, 128
 MAX_SENTENCE_WORDS = 200
 N_ZIPF_SENTENCES, MEAN_ZIPF_WORDS = 20_000, 21
@@ -146,17 +146,17 @@ class BenchmarkOptions:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Training speed of one model; the figures are medians over the rounds."""
+    """Training speed of one model. All figures are medians over the rounds."""
 
     name: str
     words_per_second: float
     """Target words per second, including ``</s>`` but not padding."""
     ratio: float
-    """Ratio to the baseline's words per second."""
+    """Words per second divided by those of the baseline."""
     floor_words_per_second: float
     """Words per second if a step took only ``N_PASSES`` times the measured time of its forward products."""
     floor_gflops_per_second: float
-    """Rate of these products."""
+    """Billions of floating-point operations per second in these products."""
     floor_multiple: float
     """Time of a step divided by the time of its products."""
 
@@ -196,13 +196,13 @@ class Candidate:
 
     name: str
     train_step: Callable[[np.ndarray], int]
-    """Trains on a batch of sentence numbers and returns its number of target words."""
+    """Function that trains on the sentences of the given numbers, and returns the number of target words."""
     batches: list[np.ndarray]
     """Sentence numbers of each batch."""
     products: list[Product]
     """Forward matrix products of some typical batches."""
     product_words: int
-    """Number of target words in these batches."""
+    """Number of target words in the batches of ``products``."""
     clock: Callable[[], float]
     words_per_second: list[float] = field(default_factory=list)
     """Training speed in each round."""
@@ -213,7 +213,7 @@ class Candidate:
     def run(self, seconds: float) -> None:
         """Measure one round: train on at least one batch, then time the matrix products alone.
 
-        Training continues where the previous round ended. The products are timed in every round because the
+        Training continues where the previous round ended. The products are timed in every round, because the
         load of the machine may change between rounds.
         """
         n_words, started = 0, self.clock()
@@ -238,7 +238,7 @@ class Candidate:
 
 
 def run_benchmark(text: Sentences, vocabulary_size: int, options: BenchmarkOptions) -> list[Speed]:
-    """Measure the baseline and the chosen models; the baseline is the first of the results."""
+    """Measure the baseline and the chosen models. The first result is that of the baseline."""
     torch.manual_seed(1)
     candidates = [make_baseline(text, vocabulary_size, options)]
     candidates += [make_candidate(name, text, vocabulary_size, options) for name in options.models or ()]

@@ -42,7 +42,7 @@ TEXT_NAMES = {"domain": "held-out text of the domain", "general": "general text"
 
 
 def print_report(report: AdaptationReport, target: Path) -> None:
-    """Print perplexities and λ before and after, and what else there is to know."""
+    """Print perplexities and λ before and after, and what was done to each model."""
     for name, text in report.texts.items():
         title = f"perplexity of {TEXT_NAMES[name]}: {text.file}, {text.tokens:,} tokens"
         table = FoldingTable("model", "before", "after", "change", "λ before", "λ after", title=title)
@@ -54,7 +54,7 @@ def print_report(report: AdaptationReport, target: Path) -> None:
 
 
 def format_change(change: Change) -> tuple[str, str, str]:
-    """A perplexity before and after, and the change in percent."""
+    """Format a perplexity before and after, and the change in percent."""
     percent = list_errors.UNKNOWN
     if change.before and change.after:
         percent = f"{list_errors.format_signed(100 * (change.after / change.before - 1), 1)} %"
@@ -66,7 +66,7 @@ def format_value(value: float | None, decimals: int) -> str:
 
 
 def describe_models(report: AdaptationReport) -> Iterator[str]:
-    """Say of each model what was done to it."""
+    """Yield lines that say what was done to each model."""
     ngram, text = report.adapted.ngram, report.adapted.text
     yield f"learnt from {text.name}: {text.n_words:,} words in {text.n_sentences:,} sentences"
     if ngram.shares:
@@ -158,7 +158,7 @@ class FurtherTraining:
 
 @dataclass(frozen=True)
 class ListsToRank:
-    """Lists to rank by both bundles, and the weights to do it by."""
+    """Lists that both bundles rank, and the weights for ranking."""
 
     lists: Sequence[NBestList]
     weights: Weights
@@ -181,7 +181,7 @@ class ListsToRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankingOptions:
-    """Lists to rank by both bundles, and the weights to do it by."""
+    """Options of the lists that both bundles rank, and of the weights for ranking."""
 
     lists: str | None = option(None, "N-best lists with references, to measure error rates before and after.")
     reference: ReferenceOption = None
@@ -189,7 +189,7 @@ class RankingOptions:
     weight_options: WeightOptions
 
     def read(self, bundle: Bundle) -> ListsToRank | None:
-        """Read the lists; None without any.
+        """Read the lists; return None if no lists are given.
 
         Raises:
             ConfigError: the lists do not have the streams of the weights, or the weights use rerankers.
@@ -316,7 +316,7 @@ class DefaultWeights:
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
-    """Contents of the bundle other than models and default weights, and how it is stored."""
+    """Contents of the bundle in addition to models and default weights, and how it is stored."""
 
     weight_set: list[Path] | None = option(
         None, "JSON file of a further weight set to include; repeat for more."

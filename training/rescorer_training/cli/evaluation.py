@@ -60,7 +60,7 @@ class AnsweringModels(MixtureOptions):
 
     @property
     def has_language_models(self) -> bool:
-        """Whether to load language models; without any models it is so too, and loading reports the lack."""
+        """Whether to load language models. True without any models, so that loading reports the lack."""
         return bool(self.bundle or self.ngram or self.neural or not self.vectors)
 
 
@@ -135,10 +135,10 @@ def make_answer_table(answers: Mapping[str, completion.Answers]) -> FoldingTable
 
 @dataclass(frozen=True, slots=True)
 class FittingOptions:
-    """Held-out text, and what is fitted on it in addition to λ.
+    """The held-out text, and models with a memory that are fitted on it in addition to λ.
 
     Raises:
-        ConfigError: something is to be fitted, but there is no held-out text.
+        ConfigError: such a model is asked for, but there is no held-out text.
     """
 
     validation: Path | None = option(
@@ -242,7 +242,7 @@ def show(
 def measure_past_text(
     models: ModelSet, scores: Mapping[Path, TokenScores], validation: Path, cache_words: int, *, dynamic: bool
 ) -> dict[str, dict[str, Any]]:
-    """Perplexity of each text, by its path, under each network that learns from the past of the text."""
+    """Measure perplexities of texts, by path, under each network that learns from the past of a text."""
     texts = {str(path): read_words(models, path) for path in scores}
     others = {str(path): of_text for path, of_text in scores.items()}
     found = score_past_texts(models.models, texts, str(validation), cache_words=cache_words, dynamic=dynamic)
@@ -256,7 +256,7 @@ def measure_text_sessions(
     shares: Mapping[str, float],
     texts: Sequence[Path],
 ) -> SessionReport:
-    """Perplexity of each text with a cache of the lines before each line, under the mixture or only model.
+    """Measure each text with a cache of the lines before each line, under the mixture or the only model.
 
     Args:
         shares: λ of the mixture.
@@ -280,7 +280,7 @@ def make_session_table(report: SessionReport) -> FoldingTable:
 
 
 def describe_impossible(measured: TextPerplexity) -> Iterator[str]:
-    """Say for each model how many tokens have no probability, and the perplexity with and without them."""
+    """Yield a line for each model with impossible tokens: their number, and perplexities with and without."""
     for name, figures in measured.models.items():
         if not figures.n_impossible:
             continue
@@ -294,7 +294,7 @@ def describe_impossible(measured: TextPerplexity) -> Iterator[str]:
 
 
 def _finite(values: Any) -> Any:
-    """Data for JSON, which has no infinite numbers: null in their place."""
+    """Replace numbers that are not finite by None, since JSON cannot hold them."""
     if isinstance(values, dict):
         return {key: _finite(value) for key, value in values.items()}
     return None if isinstance(values, float) and not math.isfinite(values) else values

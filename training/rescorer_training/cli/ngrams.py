@@ -201,7 +201,7 @@ OutputOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class EstimatedModel:
-    """The model to estimate: its n-grams, their units and their smoothing."""
+    """The model to estimate: its n-grams, its vocabulary and its smoothing."""
 
     order: int = option(4, "Length of the longest n-grams, 2 to 6 words.")
     smoothing: str = option(
@@ -249,7 +249,7 @@ class EstimatedModel:
     )
 
     def to_options(self) -> estimate.NGramOptions:
-        """Raises ConfigError if a value is out of range, or options contradict one another."""
+        """Convert to the options of the estimator; raises ConfigError if a value is out of range."""
         return estimate.NGramOptions(
             order=self.order,
             cutoffs=parse_cutoffs(self.prune),
@@ -362,7 +362,7 @@ def print_summary(summary: estimate.NGramSummary, measured: TextPerplexity | Non
 
 @dataclass(frozen=True, slots=True)
 class CriterionOptions:
-    """Number of n-grams to prune, and the source of how often their histories occur.
+    """How many n-grams to prune, and from where the probabilities of histories come.
 
     Raises:
         ConfigError: options contradict one another.

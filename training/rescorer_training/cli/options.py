@@ -1,4 +1,4 @@
-"""Options that the commands share, the models that they open, and what they show and write."""
+"""What the commands share: options, opening models, checking outputs, and tables."""
 
 from __future__ import annotations
 

@@ -41,11 +41,11 @@ from rescorer_training.reranker.arrays import encode_lists
 from rescorer_training.reranker.training import RerankerReport, TrainingLists
 
 Section = tuple[str, list[list[str]]]
-"""A title, and the lines of a table, of which the first has the headings."""
+"""A title, and the rows of a table. The first row has the headings."""
 
 
 def make_page(report: RerankerReport, title: str) -> str:
-    """A Markdown page with the tables and lines of a report."""
+    """Make a Markdown page with the tables and lines of a report."""
     parts = [f"# {title}", *(f"- {line}" for line in describe(report))]
     for heading, (headings, *lines) in make_sections(report):
         parts += ["", f"## {heading.capitalize()}", "", to_markdown(headings, lines).rstrip()]
@@ -53,7 +53,7 @@ def make_page(report: RerankerReport, title: str) -> str:
 
 
 def make_sections(report: RerankerReport) -> Iterator[Section]:
-    """Yield the tables of a report as text."""
+    """Yield the tables of a report."""
     yield (
         "error rates",
         [
@@ -95,7 +95,7 @@ def make_sections(report: RerankerReport) -> Iterator[Section]:
 
 
 def describe(report: RerankerReport) -> Iterator[str]:
-    """Yield lines about the judgement, the choices in the folds and the calibration."""
+    """Yield lines about the judgement, the candidates chosen in folds, and the calibration."""
     judgement = report.judgement
     p_value = (
         f" ({list_errors.describe_p(judgement.gain.p_value)})" if judgement.gain.interval.is_finite else ""
@@ -239,7 +239,7 @@ def _make_folder(folder: Path) -> None:
 def read_files(
     files: Sequence[str], reference: str | None, options: ListInputOptions, rejected: Rejections
 ) -> list[NBestList]:
-    """Read the lists of all files; those that cannot be read are rejected."""
+    """Read the lists of all files. Lists that cannot be read are rejected."""
     read_lists = make_list_reader(reference, options)
     lists = [nbest for file in dict.fromkeys(files) for nbest in collect_lists(read_lists(file), rejected)]
     options.check_groups(lists)
@@ -249,7 +249,7 @@ def read_files(
 def read_prior_lists(
     files: Sequence[str], rescorer: Rescorer, base: Weights, counting: CountingSettings, rejected: Rejections
 ) -> TrainingLists:
-    """Read and score lists of another kind; base weights of streams that they lack do not count."""
+    """Read and score lists of another kind, without the base weights of streams that they lack."""
     lists = read_files(files, None, ListInputOptions(), rejected)
     known = {name for nbest in lists for name in nbest.streams}
     streams = {name: weight for name, weight in base.streams.items() if name in known}
@@ -265,7 +265,7 @@ def score_files(
     counting: CountingSettings,
     rejected: Rejections,
 ) -> TrainingLists:
-    """Score the lists of files; those that cannot be scored are rejected.
+    """Score the lists of files. Lists that cannot be scored are rejected.
 
     Raises:
         FormatError: no list is left.
@@ -286,7 +286,7 @@ OutputOption = Annotated[
     Path, typer.Option("-o", "--output", help="JSON-lines file of lists to write; .gz compresses it.")
 ]
 MAX_WORDS = 20
-"""Longer sentences take long to recognise."""
+"""Default maximum length of sentences. Longer ones take long to recognise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ class SentenceOptions:
     max_words: int = option(MAX_WORDS, "Largest number of words per sentence.", min=1)
 
     def to_choice(self) -> patterns.Choice:
-        """Raises ConfigError if no sentence can be long and short enough."""
+        """Convert to settings of the choice; raises ConfigError if no sentence can have such a length."""
         if self.min_words > self.max_words:
             raise ConfigError(
                 f"--min-words {self.min_words} is more than --max-words {self.max_words}; "
@@ -344,7 +344,7 @@ class ReadingOptions:
         return lists
 
     def read_excluded(self, files: Sequence[str]) -> list[NBestList]:
-        """Read lists whose references must not be used; a note on stderr says how many have none."""
+        """Read lists whose references must not be used; print a note if some have no reference."""
         lists = self.read_lists(files)
         if missing := sum(nbest.reference is None for nbest in lists):
             without = f"{missing:,} of the {len(lists):,} lists of --exclude have no reference"
@@ -385,7 +385,7 @@ class SpeechOptions:
     )
 
     def snr_range(self) -> tuple[float, float]:
-        """Raises ConfigError if the range is empty or not finite."""
+        """Return the range of ratios; raises ConfigError if it is empty or not finite."""
         if not -math.inf < self.min_snr <= self.max_snr < math.inf:
             raise ConfigError(
                 f"--min-snr {self.min_snr:g}, --max-snr {self.max_snr:g}: expected two numbers in decibels, "
@@ -460,7 +460,7 @@ def _print_summary(summary: speech.Summary, output: Path, as_json: bool) -> None
 
 @dataclass(frozen=True, slots=True)
 class WrongWordOptions:
-    """Sources of what wrong words sound like, and in which contexts they occur."""
+    """Sources of the pronunciations and the contexts of wrong words."""
 
     dictionary: Path | None = option(
         None,

@@ -65,9 +65,10 @@ def save_vectors(output: Path, vectors: WordVectors, to: VectorFormat, note: str
 
 @contextmanager
 def open_temporary_folder(output: Path) -> Iterator[Path]:
-    """Open a folder for temporary files, on the disk of an output; removed afterwards.
+    """Open a folder for temporary files, which is removed afterwards.
 
-    Next to a device or a pipe nothing can be created: then it is the system's folder for temporary files.
+    It is on the same disk as the output, or in the system's temporary folder if the output is a device or
+    pipe.
     """
     place = None if is_stream(output) else output.parent
     with tempfile.TemporaryDirectory(dir=place, prefix=".vectors-") as folder:
@@ -125,7 +126,7 @@ class VectorsTarget:
 
 @dataclass(frozen=True, slots=True)
 class VectorRunOptions:
-    """Settings of a run of training: how it reads its texts, and whether it continues."""
+    """Settings of a training run: its normaliser and threads, and whether it is resumed."""
 
     normaliser: NormaliserOption = None
     threads: ThreadsOption = None
@@ -190,7 +191,7 @@ def analogy_command(
 
 
 def describe(item: judgement.Answers) -> dict[str, Any]:
-    """Facts about one category, for JSON."""
+    """Convert the answers of a category to JSON data."""
     return {
         "name": item.name,
         "questions": item.n_questions,
@@ -207,7 +208,7 @@ def describe(item: judgement.Answers) -> dict[str, Any]:
 
 
 def format_accuracy(item: judgement.Answers, method: judgement.Method) -> str:
-    """Accuracy in percent, with half of its interval where there is one."""
+    """Format the accuracy in percent, with half of its interval if there is one."""
     accuracy, interval = item.accuracy(method), item.interval(method)
     if accuracy is None or interval is None:
         return "–"
@@ -506,10 +507,10 @@ def similarity_command(
 
 
 def read_sets(paths: Sequence[Path]) -> list[judgement.SimilaritySet]:
-    """Read files of pairs, and those of folders in the order of their names.
+    """Read files of pairs, and all files of pairs in folders, in the order of their names.
 
     Raises:
-        ConfigError: a folder has no such file, or two sets have the same name.
+        ConfigError: a folder has no file of pairs, or two sets have the same name.
     """
     sets: dict[str, judgement.SimilaritySet] = {}
     for path in paths:

@@ -3,8 +3,8 @@
 - ``word2vec``: a line with the number of words and of dimensions, then per line a word and its values.
 - ``word2vec-binary``: the same first line; then per word the word, a blank, the values as little-endian
   float32, and a line end, which some programs leave out.
-- ``glove``: per line a word and its values, without a first line. The word may contain blanks, as a few of
-  the published ones do.
+- ``glove``: per line a word and its values, without a first line. A word may contain blanks, as a few words
+  of the published files do.
 
 The reference for the first two is ``word2vec.c`` (Mikolov et al. 2013), for the third ``glove.c`` (Pennington
 et al. 2014).
@@ -29,7 +29,7 @@ from rescorer_training.pipes import is_pipe
 
 @dataclass(frozen=True, eq=False)
 class WordVectors:
-    """A vocabulary with one vector per word, the most frequent word first.
+    """A vocabulary with one vector per word. The most frequent words come first.
 
     Raises:
         ValueError: there is no word or no dimension, a word occurs twice, the matrix does not have one row
@@ -67,7 +67,7 @@ class WordVectors:
         return int(self.matrix.shape[1])
 
     def normalised(self) -> np.ndarray:
-        """Return the rows with length 1, (V, D) float32; a row of zeros stays one."""
+        """Return the rows scaled to length 1, (V, D) float32. A row of zeros stays the same."""
         lengths = np.linalg.norm(self.matrix.astype(np.float64), axis=1, keepdims=True)
         return (self.matrix / np.where(lengths > 0, lengths, 1.0)).astype(np.float32)
 
@@ -77,11 +77,11 @@ FEWER_PAIRS = ", or count fewer pairs: a smaller --window or a larger --min-coun
 
 @contextmanager
 def report_full_disk(folder: Path, content: str, advice: str = "") -> Iterator[None]:
-    """Turn an error in writing to a folder into one that says what to do.
+    """Turn an error in writing to a folder into one that tells the user what to do.
 
     Args:
-        content: what is written, in the plural: ``co-occurrences``.
-        advice: continues "choose another folder".
+        content: name of what is written, in the plural: ``co-occurrences``.
+        advice: text after "choose another folder" in the message.
 
     Raises:
         ScoringError: a file cannot be written, for example because the disk is full.
@@ -96,9 +96,9 @@ def report_full_disk(folder: Path, content: str, advice: str = "") -> Iterator[N
 
 
 MAX_DIMENSIONS = 1 << 16
-"""Largest number of values per word. A larger one in a header is taken for damage."""
+"""Largest number of values per word. A file whose header announces more counts as damaged."""
 MAX_WORD_BYTES = 1 << 12
-"""Longest word of a binary file."""
+"""Maximum length of a word in a binary file."""
 
 
 class VectorFormat(StrEnum):
@@ -110,7 +110,7 @@ class VectorFormat(StrEnum):
 
 
 class Encoding(StrEnum):
-    """Encoding of the words of a file. Files that passed through Windows may have the second one."""
+    """Encoding of the words of a file. Windows programs may have written cp1252."""
 
     UTF_8 = "utf-8"
     WINDOWS = "cp1252"
@@ -126,7 +126,7 @@ class Header:
 
 
 def parse_header(line: bytes) -> Header | None:
-    """Parse a line of two whole numbers; None if it is anything else."""
+    """Parse a line of two whole numbers; return None for any other line."""
     fields = line.split()
     if len(fields) != 2 or not all(field.isdigit() and len(field) < 19 for field in fields):
         return None
@@ -134,7 +134,7 @@ def parse_header(line: bytes) -> Header | None:
 
 
 def check_header(header: Header, file: str, expected: int | None = None) -> None:
-    """Refuse a header that no file of word vectors has, before anything is read by it.
+    """Check the header of a file of word vectors, before its numbers are used for reading.
 
     Raises:
         FormatError: there are no words, or the number of dimensions is 0, absurd, or not the expected one.
@@ -160,9 +160,10 @@ def check_dimensions(found: int, expected: int | None, file: str, line: int) -> 
 def detect_format(head: bytes) -> VectorFormat:
     """Detect the format from the start of a file, its first two lines or more.
 
-    If the first line is two whole numbers, the file is word2vec's: text if the second line ends in as many
-    numbers as the first announces, and binary otherwise. Without such a line it is GloVe's. So a GloVe file
-    of one dimension whose first word and value are whole numbers needs its format to be named.
+    If the first line is two whole numbers, the format is one of word2vec's: text if the second line ends in
+    as many numbers as the first line announces, and binary otherwise. If not, the format is GloVe's. A GloVe
+    file whose first line is a number as a word and one value is detected wrongly, so its format must be
+    given.
     """
     first, _, rest = head.partition(b"\n")
     header = parse_header(first)
@@ -175,7 +176,7 @@ def detect_format(head: bytes) -> VectorFormat:
 
 
 def is_number(field: str | bytes) -> bool:
-    """Whether a field of a line is a number, also ``nan``."""
+    """Whether a field of a line is a number or ``nan``."""
     try:
         float(field)
     except ValueError:
@@ -184,7 +185,7 @@ def is_number(field: str | bytes) -> bool:
 
 
 class Rows:
-    """Words and vectors as they are read, each checked against those before."""
+    """Collects words and vectors while they are read, and checks them."""
 
     def __init__(self, file: str) -> None:
         self._file = file
@@ -203,7 +204,7 @@ class Rows:
             unit: ``line`` or ``word``, for messages.
 
         Raises:
-            FormatError: the word is there already, or a value is not finite.
+            FormatError: the word was added before, or a value is not finite.
         """
         line = number if unit == "line" else None
         place = "" if line else f"{unit} {number}: "
@@ -220,10 +221,10 @@ class Rows:
         """Return the words, and their vectors as (V, D) float32.
 
         Args:
-            is_filtered: whether words of the file were left out, for the message.
+            is_filtered: whether only some words of the file were to be kept, for the message.
 
         Raises:
-            FormatError: there is none.
+            FormatError: there are no words.
         """
         if not self._vectors:
             message = "no vector of any of the words to keep" if is_filtered else "no words"
@@ -240,7 +241,7 @@ def read_text(
     encoding: Encoding = Encoding.UTF_8,
     expected: int | None = None,
 ) -> WordVectors:
-    """Read word2vec's text or GloVe's; blank lines are skipped. See ``read_vectors``."""
+    """Read word2vec's or GloVe's text format; blank lines are skipped. See ``read_vectors``."""
     name, rows = str(path), Rows(str(path))
     lines = text_io.read_lines_strict(path, encoding)
     header = _read_header(lines, name, expected) if has_header else None
@@ -266,7 +267,7 @@ def read_text(
 
 
 def write_text(path: Path, vectors: WordVectors, *, has_header: bool) -> None:
-    """Write word2vec's text or GloVe's; every value has as many digits as its float32 needs.
+    """Write word2vec's or GloVe's text format. Every value has as many digits as its float32 needs.
 
     Raises:
         FormatError: a word cannot be read back from such a line, or the file cannot be written.
@@ -283,7 +284,7 @@ def write_text(path: Path, vectors: WordVectors, *, has_header: bool) -> None:
 
 
 def find_problem(word: str, *, blanks: bool) -> str:
-    """Return why a word cannot be written; empty if it can.
+    """Return why a word cannot be written; empty if it can be written.
 
     Args:
         blanks: whether a word may contain blanks, as in GloVe's format.
@@ -310,7 +311,7 @@ def _read_header(lines: Iterator[tuple[int, str]], name: str, expected: int | No
 
 
 def _count_values(fields: list[str], name: str, number: int) -> int:
-    """Count the numbers at the end of the first line, of which one word at least comes before."""
+    """Count the numbers at the end of the first line. At least one word must come before them."""
     last_text = max((place for place, field in enumerate(fields) if not is_number(field)), default=0)
     n_values = len(fields) - 1 - last_text
     if not n_values:
@@ -320,7 +321,7 @@ def _count_values(fields: list[str], name: str, number: int) -> int:
 
 
 def _parse_word(fields: list[str], dimensions: int, name: str, number: int) -> str:
-    """Return the word, which is everything before the last ``dimensions`` fields."""
+    """Return the word of a line: all fields except the last ``dimensions`` ones."""
     word = fields[:-dimensions]
     if not word or word == [""] or any(is_number(field) for field in word[1:]):
         message = f"{len(fields) - 1} values; expected {dimensions}, as in the lines before or the header"
@@ -351,7 +352,7 @@ def read_binary(
 ) -> WordVectors:
     """Read word2vec's binary format. See ``read_vectors``.
 
-    Memory grows with what the file has, not with what its header announces.
+    Memory grows with the number of words in the file, not with the number that the header announces.
     """
     name, rows = str(path), Rows(str(path))
     stream = _ByteStream(text_io.read_byte_chunks(path))
@@ -380,7 +381,7 @@ def write_binary(path: Path, vectors: WordVectors) -> None:
     """Write word2vec's binary format, with a line end after every word as ``word2vec.c`` does.
 
     Raises:
-        FormatError: a word has a blank or cannot be written, or the file cannot be.
+        FormatError: the format cannot hold a word, or the file cannot be written.
     """
     for word in vectors.words:
         problem = find_problem(word, blanks=False)
@@ -417,7 +418,7 @@ def _decode(raw: bytes, number: int, start: int, name: str, encoding: Encoding) 
 
 
 class _ByteStream:
-    """Bytes from chunks, read by number or up to a mark."""
+    """A stream over chunks of bytes, from which one reads a number of bytes, or all bytes up to a mark."""
 
     def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks = chunks
@@ -433,7 +434,7 @@ class _ByteStream:
         return self._take(n_bytes)
 
     def read_until(self, mark: bytes, max_bytes: int) -> bytes | None:
-        """Return the bytes before a mark and skip the mark; None if it does not come within ``max_bytes``."""
+        """Return the bytes before a mark, and skip it; None if there is no mark within ``max_bytes``."""
         while (found := self._pending.find(mark, 0, max_bytes + 1)) < 0:
             if len(self._pending) > max_bytes or not self._fill():
                 return None
@@ -441,7 +442,7 @@ class _ByteStream:
 
     @property
     def n_received(self) -> int:
-        """Number of bytes read or waiting to be read; all of the file's at its end."""
+        """Number of bytes received from the file so far, whether they have been read or not."""
         return self.position + len(self._pending)
 
     def _take(self, n_bytes: int) -> bytes:
@@ -477,7 +478,7 @@ OTHER_ENCODING = (
     "rescorer-train vectors convert FILE OUTPUT --to glove --encoding cp1252"
 )
 HEAD_BYTES = 1 << 20
-"""Bytes from which the format is detected: two lines of the widest vectors."""
+"""Number of bytes from which the format is detected, enough for two lines of the widest vectors."""
 
 
 def read_vectors(
@@ -492,17 +493,17 @@ def read_vectors(
     """Read a file of word vectors, which may be compressed by gzip.
 
     Args:
-        format: None to detect it from the content, see ``detect_format``.
-        keep: words to keep; the vectors of others are not even parsed. None for all.
-        limit: number of words to read, from the start of the file, which usually has the most frequent ones.
-            What comes after them is not checked.
+        format: format of the file; None to detect it, see ``detect_format``.
+        keep: words to keep; the vectors of all other words are not parsed. None to keep all words.
+        limit: number of words to read from the start of the file, where the most frequent words usually are.
+            The rest of the file is not checked.
         encoding: encoding of the words.
-        dimensions: size of the embedding that the vectors are for; None for any.
+        dimensions: expected number of values per word, the size of an embedding; None for any number.
 
     Raises:
-        FormatError: the file cannot be read, is empty, incomplete or damaged, has none of the words to keep,
-            a word does not have as many values as the others or as expected, a word occurs twice, or a value
-            is not finite; names line, word or byte.
+        FormatError: the file cannot be read, is empty, incomplete or damaged, or has none of the words to
+            keep; or a word occurs twice, has another number of values than expected, or a value that is not
+            finite. The error names the line, word or byte.
     """
     if format is None:
         format = detect_format(_read_head(path))
