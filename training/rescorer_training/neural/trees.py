@@ -22,7 +22,7 @@ from rescorer_training.neural.prepare import PreparedText, iterate_contexts
 from rescorer_training.vectors.runs import read_known_vectors
 
 PRIOR_OCCURRENCES = 2.0
-"""Number of occurrences with the mean of all context vectors that are added to those of each word."""
+"""Weight of the mean of all context vectors in the vector of a word, as a number of occurrences."""
 
 
 def compute_context_vectors(
