@@ -100,7 +100,7 @@ class Monitor:
             self.scalars.add_scalar("validation/perplexity", entry["validation_perplexity"], entry["step"])
 
     def rewind(self, reports: Sequence[dict[str, Any]]) -> None:
-        """Write the log anew without the validations after the checkpoint, since these will be repeated.
+        """Write the log again without the validations after the checkpoint, which will be repeated.
 
         Args:
             reports: validations before the checkpoint.
