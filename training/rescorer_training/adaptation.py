@@ -177,7 +177,7 @@ def _read_sentences(path: Path, normaliser: Normaliser) -> list[tuple[str, Words
 
 
 SOURCE, DOMAIN = "source", "domain"
-"""Names of the bundle's n-gram and of the domain's n-gram. The mixture may also have the second name."""
+"""Names of the bundle's n-gram and of the domain's n-gram, which may also be added to the mixture."""
 DEFAULT_ORDER, MAX_ORDER = 4, 6
 MIN_SOURCE_SHARE = 0.01
 """Least interpolation weight of the bundle's n-gram, which knows words that the domain's text lacks.

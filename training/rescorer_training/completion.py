@@ -136,8 +136,9 @@ def score_sentences(models: ModelSet, questions: Sequence[Question]) -> dict[str
 
 
 ScoreRows = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
-"""A function from the rows of candidates, (n,), and the rows and distances of context words, (C,) each, to
-scores, (n,)."""
+"""A function that scores candidates, from rows (n,) to scores (n,), by context words.
+
+Its further arguments are the rows and the distances of the context words, (C,) each."""
 
 
 def score_neighbours(

@@ -149,7 +149,7 @@ class FurtherTraining:
     threads: ThreadsOption = None
 
     def to_options(self) -> TrainingOptions:
-        """Raises ConfigError if a value is out of range."""
+        """Make the training options; raises ConfigError if a value is out of range."""
         return TrainingOptions(
             self.epochs, batch_words=BATCH_WORDS, learning_rate=self.learning_rate, warmup_steps=WARMUP_STEPS,
             patience=PATIENCE, schedule="plateau", seed=self.seed,
@@ -309,7 +309,7 @@ class DefaultWeights:
     oov: float = option(0.0, "Score added per word that the n-gram model does not know.")
 
     def to_weights(self, shares: Mapping[str, float]) -> Weights:
-        """Raises ConfigError if a stream has no number."""
+        """Make the weights set ``default``; raises ConfigError if the weight of a stream is not a number."""
         streams = {name: parse_number(value) for name, value in parse_pairs(self.stream or ["acoustic=1"])}
         return Weights("default", streams, {"mixture": self.lm_weight}, self.word, self.oov, shares)
 

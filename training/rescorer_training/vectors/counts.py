@@ -304,7 +304,7 @@ def decompose(words: tuple[str, ...], counts: csr_array, options: SvdOptions) ->
 
 
 def compute_singular_vectors(matrix: csr_array, n: int, power: float, seed: int) -> np.ndarray:
-    """Compute U Σ^p of a matrix ≈ U Σ Vᵀ, the columns of the largest singular values first.
+    """Compute U Σ^p for a matrix ≈ U Σ Vᵀ. The columns of the largest singular values come first.
 
     The sign of a column is such that its largest value is positive.
 
