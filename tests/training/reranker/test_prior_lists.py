@@ -56,7 +56,7 @@ def make_training(arrays: TrainingArrays, prior: PriorLists | None) -> NestedTra
 
 def make_prior(n_lists: int, others: TrainingArrays, **changes) -> PriorLists:
     arrays = draw_arrays(n_lists, 1, PRIOR_SETS, scales=5.0)
-    keys = replace(make_keys("b", n_lists), **changes)
+    keys = make_keys("b", n_lists)._replace(**changes)
     return PriorLists(arrays, PRIOR_SETS, keys, make_keys("a", others.n_lists))
 
 
