@@ -5,8 +5,8 @@ The properties are those of the library regex, which is needed only here, in any
     pip install regex==2026.11.19
     python tools/unicode_classes.py            # or --check: fail if the file differs
 
-The tables stand in the repository so that error rates do not change with the version of a library. They
-follow Unicode 18.0; ``unicodedata`` of Python has neither grapheme clusters nor scripts.
+The tables are in the repository, so that error rates do not change with the version of a library. They follow
+Unicode 18.0. Python's ``unicodedata`` has neither grapheme clusters nor scripts.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ UNICODE_VERSION = "18.0"
 LINE_LENGTH = 104
 HANGUL = "HANGUL"
 WIDE_MARKS = r"\p{sc=Common}&&[\p{ea=W}\p{ea=F}]&&[\p{P}\p{S}]--\p{Extended_Pictographic}"
-"""East Asian punctuation, which is no part of a word beside it."""
+"""East Asian punctuation, which does not belong to the words next to it."""
 BREAKABLE = ("ID", "CJ", "NS", "SA", "AK", "AP", "AS")
-"""Line breaking classes (UAX #14) of letters after which a line may end where no space stands."""
+"""Line breaking classes (UAX #14) of letters after which a line may end without a space."""
 SCRIPTS = (
     "Ahom", "Balinese", "Batak", "Bopomofo", "Brahmi", "Cham", "Dives Akuru", "Grantha",
     "Gurung Khema", "Han", "Hiragana", "Javanese", "Jurchen", "Katakana", "Kawi", "Khmer", "Lao",
     "Makasar", "Myanmar", "New Tai Lue", "Nushu", "Seal", "Tai Le", "Tai Tham", "Tai Viet",
     "Tangut", "Thai", "Tibetan", "Tulu-Tigalari", "Yi",
 )  # fmt: skip
-"""The scripts without spaces, which ``find_scripts_without_spaces`` must find, as Unicode spells them."""
+"""The scripts without spaces, as Unicode spells them. ``find_scripts_without_spaces`` must find them."""
 ALWAYS = ("Tibetan",)
-"""Scripts whose lines end at marks between syllables, and which have no spaces between words either."""
+"""Scripts without spaces between words whose lines end at marks between syllables."""
 
 HEADER = '''"""Classes of characters: for words, grapheme clusters, and scripts without spaces.
 
@@ -85,14 +85,14 @@ def make_ranges(code_points: Iterable[int]) -> Iterator[tuple[int, int]]:
 
 
 def escape(code: int) -> str:
-    """A character as a string of Python writes it; for ``re``, signs of ASCII need one more backslash."""
+    """Escape a character for a Python string; for ``re``, punctuation of ASCII needs one more backslash."""
     if code < 0x80 and not chr(code).isalnum() and code > 0x20:
         return f"\\\\u{code:04x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def format_class(name: str, description: str, code_points: Iterable[int]) -> str:
-    """One constant: a string in parentheses, over several lines."""
+    """Format a constant as a string in parentheses, over several lines."""
     items = [
         escape(first) + (("-" if last > first + 1 else "") + escape(last) if last > first else "")
         for first, last in make_ranges(code_points)
@@ -124,7 +124,7 @@ class Properties:
         return len(self._regex.findall(f"[{expression}]", text, self._regex.V1)) / max(len(text), 1)
 
     def scripts(self) -> list[str]:
-        """Names of all scripts, as the library spells them: in capitals without spaces."""
+        """Names of all scripts in the spelling of the library: in capitals, without spaces."""
         names: dict[int, str] = {}
         for name, number in self._regex._regex_core.PROPERTIES["SCRIPT"][1].items():
             names.setdefault(number, name)
@@ -132,7 +132,7 @@ class Properties:
 
 
 def find_scripts_without_spaces(properties: Properties) -> list[str]:
-    """Scripts of most of whose letters the line breaking class needs no space, and those of ``ALWAYS``."""
+    """Find scripts of whose letters most need no space to break a line, and add those of ``ALWAYS``."""
     breakable = "".join(rf"\p{{lb={name}}}" for name in BREAKABLE)
     found = [
         name
@@ -143,7 +143,7 @@ def find_scripts_without_spaces(properties: Properties) -> list[str]:
 
 
 def spell(name: str) -> str:
-    """A script's name as the library spells it."""
+    """Spell the name of a script like the library."""
     return name.upper().replace(" ", "").replace("-", "")
 
 

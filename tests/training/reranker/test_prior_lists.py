@@ -56,8 +56,8 @@ def make_training(arrays: TrainingArrays, prior: PriorLists | None) -> NestedTra
 
 def make_prior(n_lists: int, others: TrainingArrays, **changes) -> PriorLists:
     arrays = draw_arrays(n_lists, 1, PRIOR_SETS, scales=5.0)
-    keys = replace(make_keys("b", n_lists), **changes)
-    return PriorLists.match(arrays, PRIOR_SETS, keys, make_keys("a", others.n_lists))
+    keys = make_keys("b", n_lists)._replace(**changes)
+    return PriorLists(arrays, PRIOR_SETS, keys, make_keys("a", others.n_lists))
 
 
 NO_GROUPS = {"groups": [""] * 300}
@@ -130,7 +130,7 @@ labels = st.lists(st.tuples(*[st.sampled_from(["", "x", "y", "z"])] * 3), min_si
 @given(labels, labels, st.data())
 def test_allowed_lists_are_those_that_share_nothing_with_held_out_ones(own, others, data):
     used = data.draw(st.sets(st.sampled_from(range(len(others)))))
-    prior = PriorLists.match(
+    prior = PriorLists(
         draw_arrays(1, 0),
         SETS,
         ListKeys(*(list(part) for part in zip(*own, strict=True))),

@@ -112,9 +112,9 @@ def test_published_rerankers_score_as_in_training(bundle, tmp_path, monkeypatch,
     own = TrainingLists(scored, base, list(rescorer.models))
     encoded = encode_lists(rescorer, lists)
     rules = compare_rules(own, rescorer)
-    result = train_reranker(own, rules, "words", encoded=encoded)
-    assert "encoding:neural" in {weight.name for weight in result.report.weights}
-    publish_with_reranker(rescorer.bundle, result.reranker, "", tmp_path / "mine" / "1")
+    reranker, report = train_reranker(own, rules, "words", encoded=encoded)
+    assert "encoding:neural" in {weight.name for weight in report.weights}
+    publish_with_reranker(rescorer.bundle, reranker, "", tmp_path / "mine" / "1")
     published = Rescorer.load(tmp_path / "mine" / "1")
     answers = published.rescore(lists, read_bundle(tmp_path / "mine" / "1").weights["words"])
     arrays = training.compute_features(own)[1]
