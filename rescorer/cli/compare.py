@@ -58,7 +58,7 @@ from rescorer.terminal.evaluation_options import (
     make_list_reader,
     reject_choices,
 )
-from rescorer.terminal.options import FirstPassOption, check_streams, expand_options, parse_first_pass
+from rescorer.terminal.options import FirstPassOption, check_streams, expand_options, option, parse_first_pass
 from rescorer.terminal.program import (
     SEE_JSON,
     SOME_REJECTED,
@@ -175,20 +175,14 @@ def describe_pair(pair: ComparedPair, unit: str) -> str:
 class SignificanceOptions:
     """Which test tells differences from chance."""
 
-    by: Annotated[
-        DrawnUnit | None,
-        typer.Option(
-            help="What the bootstrap draws: single lists, or all lists of a speaker or other group; default: "
-            "groups if they are known."
-        ),
-    ] = None
-    tests: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,…",
-            help="Further tests: sign, wilcoxon; over groups if they are known, else over lists.",
-        ),
-    ] = ""
+    by: DrawnUnit | None = option(
+        None,
+        "What the bootstrap draws: single lists, or all lists of a speaker or other group; default: "
+        "groups if they are known.",
+    )
+    tests: str = option(
+        "", "Further tests: sign, wilcoxon; over groups if they are known, else over lists.", metavar="NAME,…"
+    )
 
 
 @expand_options
@@ -207,10 +201,9 @@ def compare(
     options: CountedTextOptions,
     significance: SignificanceOptions,
     export: ExportOption = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print JSON: lists `systems` and `pairs`; rates and gains in percent."),
-    ] = False,
+    as_json: bool = option(
+        False, "Print JSON: lists `systems` and `pairs`; rates and gains in percent.", "--json"
+    ),
 ) -> None:
     """Tell differences between the error rates of systems from chance.
 
@@ -297,43 +290,34 @@ WRITERS: Mapping[str, Callable[[ReportData], str]] = {
 class ReportedEvaluationOptions(EvaluationOptions):
     """The options of an evaluation, where a report says more about models."""
 
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            "-b",
-            help="Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
-            "the error rate along each weight.",
-        ),
-    ] = None
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune",
-            help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`, and show "
-            "the spread of these weights.",
-        ),
-    ] = False
+    bundle: Path | None = option(
+        None,
+        "Model bundle to re-rank with: adds a row for each of its models and for their mixture, and "
+        "the error rate along each weight.",
+        "--bundle",
+        "-b",
+    )
+    tune: bool = option(
+        False,
+        "With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`, and show "
+        "the spread of these weights.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class ContentOptions:
     """The content of the report."""
 
-    title: Annotated[
-        str | None, typer.Option(help="Title of the report; default: the names of the files.")
-    ] = None
-    system: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROW",
-            help="Row of the table that is compared with the first pass word by word; default: the last one "
-            "whose models rank, with --tune the one with held-out weights.",
-        ),
-    ] = None
-    max_utterances: Annotated[
-        int, typer.Option(min=0, help="Number of utterances to show, those that changed most.")
-    ] = MAX_UTTERANCES
+    title: str | None = option(None, "Title of the report; default: the names of the files.")
+    system: str | None = option(
+        None,
+        "Row of the table that is compared with the first pass word by word; default: the last one "
+        "whose models rank, with --tune the one with held-out weights.",
+        metavar="ROW",
+    )
+    max_utterances: int = option(
+        MAX_UTTERANCES, "Number of utterances to show, those that changed most.", min=0
+    )
 
 
 @expand_options
@@ -442,23 +426,14 @@ POSTERIOR_DECIMALS = 4
 class VoteOptions:
     """The settings of the vote, or that they are tuned."""
 
-    system_weights: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NUMBER,…", help="Weight of each file's votes, such as 0.7,0.3; default: equal."
-        ),
-    ] = None
-    temperatures: Annotated[
-        str | None,
-        typer.Option(metavar="NUMBER,…", help="Temperature of each file's posteriors; default: 1 for each."),
-    ] = None
-    null_weight: Annotated[
-        float, typer.Option(help="Factor of the votes for no word; above 1, texts become shorter.")
-    ] = 1.0
-    tune: Annotated[
-        bool,
-        typer.Option("--tune", help="Find the three by the references; error rates are cross-validated."),
-    ] = False
+    system_weights: str | None = option(
+        None, "Weight of each file's votes, such as 0.7,0.3; default: equal.", metavar="NUMBER,…"
+    )
+    temperatures: str | None = option(
+        None, "Temperature of each file's posteriors; default: 1 for each.", metavar="NUMBER,…"
+    )
+    null_weight: float = option(1.0, "Factor of the votes for no word; above 1, texts become shorter.")
+    tune: bool = option(False, "Find the three by the references; error rates are cross-validated.")
 
     def settings(self, n_systems: int) -> decision.RoverSettings:
         """Parse the options; raises ConfigError if they do not fit the number of files, or ``--tune``."""
@@ -484,19 +459,12 @@ def combine(
     ],
     output: Annotated[str, typer.Option("-o", "--output", help="File of combined texts.")],
     *,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to", metavar="FORMAT", help="Output format: jsonl, with posteriors of words, or trn."
-        ),
-    ] = "jsonl",
-    normalised: Annotated[
-        bool, typer.Option("--normalised", help="Write normalised words: lower case, no punctuation.")
-    ] = False,
+    to: str = option("jsonl", "Output format: jsonl, with posteriors of words, or trn.", metavar="FORMAT"),
+    normalised: bool = option(False, "Write normalised words: lower case, no punctuation."),
     vote: VoteOptions,
     reference: ReferenceOption = None,
     options: CountedTextOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the error rates as JSON.")] = False,
+    as_json: bool = option(False, "Print the error rates as JSON.", "--json"),
 ) -> None:
     """Combine the lists of several recognisers into one text per utterance, by voting word by word (ROVER).
 

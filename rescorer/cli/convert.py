@@ -38,7 +38,7 @@ from rescorer.terminal.list_options import (
     MapOption,
     StreamOption,
 )
-from rescorer.terminal.options import BundleOption, DeviceOption, expand_options
+from rescorer.terminal.options import BundleOption, DeviceOption, expand_options, option
 from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input
 from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out, progress_bar
 from rescorer.types import NBestList, TextScore
@@ -62,22 +62,14 @@ def print_formats(value: bool) -> None:
 class ConversionOptions:
     """The formats that are read and written, names of streams, and the file of rejected lists."""
 
-    from_: Annotated[
-        str | None,
-        typer.Option(
-            "--from", "--format", metavar="FORMAT", help="Format of IN; default: detected from its content."
-        ),
-    ] = None
-    to: Annotated[
-        str, typer.Option("--to", metavar="FORMAT", help="Format of OUT: NAME[:OPTION=VALUE,…].")
-    ] = "jsonl"
-    rename: Annotated[
-        list[str] | None, typer.Option(metavar="OLD=NEW", help="New name of a score stream.")
-    ] = None
-    rejects: Annotated[
-        Path | None,
-        typer.Option(help="File of lists that could not be read or written; default: OUT.rejects."),
-    ] = None
+    from_: str | None = option(
+        None, "Format of IN; default: detected from its content.", "--from", "--format", metavar="FORMAT"
+    )
+    to: str = option("jsonl", "Format of OUT: NAME[:OPTION=VALUE,…].", metavar="FORMAT")
+    rename: list[str] | None = option(None, "New name of a score stream.", metavar="OLD=NEW")
+    rejects: Path | None = option(
+        None, "File of lists that could not be read or written; default: OUT.rejects."
+    )
     maps: MapOption = None
     streams: StreamOption = None
     join_pieces: JoinPiecesOption = False
@@ -104,10 +96,7 @@ def convert(
     target: Annotated[str, typer.Argument(metavar="OUT", help="File or folder to write; - for a pipe.")],
     *,
     options: ConversionOptions,
-    formats: Annotated[
-        bool,
-        typer.Option("--formats", is_eager=True, callback=print_formats, help="List the formats and exit."),
-    ] = False,
+    formats: bool = option(False, "List the formats and exit.", is_eager=True, callback=print_formats),
 ) -> None:
     """Convert n-best lists from one format to another.
 
@@ -123,9 +112,9 @@ def convert(
     rejects_path = options.rejects or (None if is_stream(target) else Path(f"{target.rstrip('/')}.rejects"))
     check_new(target, sources, is_folder=output.format.is_folder)
     files = [file for source in sources for file in list_files(source)]
-    for option, path in (("target", target), ("--rejects", rejects_path)):
+    for name, path in (("target", target), ("--rejects", rejects_path)):
         if path is not None:
-            check_not_an_input(option, path, files)
+            check_not_an_input(name, path, files)
     lists = options.read(sources)
     n_written = 0
     rejected = Rejections()
@@ -188,10 +177,10 @@ def warn_if_rescored(lists: Lists, source: str) -> Lists:
 def parse_renames(options: list[str] | None) -> dict[str, str]:
     """New stream names by old ones; raises ConfigError if an option is malformed."""
     names: dict[str, str] = {}
-    for option in options or ():
-        old, equals, new = option.partition("=")
+    for rename in options or ():
+        old, equals, new = rename.partition("=")
         if not equals or not old or not new or old in names or new in names.values():
-            raise ConfigError(f"--rename {option!r}: expected OLD=NEW, each name once")
+            raise ConfigError(f"--rename {rename!r}: expected OLD=NEW, each name once")
         names[old] = new
     return names
 

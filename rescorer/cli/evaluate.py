@@ -48,6 +48,7 @@ from rescorer.terminal.options import (
     WeightOptions,
     check_streams,
     expand_options,
+    option,
     parse_first_pass,
     warn_if_tuned_otherwise,
     warn_if_untuned,
@@ -498,10 +499,9 @@ def evaluate(
     analysis: AnalysisOptions,
     models: ModelOptions,
     export: ExportOption = None,
-    as_json: Annotated[
-        bool,
-        typer.Option("--json", help="Print JSON: a list `systems`, with keys such as wer; rates in percent."),
-    ] = False,
+    as_json: bool = option(
+        False, "Print JSON: a list `systems`, with keys such as wer; rates in percent.", "--json"
+    ),
 ) -> None:
     """Report the word error rate of lists, the range that re-ranking could reach, and the gain of models.
 

@@ -31,7 +31,7 @@ from rescorer.evaluation.list_statistics import ErrorStats, TokenStats
 from rescorer.evaluation.list_tally import ModelStats, ModelTally
 from rescorer.pipeline import Rescorer
 from rescorer.terminal.evaluation_options import RankedListOptions, ScoredListOptions, collect_lists
-from rescorer.terminal.options import BundleOption, DeviceOption, WeightOptions, expand_options
+from rescorer.terminal.options import BundleOption, DeviceOption, WeightOptions, expand_options, option
 from rescorer.terminal.program import SEE_JSON, SOME_REJECTED, Rejections
 from rescorer.terminal.tables import FoldingTable, make_console, make_text_grid, print_out
 from rescorer.text import rate_name
@@ -294,20 +294,16 @@ SUSPICIOUS = 1
 def inspect(
     files: Annotated[list[str], typer.Argument(metavar="FILE...", help="N-best lists.")],
     *,
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            "-b",
-            help="Model bundle to compare with: words that it does not know, its n-gram against the scores "
-            "of the lists, and the effect of its weights.",
-        ),
-    ] = None,
+    bundle: Path | None = option(
+        None,
+        "Model bundle to compare with: words that it does not know, its n-gram against the scores "
+        "of the lists, and the effect of its weights.",
+        "--bundle",
+        "-b",
+    ),
     options: RankedListOptions,
     device: DeviceOption = "cpu",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON: a list `files`; rates in percent.")
-    ] = False,
+    as_json: bool = option(False, "Print JSON: a list `files`; rates in percent.", "--json"),
 ) -> None:
     """Report what lists contain and what looks wrong with them, before they are used.
 
@@ -358,12 +354,10 @@ def explain(
     list_id: Annotated[
         str | None, typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Without ID: number of lists to show.")] = 10,
+    top: int = option(10, "Without ID: number of lists to show.", min=1),
     options: ScoredListOptions,
     device: DeviceOption = "cpu",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON list of explanations, with unweighted components.")
-    ] = False,
+    as_json: bool = option(False, "Print a JSON list of explanations, with unweighted components.", "--json"),
 ) -> None:
     """Explain why a hypothesis won: what each score and language model contributed to its lead.
 

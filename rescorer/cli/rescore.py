@@ -54,6 +54,7 @@ from rescorer.terminal.options import (
     WeightOptions,
     check_first_lists,
     expand_options,
+    option,
     warn_if_tuned_otherwise,
 )
 from rescorer.terminal.program import SOME_REJECTED, check_not_an_input
@@ -72,25 +73,20 @@ KINDS: dict[str, DecisionKind] = {
 class DecisionOptions:
     """The decision rule, where it differs from that of the weights."""
 
-    decision: Annotated[
-        Literal["maximum", "mbr", "confusion-network"] | None,
-        typer.Option(
-            help="Decision rule. maximum: the largest total; mbr: the fewest expected errors under the "
-            "posteriors of the list (minimum Bayes risk); confusion-network: also write the consensus, which "
-            "may be new text. Default: the rule of the weights, usually maximum."
-        ),
-    ] = None
-    decision_unit: Annotated[
-        ErrorUnit | None,
-        typer.Option(help="Errors that mbr minimises; see --unit of `rescorer evaluate`. Default: word."),
-    ] = None
-    temperature: Annotated[
-        float | None,
-        typer.Option(
-            help="Temperature of the posteriors of mbr and confusion-network, softmax(total / temperature), "
-            "above 0; high values let all hypotheses count alike. Default: that of the weights, or 1."
-        ),
-    ] = None
+    decision: Literal["maximum", "mbr", "confusion-network"] | None = option(
+        None,
+        "Decision rule. maximum: the largest total; mbr: the fewest expected errors under the "
+        "posteriors of the list (minimum Bayes risk); confusion-network: also write the consensus, which "
+        "may be new text. Default: the rule of the weights, usually maximum.",
+    )
+    decision_unit: ErrorUnit | None = option(
+        None, "Errors that mbr minimises; see --unit of `rescorer evaluate`. Default: word."
+    )
+    temperature: float | None = option(
+        None,
+        "Temperature of the posteriors of mbr and confusion-network, softmax(total / temperature), "
+        "above 0; high values let all hypotheses count alike. Default: that of the weights, or 1.",
+    )
 
     def resolve(self, weights: Weights) -> DecisionRule:
         """Apply the options to the rule of the weights.
@@ -116,37 +112,28 @@ MIN_GPU_SHARE = 0.0001
 class EngineOptions:
     """The engine that runs the shards, and what a cluster needs to know."""
 
-    engine: Annotated[
-        Literal["local", "ray"],
-        typer.Option(
-            help="What runs shards: local for processes of this machine; ray for workers on a cluster, each "
-            "with --threads CPUs (0: one) and its own copy of the models. Needs the extra ray. --workers 0: "
-            "as many as the cluster has room for.",
-        ),
-    ] = "local"
-    address: Annotated[
-        str,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Ray cluster of --engine ray: auto for the one of this machine, HOST:PORT of its "
-            "head, or ray://HOST:PORT from a machine outside. Default: a Ray on this machine, for this "
-            "command only.",
-        ),
-    ] = ""
-    gpus_per_worker: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            max=1,
-            help="Share of a GPU for each worker of --engine ray, with --device cuda: 0.25 for four per GPU.",
-        ),
-    ] = 0.0
-    wait_s: Annotated[
-        float,
-        typer.Option(
-            min=0, help="Seconds for which --engine ray waits until the cluster has room for a worker."
-        ),
-    ] = 60.0
+    engine: Literal["local", "ray"] = option(
+        "local",
+        "What runs shards: local for processes of this machine; ray for workers on a cluster, each "
+        "with --threads CPUs (0: one) and its own copy of the models. Needs the extra ray. --workers 0: "
+        "as many as the cluster has room for.",
+    )
+    address: str = option(
+        "",
+        "Ray cluster of --engine ray: auto for the one of this machine, HOST:PORT of its "
+        "head, or ray://HOST:PORT from a machine outside. Default: a Ray on this machine, for this "
+        "command only.",
+        metavar="ADDRESS",
+    )
+    gpus_per_worker: float = option(
+        0.0,
+        "Share of a GPU for each worker of --engine ray, with --device cuda: 0.25 for four per GPU.",
+        min=0,
+        max=1,
+    )
+    wait_s: float = option(
+        60.0, "Seconds for which --engine ray waits until the cluster has room for a worker.", min=0
+    )
 
     def check(self, device: str, *, is_sharded: bool) -> None:
         """Raise ConfigError if options contradict each other."""
@@ -195,48 +182,37 @@ class EngineOptions:
 class PlanOptions:
     """Whether to forecast the cost, and from which sample."""
 
-    plan: Annotated[
-        bool,
-        typer.Option(
-            "--plan",
-            help="Write nothing, but score a sample of the lists on this machine, and print how many core "
-            "hours all of them will take; with --json, as one JSON object.",
-        ),
-    ] = False
-    plan_lists: Annotated[
-        int, typer.Option(min=2, help="Number of lists that --plan scores, three times.")
-    ] = 400
-    plan_seed: Annotated[int, typer.Option(help="Random seed by which --plan chooses them.")] = 0
-    plan_mb: Annotated[
-        float,
-        typer.Option(
-            min=1,
-            help="Largest number of megabytes that --plan reads, in places all over plain JSON lines, or in "
-            "whole files. A pipe, and files of different kinds, are read to the end.",
-        ),
-    ] = 256.0
+    plan: bool = option(
+        False,
+        "Write nothing, but score a sample of the lists on this machine, and print how many core "
+        "hours all of them will take; with --json, as one JSON object.",
+    )
+    plan_lists: int = option(400, "Number of lists that --plan scores, three times.", min=2)
+    plan_seed: int = option(0, "Random seed by which --plan chooses them.")
+    plan_mb: float = option(
+        256.0,
+        "Largest number of megabytes that --plan reads, in places all over plain JSON lines, or in "
+        "whole files. A pipe, and files of different kinds, are read to the end.",
+        min=1,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
     """The lists that belong to one conversation, and the texts that later ones are read after."""
 
-    session: Annotated[
-        str,
-        typer.Option(
-            metavar="FIELD",
-            help="Field of lists that names their conversation, or 'group'. Lists of one conversation are "
-            "rescored in order, each after the texts before it: networks with carried state or topics read "
-            "these, and so do caches (-w cache=0.1, -w neural_cache=0.1).",
-        ),
-    ] = ""
-    session_text: Annotated[
-        SessionText,
-        typer.Option(
-            help="What later lists of a conversation are read after: the texts that were chosen, or the "
-            "references, which shows what perfect decisions would be worth."
-        ),
-    ] = "chosen"
+    session: str = option(
+        "",
+        "Field of lists that names their conversation, or 'group'. Lists of one conversation are "
+        "rescored in order, each after the texts before it: networks with carried state or topics read "
+        "these, and so do caches (-w cache=0.1, -w neural_cache=0.1).",
+        metavar="FIELD",
+    )
+    session_text: SessionText = option(
+        "chosen",
+        "What later lists of a conversation are read after: the texts that were chosen, or the "
+        "references, which shows what perfect decisions would be worth.",
+    )
 
     def keep_order(self, rescorer: BatchRescorer) -> BatchRescorer:
         """Rescore in the order of conversations if a field names them."""
@@ -285,21 +261,17 @@ class MachineOptions:
 
     device: DeviceOption = "cpu"
     dtype: DtypeOption = "float32"
-    batch_words: Annotated[int, typer.Option(help="Number of words per batch.")] = MAX_BATCH_WORDS
-    workers: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Number of processes that score, each with its own copy of the models: batches of one file, "
-            "or shards; 0: one per core. Pays off for long files only, since a process takes seconds to "
-            "start.",
-        ),
-    ] = 1
+    batch_words: int = option(MAX_BATCH_WORDS, "Number of words per batch.")
+    workers: int = option(
+        1,
+        "Number of processes that score, each with its own copy of the models: batches of one file, "
+        "or shards; 0: one per core. Pays off for long files only, since a process takes seconds to "
+        "start.",
+        min=0,
+    )
     processes: Annotated[int | None, typer.Option(min=0, hidden=True)] = None
     """The former name of ``workers``, until 0.2."""
-    threads: Annotated[
-        int, typer.Option(min=0, help="CPU threads of each process; 0: divide the cores among them.")
-    ] = 0
+    threads: int = option(0, "CPU threads of each process; 0: divide the cores among them.", min=0)
 
     def count_workers(self) -> int:
         """The number of processes, also by the former name of the option, of which this warns on stderr.
@@ -319,25 +291,20 @@ class MachineOptions:
 class ShardOptions:
     """Into how many shards the input is divided, which of them this command runs, and what runs them."""
 
-    shards: Annotated[
-        int | None,
-        typer.Option(min=1, help="Divide the input into this many shards of about equal size, in a folder."),
-    ] = None
-    shard_lists: Annotated[
-        int | None, typer.Option(min=1, help="Divide the input into shards of about this many lists instead.")
-    ] = None
-    shard: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="Run only this shard, counted from 0, as the tasks of array jobs do; the first task makes "
-            "the plan if there is none.",
-        ),
-    ] = None
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Run the shards of an existing plan that are not committed.")
-    ] = False
-    plan_only: Annotated[bool, typer.Option("--plan-only", help="Make the plan, and run no shard.")] = False
+    shards: int | None = option(
+        None, "Divide the input into this many shards of about equal size, in a folder.", min=1
+    )
+    shard_lists: int | None = option(
+        None, "Divide the input into shards of about this many lists instead.", min=1
+    )
+    shard: int | None = option(
+        None,
+        "Run only this shard, counted from 0, as the tasks of array jobs do; the first task makes "
+        "the plan if there is none.",
+        min=0,
+    )
+    resume: bool = option(False, "Run the shards of an existing plan that are not committed.")
+    plan_only: bool = option(False, "Make the plan, and run no shard.")
     engine: EngineOptions
 
     @property
@@ -578,32 +545,24 @@ SourcesArgument = Annotated[
 class OutputOptions:
     """The format of the output, and its place."""
 
-    output: Annotated[
-        str,
-        typer.Option(
-            "-o",
-            "--output",
-            help="File of re-ranked lists; .gz compresses; - for a pipe. Folder of shards, or "
-            "s3://BUCKET/PREFIX.",
-        ),
-    ] = "-"
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to",
-            metavar="FORMAT",
-            help="Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
-            "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
-            "manifest:manifest=FILE adds it to the lines of a NeMo manifest, as pred_text.",
-        ),
-    ] = "jsonl"
-    rejects: Annotated[
-        Path | None,
-        typer.Option(
-            help="File of lists that could not be scored or written, with reasons; default: OUT.rejects, or "
-            "stderr for a pipe."
-        ),
-    ] = None
+    output: str = option(
+        "-",
+        "File of re-ranked lists; .gz compresses; - for a pipe. Folder of shards, or s3://BUCKET/PREFIX.",
+        "-o",
+        "--output",
+    )
+    to: str = option(
+        "jsonl",
+        "Output format: jsonl for whole lists; trn, ctm or stm for the best hypothesis of each, or "
+        "its consensus. ctm needs the hypothesis field words, stm the list fields start_s and end_s. "
+        "manifest:manifest=FILE adds it to the lines of a NeMo manifest, as pred_text.",
+        metavar="FORMAT",
+    )
+    rejects: Path | None = option(
+        None,
+        "File of lists that could not be scored or written, with reasons; default: OUT.rejects, or "
+        "stderr for a pipe.",
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -611,10 +570,8 @@ class DisplayOptions:
     """A forecast instead of a run, or its progress and a summary."""
 
     plan: PlanOptions
-    quiet: Annotated[
-        bool, typer.Option("--quiet", "-q", help="Show neither a progress bar nor a summary.")
-    ] = False
-    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON, on stderr.")] = False
+    quiet: bool = option(False, "Show neither a progress bar nor a summary.", "--quiet", "-q")
+    as_json: bool = option(False, "Print the summary as JSON, on stderr.", "--json")
 
 
 @expand_options

@@ -57,6 +57,7 @@ from rescorer.terminal.options import (
     SelectionOptions,
     check_streams,
     expand_options,
+    option,
     use_dictionary,
     warn_if_untuned,
 )
@@ -126,10 +127,8 @@ class TunedWeightOptions:
     """Which weights are tuned, and where and when they are written."""
 
     output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")]
-    free: Annotated[str, typer.Option("--free", metavar="NAME,…", help=FREE_HELP)] = ",".join(DEFAULT_FREE)
-    force: Annotated[
-        bool, typer.Option("--force", help="Write the tuned weights even if their gain may be chance.")
-    ] = False
+    free: str = option(",".join(DEFAULT_FREE), FREE_HELP, metavar="NAME,…")
+    force: bool = option(False, "Write the tuned weights even if their gain may be chance.")
 
 
 @expand_options
@@ -141,7 +140,7 @@ def tune(
     options: ScoredListOptions,
     phrase_bound: PhraseBoundOptions,
     models: ModelOptions,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON; rates in percent.")] = False,
+    as_json: bool = option(False, "Print JSON; rates in percent.", "--json"),
 ) -> None:
     """Find the weights with the fewest errors, and keep the old ones if that may be chance.
 
@@ -244,20 +243,16 @@ N_FOLDS = 10
 class FalseAlarmOptions:
     """The number of false alarms that are permitted, and of attempts to provoke them."""
 
-    max_false_alarms: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            max=1.0,
-            help="Bound of the share of lists on which a generated hypothesis wins with a phrase that was "
-            "not said: so few false alarms are permitted that a higher share is refuted with 95 % "
-            "confidence.",
-        ),
-    ] = 0.01
-    decoys: Annotated[
-        int, typer.Option(min=1, help="Number of phrases of other lists that each list gets for that.")
-    ] = 100
-    rounds: Annotated[int, typer.Option(min=1, help="How often each list gets such phrases.")] = 4
+    max_false_alarms: float = option(
+        0.01,
+        "Bound of the share of lists on which a generated hypothesis wins with a phrase that was "
+        "not said: so few false alarms are permitted that a higher share is refuted with 95 % "
+        "confidence.",
+        min=0.0,
+        max=1.0,
+    )
+    decoys: int = option(100, "Number of phrases of other lists that each list gets for that.", min=1)
+    rounds: int = option(4, "How often each list gets such phrases.", min=1)
 
 
 @expand_options
@@ -463,9 +458,9 @@ def calibrate(
     ],
     *,
     options: CalibrationOptions,
-    plot: Annotated[Path | None, typer.Option(help="SVG file of a reliability diagram to write.")] = None,
+    plot: Path | None = option(None, "SVG file of a reliability diagram to write."),
     device: DeviceOption = "cpu",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the measures as JSON.")] = False,
+    as_json: bool = option(False, "Print the measures as JSON.", "--json"),
 ) -> None:
     """Learn from lists with references how sure to be of the best hypothesis and of its words.
 

@@ -44,6 +44,7 @@ from rescorer.terminal.options import (
     TextOptions,
     WeightOptions,
     check_streams,
+    option,
     parse_first_pass,
 )
 from rescorer.terminal.program import Rejections
@@ -54,35 +55,22 @@ from rescorer.types import ErrorUnit, NBestList, Weights
 class AnalysisOptions:
     """Further things to print: about the errors of one system, about groups, and more rows."""
 
-    errors: Annotated[
-        bool,
-        typer.Option(
-            "--errors",
-            help="Add the commonest confusions, the words that rescoring fixed and broke, and error rates by "
-            "word frequency, unknown words, length, and rank of the chosen hypothesis.",
-        ),
-    ] = False
-    alignments: Annotated[
-        bool,
-        typer.Option(
-            "--alignments",
-            help="Print the lists with errors: reference, first pass and rescored text, word under word.",
-        ),
-    ] = False
-    system: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROW",
-            help="Row that --errors and --alignments are about; default: the last one whose models rank, "
-            "with --tune the one with held-out weights.",
-        ),
-    ] = None
-    by_group: Annotated[
-        bool, typer.Option("--by-group", help="Add a table with one row per speaker or other group.")
-    ] = False
-    own_lists: Annotated[
-        bool, typer.Option("--own-lists", help="With several files: add rows for all lists of each.")
-    ] = False
+    errors: bool = option(
+        False,
+        "Add the commonest confusions, the words that rescoring fixed and broke, and error rates by "
+        "word frequency, unknown words, length, and rank of the chosen hypothesis.",
+    )
+    alignments: bool = option(
+        False, "Print the lists with errors: reference, first pass and rescored text, word under word."
+    )
+    system: str | None = option(
+        None,
+        "Row that --errors and --alignments are about; default: the last one whose models rank, "
+        "with --tune the one with held-out weights.",
+        metavar="ROW",
+    )
+    by_group: bool = option(False, "Add a table with one row per speaker or other group.")
+    own_lists: bool = option(False, "With several files: add rows for all lists of each.")
 
 
 DEFAULT_PERCENT = 100 * DEFAULT_MAX_SHARE
@@ -92,25 +80,21 @@ DEFAULT_PERCENT = 100 * DEFAULT_MAX_SHARE
 class PhraseBoundOptions:
     """Bounds of the weight of phrases."""
 
-    max_false_alarms: Annotated[
-        float,
-        typer.Option(
-            min=0.0,
-            max=100.0,
-            metavar="PERCENT",
-            help="Share of the lists that phrases which were not said may make worse.",
-        ),
-    ] = DEFAULT_PERCENT
-    distractors: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            max=MAX_PHRASES // 2,
-            metavar="N",
-            help="Also give all lists N phrases of 1 to 3 words that occur in hypotheses but in no "
-            "reference, drawn with seed 1, and bound the weight of phrases by them too.",
-        ),
-    ] = 0
+    max_false_alarms: float = option(
+        DEFAULT_PERCENT,
+        "Share of the lists that phrases which were not said may make worse.",
+        min=0.0,
+        max=100.0,
+        metavar="PERCENT",
+    )
+    distractors: int = option(
+        0,
+        "Also give all lists N phrases of 1 to 3 words that occur in hypotheses but in no "
+        "reference, drawn with seed 1, and bound the weight of phrases by them too.",
+        min=0,
+        max=MAX_PHRASES // 2,
+        metavar="N",
+    )
 
     def make_bound(
         self, rescorer: Rescorer, scored: Sequence[ScoredList], weights: Weights, names: Collection[str]
@@ -143,20 +127,15 @@ class PhraseBoundOptions:
 class CacheOptions:
     """Where language model scores are cached."""
 
-    cache: Annotated[
-        Path | None,
-        typer.Option(
-            "--cache",
-            metavar="DIR",
-            envvar="RESCORER_CACHE",
-            show_envvar=True,
-            help="Folder in which the scores of language models are cached by content; default: "
-            "rescorer/scores in the user's cache folder.",
-        ),
-    ] = None
-    no_cache: Annotated[bool, typer.Option("--no-cache", help="Neither read nor write cached scores.")] = (
-        False
+    cache: Path | None = option(
+        None,
+        "Folder in which the scores of language models are cached by content; default: "
+        "rescorer/scores in the user's cache folder.",
+        metavar="DIR",
+        envvar="RESCORER_CACHE",
+        show_envvar=True,
     )
+    no_cache: bool = option(False, "Neither read nor write cached scores.")
 
     def load_rescorer(self, bundle: Path, device: str) -> Rescorer:
         """Load a bundle; with a cache, its models are loaded when a score is missing."""
@@ -204,29 +183,20 @@ AlternationsOption = Annotated[
 class CountingOptions:
     """The way to count errors; see ``CountingSettings``."""
 
-    counting: Annotated[
-        Method,
-        typer.Option(
-            help="levenshtein: fewest errors that explain a hypothesis; sclite: errors of the alignment by "
-            "NIST's sclite, sometimes one more."
-        ),
-    ] = "levenshtein"
-    unit: Annotated[
-        ErrorUnit | None,
-        typer.Option(
-            help="What to count. word: words (WER); character: characters as people see them, without spaces "
-            "(CER, sclite -c); mixed: characters of scripts without spaces such as Han, Kana and Thai, and "
-            "words of all others (MER, sclite -c NOASCII). Default: word."
-        ),
-    ] = None
-    characters: Annotated[bool, typer.Option("--characters", help="The same as --unit character.")] = False
-    optional_words: Annotated[
-        bool, typer.Option("--optional-words", help="With sclite: allow (word) to be left out (its -D).")
-    ] = False
-    fragments: Annotated[
-        bool,
-        typer.Option("--fragments", help="With sclite: match wo- with words that start with wo (its -F)."),
-    ] = False
+    counting: Method = option(
+        "levenshtein",
+        "levenshtein: fewest errors that explain a hypothesis; sclite: errors of the alignment by "
+        "NIST's sclite, sometimes one more.",
+    )
+    unit: ErrorUnit | None = option(
+        None,
+        "What to count. word: words (WER); character: characters as people see them, without spaces "
+        "(CER, sclite -c); mixed: characters of scripts without spaces such as Han, Kana and Thai, and "
+        "words of all others (MER, sclite -c NOASCII). Default: word.",
+    )
+    characters: bool = option(False, "The same as --unit character.")
+    optional_words: bool = option(False, "With sclite: allow (word) to be left out (its -D).")
+    fragments: bool = option(False, "With sclite: match wo- with words that start with wo (its -F).")
     alternations: AlternationsOption = "on"
 
     def settings(self) -> CountingSettings:
@@ -344,21 +314,16 @@ class EvaluationOptions:
     """Options of ``rescorer evaluate`` and ``rescorer report`` for evaluating files."""
 
     reference: ReferenceOption = None
-    bundle: Annotated[
-        Path | None,
-        typer.Option(
-            "--bundle",
-            "-b",
-            help="Model bundle to re-rank with: adds rows for each of its models, for their mixture, for "
-            "minimum Bayes risk (MBR), and for the word weight without models.",
-        ),
-    ] = None
-    tune: Annotated[
-        bool,
-        typer.Option(
-            "--tune", help="With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`."
-        ),
-    ] = False
+    bundle: Path | None = option(
+        None,
+        "Model bundle to re-rank with: adds rows for each of its models, for their mixture, for "
+        "minimum Bayes risk (MBR), and for the word weight without models.",
+        "--bundle",
+        "-b",
+    )
+    tune: bool = option(
+        False, "With --bundle: add rows with weights tuned on other folds, as by `rescorer tune`."
+    )
     first_pass: FirstPassOption = None
     text: TextOptions
     lists: ListInputOptions

@@ -1,11 +1,12 @@
 """Declare command-line options once, as dataclass fields, and share them between commands.
 
-A field is declared like a parameter of a typer command: with an ``Annotated`` type, whose ``typer.Option``
-or ``typer.Argument`` holds the flags and the help, and with a default unless it is required. Fields of
-dataclasses in a library, which must not import typer, carry ``help``, ``flags``, ``metavar`` and ``min`` as
-metadata instead. A field may itself be such a dataclass. A command takes the dataclass as a parameter.
+A field with a value of ``option`` becomes an option of every command that takes the dataclass as a parameter
+(see ``expand_options``). A field may also have an ``Annotated`` type with a ``typer.Option`` or
+``typer.Argument``, as parameters of typer commands do; it is required if it has no default. A field may be
+such a dataclass itself. Libraries, which must not import typer, use ``dataclasses.field`` with the same
+metadata.
 
-The options that several kinds of commands share follow: the text rules, phrases and weights that they choose.
+Below are the options that several kinds of commands share: text rules, phrases and weights.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import inspect
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, is_dataclass, replace
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -46,12 +47,22 @@ from rescorer.text import FILLERS, LETTERS, Normaliser, NormaliserSettings
 from rescorer.types import NBestList, Weights
 
 
+def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
+    """Define an option by the default of a dataclass field, or of a parameter of a command.
+
+    Args:
+        flags: names of the option; default: ``--`` and the name of the field. A bool gets no ``--no-…``.
+        settings: other arguments of ``typer.Option``, such as ``min`` and ``metavar``.
+    """
+    return field(default=default, metadata={"help": help, "flags": flags or None, **settings})
+
+
 def expand_options(function: Callable[..., None]) -> Callable[..., None]:
     """Replace each dataclass parameter of a command by one option per field, at the same place in ``--help``.
 
     >>> @dataclass(frozen=True)
     ... class SizeOptions:
-    ...     width: Annotated[int, typer.Option(help="Width in pixels.")] = 640
+    ...     width: int = option(640, "Width in pixels.", min=1)
     >>> @expand_options
     ... def resize(file: str, size: SizeOptions) -> None: ...
     >>> list(inspect.signature(resize).parameters)
@@ -66,7 +77,7 @@ def expand_options(function: Callable[..., None]) -> Callable[..., None]:
         if parameter.name in groups:
             parameters += _field_parameters(groups[parameter.name])
         else:
-            parameters.append(parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY))
+            parameters.append(_make_parameter(parameter.name, parameter.annotation, parameter.default))
 
     def command(**values: Any) -> None:
         options = {name: _build_group(group, values) for name, group in groups.items()}
@@ -79,35 +90,41 @@ def expand_options(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _build_group(group: Any, values: dict[str, Any]) -> Any:
-    """Make a dataclass from the values of its options, which are taken out of ``values``."""
+    """Make a dataclass from the values of its options, which are removed from ``values``."""
     hints = get_type_hints(group)
     return group(
         **{
-            field.name: (
-                _build_group(hints[field.name], values)
-                if is_dataclass(hints[field.name])
-                else values.pop(field.name)
+            item.name: (
+                _build_group(hints[item.name], values)
+                if is_dataclass(hints[item.name])
+                else values.pop(item.name)
             )
-            for field in fields(group)
+            for item in fields(group)
         }
     )
 
 
 def _field_parameters(group: Any) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(group, include_extras=True)
-    for field in fields(group):
-        annotation = hints[field.name]
+    for item in fields(group):
+        annotation = hints[item.name]
         if is_dataclass(annotation):
             yield from _field_parameters(annotation)
-            continue
-        if "help" in field.metadata:
-            flags = field.metadata.get("flags", ())
-            settings: dict[str, Any] = {name: field.metadata.get(name) for name in ("help", "metavar", "min")}
+        else:
+            yield _make_parameter(item.name, annotation, item)
+
+
+def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    """Make a parameter of a typer command; the default may be a field, such as one made by ``option``."""
+    if isinstance(default, Field):
+        settings = dict(default.metadata)
+        default = inspect.Parameter.empty if default.default is MISSING else default.default
+        if "help" in settings:
+            flags = settings.pop("flags", ())
+            if flags is None:
+                flags = [f"--{name.replace('_', '-')}"] if annotation is bool else []
             annotation = Annotated[annotation, typer.Option(*flags, **settings)]
-        default = inspect.Parameter.empty if field.default is MISSING else field.default
-        yield inspect.Parameter(
-            field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 BundleOption = Annotated[
@@ -133,20 +150,12 @@ DtypeOption = Annotated[
 class SelectionOptions:
     """The choice of the hypotheses of a list that take part in its ranking."""
 
-    merge: Annotated[
-        bool,
-        typer.Option(
-            "--merge",
-            help="Merge hypotheses with the same words after normalisation, adding their probabilities.",
-        ),
-    ] = False
-    drop_empty: Annotated[
-        bool,
-        typer.Option(
-            "--drop-empty",
-            help="Drop hypotheses without words after normalisation; if all are empty, the first stays.",
-        ),
-    ] = False
+    merge: bool = option(
+        False, "Merge hypotheses with the same words after normalisation, adding their probabilities."
+    )
+    drop_empty: bool = option(
+        False, "Drop hypotheses without words after normalisation; if all are empty, the first stays."
+    )
 
     def selection(self) -> Selection:
         """The same choice, as the evaluation expects it."""
@@ -173,33 +182,22 @@ RAW = "raw"
 class TextOptions:
     """The rules by which texts are compared, counted and written; for models, the bundle has its rules."""
 
-    normaliser: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="JSON file of normaliser settings by which words are compared and errors are counted; raw "
-            "only splits at white space. Default: words without case and punctuation, also with a bundle, "
-            "whose models read text as it says.",
-        ),
-    ] = None
-    language: Annotated[
-        str,
-        typer.Option(
-            metavar="TAG", help="Language of the text, such as tr or az-Latn: decides the case of I and ı."
-        ),
-    ] = ""
-    fillers: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME,…", help=f"Drop the fillers of a language or corpus: {', '.join(FILLERS)}."
-        ),
-    ] = ""
-    letters: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME", help=f"Alphabet in which signs are letters and case counts: {', '.join(LETTERS)}."
-        ),
-    ] = ""
+    normaliser: str | None = option(
+        None,
+        "JSON file of normaliser settings by which words are compared and errors are counted; raw "
+        "only splits at white space. Default: words without case and punctuation, also with a bundle, "
+        "whose models read text as it says.",
+        metavar="FILE",
+    )
+    language: str = option(
+        "", "Language of the text, such as tr or az-Latn: decides the case of I and ı.", metavar="TAG"
+    )
+    fillers: str = option(
+        "", f"Drop the fillers of a language or corpus: {', '.join(FILLERS)}.", metavar="NAME,…"
+    )
+    letters: str = option(
+        "", f"Alphabet in which signs are letters and case counts: {', '.join(LETTERS)}.", metavar="NAME"
+    )
 
     def make_normaliser(self, bundle: Bundle | None = None) -> Normaliser:
         """The normaliser that the options choose, by default the one for text of the bundle, if there is one.
@@ -244,18 +242,15 @@ class TextOptions:
 class PhraseOptions:
     """Names and phrases that are more likely than usual in all lists of a command."""
 
-    phrases: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Names and phrases that are expected in all lists, one per line; or JSON objects with text, "
-            "weight, spellings and slot. Hypotheses get credits for those that they have.",
-        ),
-    ] = None
-    phrase_list: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME", help="The same, of the bundle's phrases/NAME.txt. Repeatable."),
-    ] = None
+    phrases: Path | None = option(
+        None,
+        "Names and phrases that are expected in all lists, one per line; or JSON objects with text, "
+        "weight, spellings and slot. Hypotheses get credits for those that they have.",
+        metavar="FILE",
+    )
+    phrase_list: list[str] | None = option(
+        None, "The same, of the bundle's phrases/NAME.txt. Repeatable.", metavar="NAME"
+    )
 
     def apply(self, ranker: ListRanker) -> None:
         """Let a ranker expect the phrases in all lists.
@@ -286,14 +281,11 @@ DictionaryOption = Annotated[
 class CandidateOptions:
     """Whether hypotheses are generated from phrases, and how words sound."""
 
-    generate: Annotated[
-        bool,
-        typer.Option(
-            "--generate",
-            help="Add hypotheses that a list lacks, with its phrases in place of what sounds like them; the "
-            "output marks them as generated. Needs the extra sounds, or --dictionary.",
-        ),
-    ] = False
+    generate: bool = option(
+        False,
+        "Add hypotheses that a list lacks, with its phrases in place of what sounds like them; the "
+        "output marks them as generated. Needs the extra sounds, or --dictionary.",
+    )
     dictionary: DictionaryOption = None
 
     def apply(self, ranker: ListRanker) -> None:
