@@ -6,7 +6,6 @@ distinct prefixes and the networks' matrix products) is counted with the same tr
 
 from __future__ import annotations
 
-import io
 import re
 import statistics
 import time
@@ -410,7 +409,7 @@ def time_run(
         spare_existing_objects(),
         watch.running(),
     ):
-        rescore_lists(local, read(), write, io.StringIO())
+        rescore_lists(local, read(), write)
     return watch.seconds
 
 
@@ -457,7 +456,7 @@ def time_in_processes(
         for _ in range(options.warm_up + options.repetitions):
             start_time = time.perf_counter()
             with rescored_writer(JSON_LINES, folder / "answers.jsonl") as write:
-                rescore_lists(processes, read(), write, io.StringIO())
+                rescore_lists(processes, read(), write)
             times.append(time.perf_counter() - start_time)
     return processes.count, statistics.median(times[options.warm_up :])
 

@@ -39,7 +39,7 @@ from rescorer.terminal.list_options import (
     StreamOption,
 )
 from rescorer.terminal.options import BundleOption, DeviceOption, expand_options, option
-from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input
+from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input, warn
 from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out, progress_bar
 from rescorer.types import NBestList, TextScore
 
@@ -60,7 +60,7 @@ def print_formats(value: bool) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ConversionOptions:
-    """The formats that are read and written, names of streams, and the file of rejected lists."""
+    """The formats to read and to write, new names of streams, and the file of rejected lists."""
 
     from_: str | None = option(
         None, "Format of IN; default: detected from its content.", "--from", "--format", metavar="FORMAT"
@@ -76,7 +76,7 @@ class ConversionOptions:
     groups: GroupsOption = None
 
     def read(self, sources: Sequence[str]) -> Lists:
-        """Read the lists with their new names of streams; print on stderr which formats were detected."""
+        """Read the lists, and rename their streams; print the formats that were detected."""
         options = ListInputOptions(self.maps, self.streams, self.from_, self.join_pieces, self.groups)
         if self.from_ is None and not self.maps and not self.streams:
             for source in sources:
@@ -138,22 +138,18 @@ def convert(
     rejected.report(f"; all are in {rejects_path}" if rejects_path else "")
     for part, count in sorted(losses.items()):
         what = f"scores of the {part}" if part.startswith("stream ") else part
-        typer.echo(
-            f"warning: {what} of {pluralise(count, 'list')} left out: {options.to} cannot store this",
-            err=True,
-        )
+        warn(f"{what} of {pluralise(count, 'list')} left out: {options.to} cannot store this")
     typer.echo(
         f"{pluralise(n_written, 'list')} written as {options.to}; {len(rejected):,} rejected", err=True
     )
-    if rejected:
-        raise typer.Exit(SOME_REJECTED)
+    rejected.end()
 
 
 def check_new(target: str, sources: Sequence[str], *, is_folder: bool) -> None:
-    """Raise ConfigError if the output exists and is probably the last of several inputs.
+    """Raise ConfigError if the output exists, and is probably an input whose output was forgotten.
 
     Args:
-        is_folder: the output is a folder, whose files would be replaced.
+        is_folder: whether the output is a folder, whose files would be replaced.
     """
     is_job = is_folder and re.sub("[0-9]+", "0", target) == re.sub("[0-9]+", "0", sources[-1])
     if (len(sources) > 1 or is_job) and not is_stream(target) and Path(target).exists():
@@ -164,18 +160,18 @@ def check_new(target: str, sources: Sequence[str], *, is_folder: bool) -> None:
 
 
 def warn_if_rescored(lists: Lists, source: str) -> Lists:
-    """Yield the lists; warn on stderr once if they are re-ranked, because these carry totals, not scores."""
+    """Yield the lists; warn once if they are re-ranked lists, which have totals instead of scores."""
     has_warned = False
     for item in lists:
         if not has_warned and isinstance(item, NBestList) and is_rescored(item):
             has_warned = True
             message = f"{RESCORED_LISTS_MESSAGE}; convert the lists that it read instead"
-            typer.echo(f"warning: {source}: {message}", err=True)
+            warn(f"{source}: {message}")
         yield item
 
 
 def parse_renames(options: list[str] | None) -> dict[str, str]:
-    """New stream names by old ones; raises ConfigError if an option is malformed."""
+    """The new name of each stream by its old name; raises ConfigError if an option is malformed."""
     names: dict[str, str] = {}
     for rename in options or ():
         old, equals, new = rename.partition("=")
@@ -186,7 +182,7 @@ def parse_renames(options: list[str] | None) -> dict[str, str]:
 
 
 def rename_streams(lists: Lists, names: dict[str, str]) -> Lists:
-    """Yield the lists with renamed streams; an error replaces a list whose streams would share a name."""
+    """Yield the lists with renamed streams; an error in place of a list that would have a name twice."""
     for item in lists:
         if names and isinstance(item, NBestList):
             streams = {names.get(name, name): values for name, values in item.streams.items()}
@@ -260,7 +256,7 @@ def score_to_dict(score: TextScore, with_words: bool) -> dict[str, object]:
 
 
 def render_score(score: TextScore, with_words: bool) -> FoldingTable:
-    """Render the scores of one sentence: the sums and, with ``with_words``, one row per word."""
+    """Make a table of the scores of one sentence: their sums, and optionally a row per word."""
     table = FoldingTable("ln P", *score.log_probs, title=score.text.strip())
     if with_words:
         for i, word in enumerate((*score.words, "</s>")):
@@ -271,7 +267,7 @@ def render_score(score: TextScore, with_words: bool) -> FoldingTable:
 
 
 def render_totals(totals: TextTotals) -> FoldingTable:
-    """Render the totals with one row per model."""
+    """Make a table of the totals, with one row per model."""
     table = FoldingTable("model", "ln P", "perplexity")
     for name, value in totals.log_probs.items():
         table.add_row(name, f"{value:,.2f}", f"{totals.perplexity(name):,.2f}")
@@ -302,7 +298,7 @@ FolderArgument = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MAX_ROWS = 20
-"""Largest number of leftovers that are named."""
+"""Largest number of files of attempts that are listed."""
 
 shards = typer.Typer(
     **PLAIN_HELP,
@@ -338,8 +334,8 @@ def show_status(folder: FolderArgument, as_json: JsonOption = False) -> None:
         ("attempt", f"{file.name}: {file.n_bytes:,} bytes, written {file.age_s:,.0f} s ago")
         for file in status.leftovers[:MAX_ROWS]
     ]
-    if more := len(status.leftovers) - MAX_ROWS:
-        rows += [("", f"{more:,} more")] if more > 0 else []
+    if (more := len(status.leftovers) - MAX_ROWS) > 0:
+        rows.append(("", f"{more:,} more"))
     if rows:
         print_out("", make_text_grid(rows))
     if status.leftovers:
@@ -363,8 +359,8 @@ def _to_dict(status: Status) -> dict[str, Any]:
 
 
 def _progress(what: str, store: Store) -> tqdm[Any]:
-    """A bar of the shards of a plan."""
-    return progress_bar(what, len(read_plan(store)[0].shards), " shards")
+    """A progress bar that counts the shards of a plan."""
+    return progress_bar(what, len(read_plan(store).shards), " shards")
 
 
 @shards.command("verify")
@@ -387,10 +383,8 @@ def show_verification(
     else:
         for problem in problems:
             typer.echo(problem)
-        typer.echo(
-            f"{pluralise(n, 'shard')}, "
-            + (pluralise(len(problems), "problem") if problems else "all committed and intact")
-        )
+        found = pluralise(len(problems), "problem") if problems else "all committed and intact"
+        typer.echo(f"{pluralise(n, 'shard')}, {found}")
     if problems:
         raise typer.Exit(SOME_REJECTED)
 

@@ -57,7 +57,7 @@ from rescorer.terminal.options import (
     option,
     warn_if_tuned_otherwise,
 )
-from rescorer.terminal.program import SOME_REJECTED, check_not_an_input
+from rescorer.terminal.program import SOME_REJECTED, check_not_an_input, warn
 from rescorer.terminal.tables import progress_bar, show_rescoring
 from rescorer.types import DecisionKind, DecisionRule, ErrorUnit, Weights
 
@@ -66,12 +66,12 @@ KINDS: dict[str, DecisionKind] = {
     "mbr": "minimum_bayes_risk",
     "confusion-network": "confusion_network",
 }
-"""Kinds of rules, by their name on the command line."""
+"""The kind of decision rule for each value of ``--decision``."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecisionOptions:
-    """The decision rule, where it differs from that of the weights."""
+    """Changes to the decision rule of the weights."""
 
     decision: Literal["maximum", "mbr", "confusion-network"] | None = option(
         None,
@@ -105,12 +105,12 @@ class DecisionOptions:
 
 
 MIN_GPU_SHARE = 0.0001
-"""Smallest share of a GPU that Ray knows."""
+"""Smallest share of a GPU that Ray can count."""
 
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """The engine that runs the shards, and what a cluster needs to know."""
+    """The engine that runs the shards: this machine, or a Ray cluster and its resources."""
 
     engine: Literal["local", "ray"] = option(
         "local",
@@ -163,14 +163,15 @@ class EngineOptions:
             )
 
     def check_reachable(self) -> None:
-        """Raise ConfigError if there can be no cluster, before anything is done for it."""
+        """Raise ConfigError, before any work is done, if the cluster cannot be reached."""
         if self.engine == "ray":
             check_reachable(self.address)
 
     def run_shards(
         self, store: Store, due: Sequence[int], job: Job, workers: int, threads: int, on_batch: OnBatch
     ) -> Iterator[Finished]:
-        """Run shards by the engine that was chosen; see ``pool.run_shards`` and ``run_on_cluster``."""
+        """Run shards with the chosen engine; see ``rescorer.jobs.shards.run_shards`` and
+        ``run_on_cluster``."""
         if self.engine == "local":
             count = min(workers or count_cpus(), max(1, len(due)))
             return run_shards(store, due, job, count, threads, on_batch)
@@ -180,7 +181,7 @@ class EngineOptions:
 
 @dataclass(frozen=True, slots=True)
 class PlanOptions:
-    """Whether to forecast the cost, and from which sample."""
+    """Whether to forecast the cost instead of rescoring, and the size of the sample for this."""
 
     plan: bool = option(
         False,
@@ -199,7 +200,7 @@ class PlanOptions:
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """The lists that belong to one conversation, and the texts that later ones are read after."""
+    """Which lists belong to one conversation, and which text of earlier lists models read."""
 
     session: str = option(
         "",
@@ -215,29 +216,28 @@ class SessionOptions:
     )
 
     def keep_order(self, rescorer: BatchRescorer) -> BatchRescorer:
-        """Rescore in the order of conversations if a field names them."""
+        """Wrap a rescorer so that it follows conversations, if ``--session`` is given."""
         return SessionRescorer(rescorer, self.session, self.session_text) if self.session else rescorer
 
     def forbid(self, option: str) -> None:
-        """Raise ConfigError if conversations are named, which an option cannot keep together."""
+        """Raise ConfigError if ``--session`` is given with an option that cannot follow conversations."""
         if self.session:
             raise ConfigError(f"{option} samples lists and so cannot follow conversations; omit --session")
 
     def warn_if_unread(self, ranker: ListRanker, weights: Weights) -> None:
-        """Warn on stderr if conversations are named, but nothing reads what was said before."""
+        """Warn if ``--session`` is given, but no model, reranker or cache reads earlier utterances."""
         is_read = ranker.bundle.reads_previous or used_rerankers(ranker.bundle, weights)
         if self.session and not (is_read or weights.cache or weights.neural_cache):
-            typer.echo(
-                f"warning: --session {self.session} changes nothing, because no model of "
+            warn(
+                f"--session {self.session} changes nothing, because no model of "
                 f"{ranker.bundle.label} reads previous utterances; add a cache with -w cache=0.1, or train a "
-                "network with --carried or --topics",
-                err=True,
+                "network with --carried or --topics"
             )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerOptions:
-    """The options that decide answers: of reading lists, of weights, and of all that a ranker may use."""
+    """The options on which answers depend: how lists are read, weighted and ranked."""
 
     text: TextOptions
     lists: ListInputOptions
@@ -249,7 +249,7 @@ class AnswerOptions:
     candidates: CandidateOptions
 
     def apply(self, ranker: ListRanker) -> None:
-        """Let a ranker compare texts, expect phrases and generate hypotheses; see the ``apply`` of each."""
+        """Set up a ranker by the options for text rules, phrases and generated hypotheses."""
         self.text.apply(ranker)
         self.phrases.apply(ranker)
         self.candidates.apply(ranker)
@@ -257,7 +257,7 @@ class AnswerOptions:
 
 @dataclass(frozen=True, slots=True)
 class MachineOptions:
-    """Where the models run, how much they get at a time, and in how many processes."""
+    """The device and the precision of the models, the size of batches, and the number of processes."""
 
     device: DeviceOption = "cpu"
     dtype: DtypeOption = "float32"
@@ -270,18 +270,18 @@ class MachineOptions:
         min=0,
     )
     processes: Annotated[int | None, typer.Option(min=0, hidden=True)] = None
-    """The former name of ``workers``, until 0.2."""
+    """The former name of ``workers``, which is accepted until 0.2."""
     threads: int = option(0, "CPU threads of each process; 0: divide the cores among them.", min=0)
 
     def count_workers(self) -> int:
-        """The number of processes, also by the former name of the option, of which this warns on stderr.
+        """The number of processes; warns if the former name of the option is used.
 
         Raises:
             ConfigError: both names are given, with different numbers.
         """
         if self.processes is None:
             return self.workers
-        typer.echo("warning: --processes is now called --workers; the old name ends with 0.2", err=True)
+        warn("--processes is now called --workers; the old name ends with 0.2")
         if self.workers not in (1, self.processes):
             raise ConfigError("--processes is the old name of --workers; give only --workers")
         return self.processes
@@ -289,7 +289,7 @@ class MachineOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardOptions:
-    """Into how many shards the input is divided, which of them this command runs, and what runs them."""
+    """Into how many shards the input is divided, which shards this command runs, and by which engine."""
 
     shards: int | None = option(
         None, "Divide the input into this many shards of about equal size, in a folder.", min=1
@@ -331,12 +331,12 @@ class ShardOptions:
             raise ConfigError("--plan-only runs no shard; leave out --resume and --shard")
 
     def check_unset(self) -> None:
-        """Raise ConfigError if an option needs shards, and there are none."""
+        """Raise ConfigError if an option needs shards, and the input is not divided."""
         if self.plan_only:
             raise ConfigError("--plan-only is for shards; give --shards N too")
 
     def check_outputs(self, output: str, rejects: Path | None) -> None:
-        """Raise ConfigError if shards cannot be written as other options say."""
+        """Raise ConfigError if ``--output`` is not a folder or prefix, or ``--rejects`` is given."""
         if output == "-":
             raise ConfigError("shards are written into a folder; give -o FOLDER")
         if Path(output).is_file():
@@ -348,7 +348,7 @@ class ShardOptions:
 
 
 def render_plan(forecast: Forecast, seed: int) -> Iterator[str]:
-    """Yield the lines of a forecast, at most 80 columns wide."""
+    """Yield the lines of a forecast, which have at most 80 characters."""
     sample = forecast.sample
     about = "" if sample.read_share == 1 else "about "
     hypotheses = pluralise(sample.hypotheses, "hypothesis", "hypotheses")
@@ -383,7 +383,7 @@ def _with_interval(estimate: Estimate, spec: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """The lists to rescore, the models that do it, and the number of processes."""
+    """The lists to rescore, the options, the models, and the number of processes."""
 
     sources: Sequence[str]
     answers: AnswerOptions
@@ -418,7 +418,7 @@ def print_plan(run: Run, options: PlanOptions, *, compress: bool, as_json: bool)
 
 
 def describe_options(run: Run) -> dict[str, Any]:
-    """The options that answers depend on, as data of a plan."""
+    """The options that answers depend on, in the form in which a plan stores them."""
     answers, load, bundle, weights = run.answers, run.load, run.bundle, run.weights
     lists = answers.lists
     decision = answers.decision.resolve(weights)
@@ -450,7 +450,7 @@ def describe_options(run: Run) -> dict[str, Any]:
 
 
 def rescore_shards(run: Run, store: Store, options: ShardOptions) -> FileSummary | None:
-    """Run shards and return what was done; None if there should only be a plan.
+    """Make the plan if there is none, run shards, and return their counts; None with ``--plan-only``.
 
     Raises:
         ConfigError: options contradict each other or the plan.
@@ -470,7 +470,7 @@ def rescore_shards(run: Run, store: Store, options: ShardOptions) -> FileSummary
         raise ConfigError(
             f"{store.place} has a plan already: --resume goes on with it; or choose another folder"
         )
-    plan, fingerprint = archive.read_plan()
+    plan = archive.read_plan()
     if options.plan_only:
         shards = pluralise(len(plan.shards), "shard")
         message = f"{store.place}/{PLAN}: {shards}; run them with --resume, or each with --shard"
@@ -478,7 +478,7 @@ def rescore_shards(run: Run, store: Store, options: ShardOptions) -> FileSummary
         return None
     job = Job(run.load, source, run.load.to, session.keep_order)
     try:
-        return _run_due(run, store, DueRun.find(store, plan, fingerprint, options.shard), job, options.engine)
+        return _run_due(run, store, DueRun.find(store, plan, options.shard), job, options.engine)
     except (ConfigError, ScoringError) as error:
         if not is_new:
             raise
@@ -498,17 +498,16 @@ def _make_plan(run: Run, archive: Archive, options: ShardOptions) -> None:
         plan = archive.make_plan(size, unit, run.load.batch_words, bar.update)
     if empty := sum(not shard for shard in plan.shards):
         shards = pluralise(len(plan.shards), "shard")
-        typer.echo(
-            f"warning: of {shards}, {empty:,} got no lists: only plain files of JSON lines can be "
-            "divided, with networks only where batches end (--batch-words); others are one shard each",
-            err=True,
+        warn(
+            f"of {shards}, {empty:,} got no lists: only plain files of JSON lines can be "
+            "divided, with networks only where batches end (--batch-words); others are one shard each"
         )
 
 
 def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOptions) -> FileSummary:
-    """Run the shards that are due; show progress, and damaged records before anything is run."""
+    """Run the shards that are not committed, and show progress; first warn of damaged records."""
     for shard, error in shards.found.damaged.items():
-        typer.echo(f"warning: shard {shard} cannot be committed: {error}", err=True)
+        warn(f"shard {shard} cannot be committed: {error}")
     with progress_bar("rescoring", shards.n_lists, " lists") as bar:
 
         def update(n_items: int, _: FileSummary) -> None:
@@ -525,7 +524,7 @@ def _run_due(run: Run, store: Store, shards: DueRun, job: Job, engine: EngineOpt
 
 
 def _hash_if_file(value: str | Path | None) -> str | None:
-    """The hash of a file; other text, such as a pattern, as it is."""
+    """The hash of a file; any other text, such as a pattern, unchanged."""
     if value is None or not Path(value).is_file():
         return None if value is None else str(value)
     return "sha256 " + hashlib.sha256(Path(value).read_bytes()).hexdigest()
@@ -567,7 +566,7 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisplayOptions:
-    """A forecast instead of a run, or its progress and a summary."""
+    """What is shown: a forecast instead of a run, or the progress and a summary of a run."""
 
     plan: PlanOptions
     quiet: bool = option(False, "Show neither a progress bar nor a summary.", "--quiet", "-q")
@@ -634,23 +633,22 @@ def rescore(
         write = stack.enter_context(rescored_writer(to, output))
         rejects_file = stack.enter_context(RejectsFile(rejects_path))
         update_bar = stack.enter_context(show_rescoring(not display.quiet and sys.stderr.isatty(), sources))
-        summary = rescore_lists(rescorer, lists, write, rejects_file, on_batch=update_bar)
+        summary = rescore_lists(rescorer, lists, write, rejects_file.write, on_batch=update_bar)
     finish(summary, f"see {rejects_path}" if rejects_path else "", display, warnings)
 
 
 def finish(summary: FileSummary, see: str, display: DisplayOptions, warnings: Sequence[str] = ()) -> None:
-    """Print what was done, and end the command with the exit code that says whether lists were rejected.
+    """Print the summary of a run, and end the command with the exit code for rejected lists if there are any.
 
     Args:
-        see: says where the rejected lists are, if they are in a file.
-        warnings: what was warned about the weights before, for JSON.
+        see: says where the rejected lists are; empty if they are not in a file.
+        warnings: earlier warnings about the weights, which JSON repeats.
     """
     if summary.looks_reversed:
-        typer.echo(
-            f"warning: in {summary.from_lower_half:,} of {summary.lists:,} lists the best hypothesis comes "
+        warn(
+            f"in {summary.from_lower_half:,} of {summary.lists:,} lists the best hypothesis comes "
             "from the lower half of the list: is a cost read as a log-probability, or a weight wrong? "
-            "`rescorer inspect` finds such errors",
-            err=True,
+            "`rescorer inspect` finds such errors"
         )
     if display.as_json or not display.quiet:
         print_summary(summary, see, warnings, as_json=display.as_json)
@@ -676,7 +674,7 @@ def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) 
 
 
 def print_summary(summary: FileSummary, see: str, warnings: Sequence[str] = (), *, as_json: bool) -> None:
-    """Print one line to stderr."""
+    """Print the counts of a run as one line on standard error."""
     if as_json:
         noted = {"warnings": list(warnings)} if warnings else {}
         typer.echo(json.dumps(summary.to_dict() | noted, ensure_ascii=False), err=True)

@@ -43,6 +43,7 @@ from rescorer.terminal.list_options import (
     describe_scores,
     describe_unread,
 )
+from rescorer.terminal.program import warn
 from rescorer.text import FILLERS, LETTERS, Normaliser, NormaliserSettings
 from rescorer.types import NBestList, Weights
 
@@ -148,7 +149,7 @@ DtypeOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class SelectionOptions:
-    """The choice of the hypotheses of a list that take part in its ranking."""
+    """Which hypotheses of a list are ranked: whether equal ones are merged, and empty ones dropped."""
 
     merge: bool = option(
         False, "Merge hypotheses with the same words after normalisation, adding their probabilities."
@@ -158,12 +159,12 @@ class SelectionOptions:
     )
 
     def selection(self) -> Selection:
-        """The same choice, as the evaluation expects it."""
+        """The same choice for the evaluation."""
         return Selection(self.merge, self.drop_empty)
 
 
 def warn_if_tuned_otherwise(weights: Weights, selection: Selection) -> None:
-    """Print a line to stderr if the weights were tuned with another choice of hypotheses."""
+    """Warn if ``--merge`` or ``--drop-empty`` is given now and was not given in tuning, or the reverse."""
     for name, option, is_set in (
         ("merge", "--merge", selection.merge),
         ("drop_empty", "--drop-empty", selection.drop_empty),
@@ -172,7 +173,7 @@ def warn_if_tuned_otherwise(weights: Weights, selection: Selection) -> None:
         if was_set != is_set:
             tuned, now = ("with", "without") if was_set else ("without", "with")
             message = f"were tuned {tuned} {option} and are used {now} it"
-            typer.echo(f"warning: weights {weights.name!r} {message}", err=True)
+            warn(f"weights {weights.name!r} {message}")
 
 
 RAW = "raw"
@@ -180,7 +181,8 @@ RAW = "raw"
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """The rules by which texts are compared, counted and written; for models, the bundle has its rules."""
+    """The text rules by which words are compared, counted and written. Models read text by the bundle's
+    rules."""
 
     normaliser: str | None = option(
         None,
@@ -200,7 +202,10 @@ class TextOptions:
     )
 
     def make_normaliser(self, bundle: Bundle | None = None) -> Normaliser:
-        """The normaliser that the options choose, by default the one for text of the bundle, if there is one.
+        """The normaliser that the options choose.
+
+        Args:
+            bundle: its normaliser is used, and changed by other options, unless ``--normaliser`` is given.
 
         Raises:
             ConfigError: the file does not exist, or a name is unknown.
@@ -279,7 +284,7 @@ DictionaryOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class CandidateOptions:
-    """Whether hypotheses are generated from phrases, and how words sound."""
+    """Whether hypotheses are generated from phrases, and the dictionary that says how words sound."""
 
     generate: bool = option(
         False,
@@ -289,10 +294,10 @@ class CandidateOptions:
     dictionary: DictionaryOption = None
 
     def apply(self, ranker: ListRanker) -> None:
-        """Read the dictionary, if it is needed.
+        """Read the dictionary if hypotheses are generated.
 
         Raises:
-            ConfigError: there is no dictionary, it cannot be read, or it is not used.
+            ConfigError: there is no dictionary, it cannot be read, or no hypotheses are generated.
         """
         if self.dictionary is not None and not self.generate:
             raise ConfigError("--dictionary is for generating hypotheses; give --generate too")
@@ -301,7 +306,7 @@ class CandidateOptions:
 
 
 def use_dictionary(ranker: ListRanker, path: Path | None) -> None:
-    """Read a dictionary, by default the installed one; raises as ``CandidateOptions.apply``."""
+    """Read a dictionary, by default the installed one; raises ConfigError if that is impossible."""
     generation = ranker.component(Generation)
     generation.dictionary = path
     try:
@@ -311,15 +316,16 @@ def use_dictionary(ranker: ListRanker, path: Path | None) -> None:
 
 
 N_CHECKED_LISTS = 10
-"""Number of lists that are checked for the streams named by options before anything is scored."""
+"""Number of lists that are checked before any is scored, for the streams that weights and options name."""
 TABLES = {"lm": "lm", "mix": "mixture", "reranker": "rerankers"}
-"""Field of ``Weights`` by the prefix of a name in ``--weight``; names without one are streams."""
+"""The field of ``Weights`` for each prefix of a name in ``--weight``: ``lm:mixture`` is in ``Weights.lm``. A
+name without a prefix is that of a stream."""
 WEIGHTS_BY_PREFIX = {
     "lm": ("lm:mixture", "the language models"),
     "mix": ("mix:NAME", "the share of a model in the mixture"),
     "reranker": ("reranker:NAME", "a reranker"),
 }
-"""The spelling and the meaning of a weight, for those who give a prefix of ``TABLES`` without a name."""
+"""How to write a weight with a prefix, and its meaning, for an error about a prefix without a name."""
 OWN_WEIGHTS = (
     "word",
     "oov",
@@ -331,9 +337,9 @@ OWN_WEIGHTS = (
     "generated",
     "sound_match",
 )
-"""Names in ``--weight`` that are fields of ``Weights`` themselves."""
+"""The names in ``--weight`` that are names of fields of ``Weights``."""
 FIRST_PASS = "--first-pass"
-"""Option of the recogniser's own weights, and the name of that weights set in messages."""
+"""The option for the recogniser's own weights, which messages also use as the name of these weights."""
 
 WeightsOption = Annotated[
     str,
@@ -363,7 +369,7 @@ FirstPassOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class WeightOptions:
-    """The weights to use, and changes of them."""
+    """The weights to use, by name or file, and changes to single weights."""
 
     weights: WeightsOption = "default"
     weight: WeightOption = None
@@ -379,10 +385,9 @@ class WeightOptions:
         """
         weights = _find_weights(self.weights, known)
         if self.weight and weights.calibration is not None:
-            typer.echo(
-                f"warning: --weight changes weights {weights.name!r}: their calibration does not apply any "
-                "more, and there are no confidences",
-                err=True,
+            warn(
+                f"--weight changes weights {weights.name!r}: their calibration does not apply any more, and "
+                "there are no confidences"
             )
             weights = replace(weights, calibration=None)
         for change in self.weight or ():
@@ -402,7 +407,8 @@ def _find_weights(name: str, known: Mapping[str, Weights]) -> Weights:
 
 
 def change_weight(weights: Weights, change: str) -> Weights:
-    """Apply one ``NAME=VALUE``, and add a ``*`` to the name of the weights, which have changed."""
+    """Apply one ``NAME=VALUE`` to weights; a ``*`` after the name of the weights shows that they were
+    changed."""
     name, equals, text = change.partition("=")
     try:
         value = float(text)
@@ -423,7 +429,7 @@ def change_weight(weights: Weights, change: str) -> Weights:
 
 
 def rescale_mixture(mixture: Mapping[str, float], name: str, value: float) -> dict[str, float]:
-    """Set one interpolation weight and scale the others so that the sum stays 1."""
+    """Set one interpolation weight, and scale the others so that all add up to 1."""
     others = {key: weight for key, weight in mixture.items() if key != name}
     remaining, sum_of_others = 1.0 - value, sum(others.values())
     scaled = {
@@ -433,7 +439,7 @@ def rescale_mixture(mixture: Mapping[str, float], name: str, value: float) -> di
 
 
 def _replace_checked(weights: Weights, label: str, **fields: object) -> Weights:
-    """Replace fields, checked like those of a weights file."""
+    """Replace fields of weights, with the checks of a weights file."""
     checked = parse_weights(fields)
     return replace(weights, name=label, **{name: getattr(checked, name) for name in fields})
 
@@ -448,10 +454,10 @@ def check_first_lists(
 ) -> Lists:
     """Check the first lists against the weights and the output format, then yield all lists.
 
-    Warns on stderr if the weights use no stream of the lists, or were never tuned for such scores.
+    Warns if the weights use no stream of the lists, or were never tuned for such scores.
 
     Args:
-        warnings: gets what was warned about untuned weights.
+        warnings: a list to which the warning about untuned weights is added.
 
     Raises:
         ConfigError: as in ``check_streams`` and ``check_writable``.
@@ -464,7 +470,7 @@ def check_first_lists(
     if (names := given.streams) and not any((*weights.streams.values(), *weights.rerankers.values())):
         message = f"use no score of the lists ({', '.join(names)}): language models alone decide the ranking"
         advice = advise_own_score(given, weights)
-        typer.echo(f"warning: weights {weights.name!r} {message}; {advice}", err=True)
+        warn(f"weights {weights.name!r} {message}; {advice}")
     line = warn_if_untuned(good, weights)
     if line and warnings is not None:
         warnings.append(line)
@@ -472,9 +478,9 @@ def check_first_lists(
 
 
 def warn_if_untuned(lists: Sequence[NBestList], weights: Weights) -> str:
-    """Warn on stderr if weights were never tuned for scores like those of the lists; return the text."""
+    """Warn if weights were never tuned for scores like those of the lists; return the warning."""
     if line := advise_tuning(lists[:N_CHECKED_LISTS], weights):
-        typer.echo(f"warning: {line}", err=True)
+        warn(line)
     return line
 
 
@@ -485,15 +491,15 @@ def check_streams(
     source: str,
     printed: Collection[str] = (),
 ) -> str:
-    """Check that lists have the streams that are named; name fields that nothing reads on stderr.
+    """Check that lists have the named streams; print a line about fields that look like unread scores.
 
     Args:
-        weights: weights that rank the lists; None if nothing does.
+        weights: weights that rank the lists; None if they are not ranked.
         options: how the lists were read from the source.
-        printed: lines about other files, which are not printed again.
+        printed: lines about other files; an equal line is not printed again.
 
     Returns:
-        The line that names fields; empty if there is none.
+        The line about unread fields; empty if there is none.
 
     Raises:
         ConfigError: weights or ``--stream`` name a stream that none of the first lists has.
@@ -532,13 +538,13 @@ def check_streams(
 
 
 def warn_of_unread_lists(lists: Sequence[NBestList], options: ListInputOptions, source: str) -> None:
-    """Name on stderr what looks like hypotheses in the first lists, and is not read as such."""
+    """Print a line about fields of the first lists that look like hypotheses, but are not read as such."""
     if line := describe_unread(Input(lists[:N_CHECKED_LISTS], options, source), None):
         typer.echo(line, err=True)
 
 
 def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
-    """Say what to write instead of a weight of a stream that the lists do not have."""
+    """Say which options to use instead of a weight for a stream that the lists do not have."""
     weight, known = weights.streams[name], given.streams
     if name in {"mixture", *weights.lm, *weights.mixture}:
         return f"; did you mean `-w lm:{name}={weight:g}`?"
@@ -559,7 +565,8 @@ def _suggest_weight(name: str, weights: Weights, given: Input) -> str:
 
 
 def parse_first_pass(text: str | None) -> Weights | None:
-    """Parse the value of ``--first-pass``, ``a=1,b=2,word=-0.5``; raises ConfigError if it is malformed."""
+    """Parse ``--first-pass``, such as ``acoustic=1,lm=9.5,word=-0.6``; raises ConfigError if it is
+    malformed."""
     if not text:
         return None
     values: dict[str, float] = {}
