@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import count, product
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
 import typer
 
@@ -58,7 +58,14 @@ from rescorer.terminal.evaluation_options import (
     make_list_reader,
     reject_choices,
 )
-from rescorer.terminal.options import FirstPassOption, check_streams, expand_options, option, parse_first_pass
+from rescorer.terminal.options import (
+    FirstPassOption,
+    argument,
+    check_streams,
+    expand_options,
+    option,
+    parse_first_pass,
+)
 from rescorer.terminal.program import (
     SEE_JSON,
     Rejections,
@@ -188,15 +195,12 @@ class SignificanceOptions:
 
 @expand_options
 def compare(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="Systems: output of `rescorer rescore`, n-best lists whose first hypothesis counts, or "
-            "transcripts (trn, ctm, Kaldi's text, id<TAB>text, plain sentences).",
-        ),
-    ],
     *,
+    files: list[str] = argument(
+        "Systems: output of `rescorer rescore`, n-best lists whose first hypothesis counts, or "
+        "transcripts (trn, ctm, Kaldi's text, id<TAB>text, plain sentences).",
+        "FILE...",
+    ),
     reference: ReferenceOption = None,
     first_pass: FirstPassOption = None,
     options: CountedTextOptions,
@@ -318,19 +322,14 @@ class ContentOptions:
 
 @expand_options
 def report(
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE...", help="N-best lists, or the output of `rescorer rescore`."),
-    ],
-    output: Annotated[
-        list[Path],
-        typer.Option(
-            "-o",
-            "--output",
-            help="File to write: a page (.html), text with tables (.md) or data (.json). May be repeated.",
-        ),
-    ],
     *,
+    files: list[str] = argument("N-best lists, or the output of `rescorer rescore`.", "FILE..."),
+    output: list[Path] = option(
+        ...,
+        "File to write: a page (.html), text with tables (.md) or data (.json). May be repeated.",
+        "-o",
+        "--output",
+    ),
     options: ReportedEvaluationOptions,
     content: ContentOptions,
     models: ModelOptions,
@@ -448,12 +447,9 @@ class VoteOptions:
 
 @expand_options
 def combine(
-    files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE...", help="Lists of two or more recognisers for the same utterances."),
-    ],
-    output: Annotated[str, typer.Option("-o", "--output", help="File of combined texts.")],
     *,
+    files: list[str] = argument("Lists of two or more recognisers for the same utterances.", "FILE..."),
+    output: str = option(..., "File of combined texts.", "-o", "--output"),
     to: str = option("jsonl", "Output format: jsonl, with posteriors of words, or trn.", metavar="FORMAT"),
     normalised: bool = option(False, "Write normalised words: lower case, no punctuation."),
     vote: VoteOptions,

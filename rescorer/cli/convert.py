@@ -38,7 +38,7 @@ from rescorer.terminal.list_options import (
     MapOption,
     StreamOption,
 )
-from rescorer.terminal.options import BundleOption, DeviceOption, expand_options, option
+from rescorer.terminal.options import BundleOption, DeviceOption, argument, expand_options, option
 from rescorer.terminal.program import PLAIN_HELP, SOME_REJECTED, Rejections, check_not_an_input, warn
 from rescorer.terminal.tables import FoldingTable, make_text_grid, print_out, progress_bar
 from rescorer.types import NBestList, TextScore
@@ -87,14 +87,11 @@ class ConversionOptions:
 
 @expand_options
 def convert(
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="IN...", help="Lists, read as one: files, folders, also those of jobs; - for a pipe."
-        ),
-    ],
-    target: Annotated[str, typer.Argument(metavar="OUT", help="File or folder to write; - for a pipe.")],
     *,
+    sources: list[str] = argument(
+        "Lists, read as one: files, folders, also those of jobs; - for a pipe.", "IN..."
+    ),
+    target: str = argument("File or folder to write; - for a pipe.", "OUT"),
     options: ConversionOptions,
     formats: bool = option(False, "List the formats and exit.", is_eager=True, callback=print_formats),
 ) -> None:
@@ -198,21 +195,16 @@ def rename_streams(lists: Lists, names: dict[str, str]) -> Lists:
 LINES_PER_BATCH = 1_000
 
 
+@expand_options
 def score(
-    source: Annotated[
-        str, typer.Argument(metavar="TEXT", help="One sentence per line, gzip or plain; - for a pipe.")
-    ],
-    bundle: BundleOption,
     *,
-    context: Annotated[str, typer.Option(help="Words before each sentence.")] = "",
-    words: Annotated[bool, typer.Option("--words", help="Print the log-probability of every word.")] = False,
-    sentences: Annotated[
-        bool, typer.Option("--sentences", help="Print the log-probability of every sentence.")
-    ] = False,
+    source: str = argument("One sentence per line, gzip or plain; - for a pipe.", "TEXT"),
+    bundle: BundleOption,
+    context: str = option("", "Words before each sentence."),
+    words: bool = option(False, "Print the log-probability of every word."),
+    sentences: bool = option(False, "Print the log-probability of every sentence."),
     device: DeviceOption = "cpu",
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print JSON lines; the last one holds the totals.")
-    ] = False,
+    as_json: bool = option(False, "Print JSON lines; the last one holds the totals.", "--json"),
 ) -> None:
     """Compute the log-probability (natural log) and perplexity of text under every model of a bundle.
 
@@ -364,11 +356,11 @@ def _progress(what: str, store: Store) -> tqdm[Any]:
 
 
 @shards.command("verify")
+@expand_options
 def show_verification(
+    *,
     folder: FolderArgument,
-    inputs: Annotated[
-        bool, typer.Option("--inputs", help="Also hash the input files again, and compare with the plan.")
-    ] = False,
+    inputs: bool = option(False, "Also hash the input files again, and compare with the plan."),
     as_json: JsonOption = False,
 ) -> None:
     """Read all output again and compare it with the records; exit code 1 if anything is wrong or missing.
@@ -390,11 +382,11 @@ def show_verification(
 
 
 @shards.command("merge")
+@expand_options
 def merge_shards(
+    *,
     folder: FolderArgument,
-    output: Annotated[
-        str, typer.Option("-o", "--output", help="File of re-ranked lists; .gz compresses; - for a pipe.")
-    ],
+    output: str = option(..., "File of re-ranked lists; .gz compresses; - for a pipe.", "-o", "--output"),
     as_json: JsonOption = False,
 ) -> None:
     """Join all shards in the order of the input, and their rejected lists into OUT.rejects.
@@ -423,16 +415,16 @@ def merge_shards(
 
 
 @shards.command("clean")
+@expand_options
 def clean_attempts(
+    *,
     folder: FolderArgument,
-    older_than: Annotated[
-        float,
-        typer.Option(
-            min=0,
-            help="Minutes without a write after which an attempt counts as left behind; 0 only if no process "
-            "is running.",
-        ),
-    ] = 60.0,
+    older_than: float = option(
+        60.0,
+        "Minutes without a write after which an attempt counts as left behind; 0 only if no process "
+        "is running.",
+        min=0,
+    ),
     as_json: JsonOption = False,
 ) -> None:
     """Delete what killed processes left: files of attempts that no record names.

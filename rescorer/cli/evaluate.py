@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.cells import cell_len
@@ -45,6 +44,7 @@ from rescorer.terminal.options import (
     CandidateOptions,
     PhraseOptions,
     WeightOptions,
+    argument,
     check_streams,
     expand_options,
     option,
@@ -486,14 +486,10 @@ def evaluate_files(
 
 @expand_options
 def evaluate(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="N-best lists, or the output of `rescorer rescore`: one file or folder per system.",
-        ),
-    ],
     *,
+    files: list[str] = argument(
+        "N-best lists, or the output of `rescorer rescore`: one file or folder per system.", "FILE..."
+    ),
     options: EvaluationOptions,
     analysis: AnalysisOptions,
     models: ModelOptions,

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
 
 import typer
 from rich.console import Group, RenderableType
@@ -30,7 +29,14 @@ from rescorer.evaluation.list_statistics import ErrorStats, TokenStats
 from rescorer.evaluation.list_tally import ModelStats, ModelTally
 from rescorer.pipeline import Rescorer
 from rescorer.terminal.evaluation_options import RankedListOptions, ScoredListOptions, collect_lists
-from rescorer.terminal.options import BundleOption, DeviceOption, WeightOptions, expand_options, option
+from rescorer.terminal.options import (
+    BundleOption,
+    DeviceOption,
+    WeightOptions,
+    argument,
+    expand_options,
+    option,
+)
 from rescorer.terminal.program import SEE_JSON, Rejections, print_json
 from rescorer.terminal.tables import FoldingTable, make_console, make_text_grid, print_out
 from rescorer.text import rate_name
@@ -294,8 +300,8 @@ SUSPICIOUS = 1
 
 @expand_options
 def inspect(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="N-best lists.")],
     *,
+    files: list[str] = argument("N-best lists.", "FILE..."),
     bundle: Path | None = option(
         None,
         "Model bundle to compare with: words that it does not know, its n-gram against the scores "
@@ -350,12 +356,12 @@ def inspect(
 
 @expand_options
 def explain(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="N-best lists, before rescoring.")],
-    bundle: BundleOption,
     *,
-    list_id: Annotated[
-        str | None, typer.Argument(metavar="[ID]", help="Id of a list; default: the lists that changed most.")
-    ] = None,
+    file: str = argument("N-best lists, before rescoring.", "FILE"),
+    bundle: BundleOption,
+    list_id: str | None = argument(
+        "Id of a list; default: the lists that changed most.", "[ID]", default=None
+    ),
     top: int = option(10, "Without ID: number of lists to show.", min=1),
     options: ScoredListOptions,
     device: DeviceOption = "cpu",

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 from tqdm import tqdm
@@ -20,7 +20,14 @@ from rescorer.formats.io.text_io import write_text
 from rescorer.jobs.processes import ProcessPoolRescorer
 from rescorer.pipeline import MAX_BATCH_WORDS, Rescorer
 from rescorer.terminal.list_options import ListFormatOptions, ListInputOptions
-from rescorer.terminal.options import DeviceOption, DtypeOption, SelectionOptions, expand_options, option
+from rescorer.terminal.options import (
+    DeviceOption,
+    DtypeOption,
+    SelectionOptions,
+    argument,
+    expand_options,
+    option,
+)
 from rescorer.terminal.program import check_output_path, or_dash
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.types import NBestList
@@ -72,10 +79,8 @@ class MeasurementOptions(SelectionOptions):
 
 @expand_options
 def bench(
-    lists: Annotated[
-        str | None, typer.Argument(metavar="[LISTS]", help="Lists to score; or give --synthetic.")
-    ] = None,
     *,
+    lists: str | None = argument("Lists to score; or give --synthetic.", "[LISTS]", default=None),
     synthetic: str | None = option(
         None, "Size of random lists whose prefixes are shared as in real ones.", metavar="LISTSxHYPSxWORDS"
     ),
@@ -234,10 +239,10 @@ class ServerOptions:
 
 @expand_options
 def load(
-    lists: Annotated[str, typer.Argument(help="N-best lists to send.")],
-    bundle: Annotated[Path, typer.Option("--bundle", "-b", help="Folder of the bundle to serve.")],
-    weights: str = option("default", "Name of a weights set of the bundle."),
     *,
+    lists: str = argument("N-best lists to send."),
+    bundle: Path = option(..., "Folder of the bundle to serve.", "--bundle", "-b"),
+    weights: str = option("default", "Name of a weights set of the bundle."),
     clients: ClientOptions,
     server: ServerOptions,
     as_json: bool = option(False, "Write one JSON object per stage.", "--json"),

@@ -120,9 +120,8 @@ class EngineOptions:
     )
     address: str = option(
         "",
-        "Ray cluster of --engine ray: auto for the one of this machine, HOST:PORT of its "
-        "head, or ray://HOST:PORT from a machine outside. Default: a Ray on this machine, for this "
-        "command only.",
+        "Ray cluster of --engine ray: auto for the one of this machine, HOST:PORT of its head, or "
+        "ray://HOST:PORT from a machine outside. Default: a Ray on this machine, for this command only.",
         metavar="ADDRESS",
     )
     gpus_per_worker: float = option(
@@ -264,9 +263,8 @@ class MachineOptions:
     batch_words: int = option(MAX_BATCH_WORDS, "Number of words per batch.")
     workers: int = option(
         1,
-        "Number of processes that score, each with its own copy of the models: batches of one file, "
-        "or shards; 0: one per core. Pays off for long files only, since a process takes seconds to "
-        "start.",
+        "Number of processes that score, each with its own copy of the models: batches of one file, or "
+        "shards; 0: one per core. Pays off for long files only, since a process takes seconds to start.",
         min=0,
     )
     processes: Annotated[int | None, typer.Option(min=0, hidden=True)] = None

@@ -54,6 +54,7 @@ from rescorer.terminal.options import (
     DeviceOption,
     DictionaryOption,
     SelectionOptions,
+    argument,
     expand_options,
     option,
     use_dictionary,
@@ -130,7 +131,7 @@ FREE_HELP = (
 class TunedWeightOptions:
     """Which weights are tuned, and where and when they are written."""
 
-    output: Annotated[Path, typer.Option("-o", "--output", help="JSON file of weights, for --weights.")]
+    output: Path = option(..., "JSON file of weights, for --weights.", "-o", "--output")
     free: str = option(",".join(DEFAULT_FREE), FREE_HELP, metavar="NAME,…")
     force: bool = option(False, "Write the tuned weights even if their gain may be chance.")
 
@@ -246,9 +247,8 @@ class FalseAlarmOptions:
 
     max_false_alarms: float = option(
         0.01,
-        "Bound of the share of lists on which a generated hypothesis wins with a phrase that was "
-        "not said: so few false alarms are permitted that a higher share is refuted with 95 % "
-        "confidence.",
+        "Bound of the share of lists on which a generated hypothesis wins with a phrase that was not said: "
+        "so few false alarms are permitted that a higher share is refuted with 95 % confidence.",
         min=0.0,
         max=1.0,
     )
@@ -258,18 +258,12 @@ class FalseAlarmOptions:
 
 @expand_options
 def candidates(
-    files: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="FILE...",
-            help="N-best lists with phrases and references; several inputs are read as one.",
-        ),
-    ],
-    bundle: BundleOption,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="JSON file of weights to write, for --weights.")
-    ],
     *,
+    files: list[str] = argument(
+        "N-best lists with phrases and references; several inputs are read as one.", "FILE..."
+    ),
+    bundle: BundleOption,
+    output: Path = option(..., "JSON file of weights to write, for --weights.", "-o", "--output"),
     options: WeightedListOptions,
     dictionary: DictionaryOption = None,
     false_alarms: FalseAlarmOptions,
@@ -447,12 +441,10 @@ class CalibrationOptions(WeightedListOptions):
 
 @expand_options
 def calibrate(
+    *,
     files: FilesArgument,
     bundle: BundleOption,
-    output: Annotated[
-        Path, typer.Option("-o", "--output", help="JSON file of weights with a calibration, for --weights.")
-    ],
-    *,
+    output: Path = option(..., "JSON file of weights with a calibration, for --weights.", "-o", "--output"),
     options: CalibrationOptions,
     plot: Path | None = option(None, "SVG file of a reliability diagram to write."),
     device: DeviceOption = "cpu",

@@ -433,6 +433,19 @@ class Status:
         """Size of the committed output, without rejects."""
         return sum(record.data.n_bytes for record in self.records.values())
 
+    def complete_records(self) -> list[Record]:
+        """The records of all shards, in order; raises ConfigError or FormatError if one is missing or
+        damaged."""
+        if self.damaged:
+            raise FormatError(self.damaged[0])
+        if missing := self.missing:
+            names = ", ".join([*map(str, missing[:5]), *["…"] * (len(missing) > 5)])
+            raise ConfigError(
+                f"{len(missing):,} of {len(self.plan.shards):,} shards are not committed: {names}; run them "
+                "first, with `rescorer rescore … --resume`"
+            )
+        return [record for _, record in sorted(self.records.items())]
+
 
 def read_status(store: Store) -> Status:
     """Read the plan and all records.
@@ -554,12 +567,12 @@ def merge(
         FormatError: a record or a file was changed, or the output cannot be written.
     """
     status = read_status(store)
-    _check_complete(status)
+    records = status.complete_records()
     with open_binary_output(output) as stream:
-        for index in range(len(status.plan.shards)):
-            stream.writelines(_read_verified(store, index, status.records[index].data))
+        for record in records:
+            stream.writelines(_read_verified(store, record.shard, record.data))
             on_shard()
-    rejected = [(index, record.rejects) for index, record in sorted(status.records.items()) if record.rejects]
+    rejected = [(record.shard, record.rejects) for record in records if record.rejects]
     if rejects is not None and not rejected:
         remove_file(rejects)  # left by an earlier run
     elif rejects is not None:
@@ -569,41 +582,19 @@ def merge(
     return status.summary
 
 
-@dataclass(frozen=True, slots=True)
-class Outputs:
-    """The output of all shards."""
-
-    format: str
-    """Name of its format."""
-    names: tuple[str, ...]
-    """Names of the files, in the order of the input."""
-    summary: FileSummary
-
-
-def find_outputs(store: Store) -> Outputs:
+def find_outputs(store: Store) -> tuple[str, list[str], FileSummary]:
     """Find the output of all shards, to read it without a merge.
+
+    Returns:
+        The format, the names of the files in the order of the input, and the counts of all shards.
 
     Raises:
         ConfigError: shards are missing.
         FormatError: a record or a file was changed.
     """
     status = read_status(store)
-    _check_complete(status)
-    records = [status.records[index] for index in range(len(status.plan.shards))]
-    names = tuple(f"{store.place}/{record.data.name}" for record in records)
-    format_ = str(status.plan.answers["options"]["to"]).partition(":")[0]
-    return Outputs(format_, names, status.summary)
-
-
-def _check_complete(status: Status) -> None:
-    if status.damaged:
-        raise FormatError(status.damaged[0])
-    if missing := status.missing:
-        names = ", ".join([*map(str, missing[:5]), *["…"] * (len(missing) > 5)])
-        raise ConfigError(
-            f"{len(missing):,} of {len(status.plan.shards):,} shards are not committed: {names}; run them "
-            "first, with `rescorer rescore … --resume`"
-        )
+    names = [f"{store.place}/{record.data.name}" for record in status.complete_records()]
+    return str(status.plan.answers["options"]["to"]).partition(":")[0], names, status.summary
 
 
 def _read_verified(store: Store, index: int, file: DataFile) -> Iterator[bytes]:

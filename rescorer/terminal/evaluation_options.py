@@ -162,10 +162,9 @@ class ModelOptions(CacheOptions):
 ReferenceOption = Annotated[
     str | None,
     typer.Option(
-        help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text, "
-        "a table with a header, or JSON; a NeMo manifest, by the names of audio files or, for lists "
-        "without ids, by order; plain sentences, by order; or by time, if the name ends in .stm and FILE "
-        "is a ctm."
+        help="Reference transcripts by id: lines `id words` (Kaldi's text), `words (id)`, id<TAB>text, a "
+        "table with a header, or JSON; a NeMo manifest, by the names of audio files or, for lists without "
+        "ids, by order; plain sentences, by order; or by time, if the name ends in .stm and FILE is a ctm."
     ),
 ]
 ListReader = Callable[[str | Sequence[str]], Lists]

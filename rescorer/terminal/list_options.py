@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -46,10 +46,6 @@ from rescorer.list_checks import (
 from rescorer.storage import as_local, is_url
 from rescorer.terminal import program
 from rescorer.types import NBestList, Weights
-
-if TYPE_CHECKING:
-    from rescorer.jobs.shards import Outputs
-
 
 Lists = Iterator[NBestList | InputError]
 """The items that readers yield: lists, and an error in place of each list that cannot be read."""
@@ -208,8 +204,7 @@ class ListInputOptions(ListFormatOptions):
         is_local = (Path(source) / PLAN).is_file()
         parts = None if is_local else find_parts(source, choice)
         if parts is None or f"{source.rstrip('/')}/{PLAN}" in parts.paths:
-            outputs = find_shard_outputs(source)
-            return Parts(choice or outputs.format, "the plan of its shards", outputs.names)
+            return find_shard_outputs(source, choice)
         if warn and (missing := ", ".join(parts.missing[:MAX_MISSING])):
             more = ", …" * (len(parts.missing) > MAX_MISSING)
             jobs = pluralise(len(parts.paths), "job")
@@ -313,10 +308,13 @@ def _find_mapped_format(source: str) -> str:
     return TABLE if delimited.may_have_columns(sample) else "jsonl"
 
 
-def find_shard_outputs(source: str) -> Outputs:
+def find_shard_outputs(source: str, choice: str = "") -> Parts:
     """Find the output of all shards in a folder, or under the URL of a prefix.
 
     Prints how many lists are missing from the output because they were rejected.
+
+    Args:
+        choice: format of the output; empty for that in the plan.
 
     Raises:
         ConfigError: a shard is not committed.
@@ -326,11 +324,11 @@ def find_shard_outputs(source: str) -> Outputs:
     from rescorer.jobs.store import open_store
 
     with open_store(source) as store:
-        outputs = find_outputs(store)
-    if outputs.summary.rejected:
-        rejected = pluralise(outputs.summary.rejected, "list was", "lists were")
+        format_, names, summary = find_outputs(store)
+    if summary.rejected:
+        rejected = pluralise(summary.rejected, "list was", "lists were")
         typer.echo(f"{source}: {rejected} rejected when the shards were rescored", err=True)
-    return outputs
+    return Parts(choice or format_, "the plan of its shards", tuple(names))
 
 
 def warn_if_empty(lists: Lists, source: str) -> Lists:

@@ -1,10 +1,9 @@
 """Declare command-line options once, as dataclass fields, and share them between commands.
 
-A field with a value of ``option`` becomes an option of every command that takes the dataclass as a parameter
-(see ``expand_options``). A field may also have an ``Annotated`` type with a ``typer.Option`` or
-``typer.Argument``, as parameters of typer commands do; it is required if it has no default. A field may be
-such a dataclass itself. Libraries, which must not import typer, use ``dataclasses.field`` with the same
-metadata.
+A field whose default is an ``option`` or an ``argument`` becomes one of each command that takes the dataclass
+as a parameter; see ``expand_options``. Other fields are declared like parameters of typer commands, by a type
+``Annotated`` with ``typer.Option``; or they are such dataclasses themselves. Libraries, which must not import
+typer, use ``dataclasses.field`` with the same metadata.
 
 Below are the options that several kinds of commands share: text rules, phrases and weights.
 """
@@ -52,10 +51,19 @@ def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
     """Define an option by the default of a dataclass field, or of a parameter of a command.
 
     Args:
+        default: the value if the option is not given; ``...`` if it must be given.
         flags: names of the option; default: ``--`` and the name of the field. A bool gets no ``--no-…``.
         settings: other arguments of ``typer.Option``, such as ``min`` and ``metavar``.
     """
+    default = MISSING if default is ... else default
     return field(default=default, metadata={"help": help, "flags": flags or None, **settings})
+
+
+def argument(help: str, metavar: str | None = None, *, default: Any = ...) -> Any:
+    """Define an argument of a command, which has no name on the command line, as ``option`` does an
+    option."""
+    settings = {"help": help, "metavar": metavar, "is_argument": True}
+    return field(default=MISSING if default is ... else default, metadata=settings)
 
 
 def expand_options(function: Callable[..., None]) -> Callable[..., None]:
@@ -124,7 +132,8 @@ def _make_parameter(name: str, annotation: Any, default: Any) -> inspect.Paramet
             flags = settings.pop("flags", ())
             if flags is None:
                 flags = [f"--{name.replace('_', '-')}"] if annotation is bool else []
-            annotation = Annotated[annotation, typer.Option(*flags, **settings)]
+            make = typer.Argument if settings.pop("is_argument", False) else typer.Option
+            annotation = Annotated[annotation, make(*flags, **settings)]
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
@@ -327,35 +336,12 @@ WEIGHTS_BY_PREFIX = {
 }
 """How to write a weight with a prefix, and its meaning, for an error about a prefix without a name."""
 OWN_WEIGHTS = (
-    "word",
-    "oov",
-    "empty",
-    "phrases",
-    "cache",
-    "neural_cache",
-    "flatness",
-    "generated",
-    "sound_match",
-)
+    "word", "oov", "empty", "phrases", "cache", "neural_cache", "flatness", "generated", "sound_match",
+)  # fmt: skip
 """The names in ``--weight`` that are names of fields of ``Weights``."""
 FIRST_PASS = "--first-pass"
 """The option for the recogniser's own weights, which messages also use as the name of these weights."""
 
-WeightsOption = Annotated[
-    str,
-    typer.Option("--weights", help="Name of a weights set of the bundle, or a JSON file of weights."),
-]
-WeightOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--weight",
-        "-w",
-        metavar="NAME=VALUE",
-        help="Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
-        "empty=-5, phrases=2, cache=0.1, neural_cache=0.1, flatness=0.3, generated=-20, sound_match=10, "
-        "reranker:NAME=1. May be repeated.",
-    ),
-]
 FirstPassOption = Annotated[
     str | None,
     typer.Option(
@@ -371,8 +357,16 @@ FirstPassOption = Annotated[
 class WeightOptions:
     """The weights to use, by name or file, and changes to single weights."""
 
-    weights: WeightsOption = "default"
-    weight: WeightOption = None
+    weights: str = option("default", "Name of a weights set of the bundle, or a JSON file of weights.")
+    weight: list[str] | None = option(
+        None,
+        "Change one weight: acoustic=1 (a stream), lm:mixture=9.5, mix:neural=0.5, word=-0.6, oov=-3, "
+        "empty=-5, phrases=2, cache=0.1, neural_cache=0.1, flatness=0.3, generated=-20, sound_match=10, "
+        "reranker:NAME=1. May be repeated.",
+        "--weight",
+        "-w",
+        metavar="NAME=VALUE",
+    )
 
     def resolve(self, known: Mapping[str, Weights]) -> Weights:
         """Find the weights by name or in a file, and apply the changes.
