@@ -239,9 +239,16 @@ def measure_plain_model(
     return words / (clock() - start)
 
 
+ORDER = 4
+"""Order of the n-gram."""
+CONTEXT_WORDS, ATTENTION_WORDS, HEADS = 4, 128, 4
+"""Number of words that feed-forward and log-bilinear networks read, and to which each layer of a transformer
+attends; and number of its attention heads."""
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """The sizes of a random network, and the order of an n-gram."""
+    """The sizes of a random network."""
 
     network: str = "lstm"
     hidden: int = 200
@@ -252,14 +259,6 @@ class ModelSpec:
     """Number of words of the network, including ``<s>``, ``</s>`` and ``<unk>``."""
     output: str = "classes"
     layers: int = 1
-    window: int = 4
-    """Context length, in words, of feed-forward and log-bilinear networks."""
-    attention_window: int = 128
-    """Number of words to which each layer of a transformer attends."""
-    heads: int = 4
-    """Number of attention heads of a transformer."""
-    order: int = 4
-    """Order of the n-gram."""
 
     def __post_init__(self) -> None:
         if self.vocabulary < len(SPECIAL_TOKENS) + 2:
@@ -273,7 +272,7 @@ class ModelSpec:
         """The configuration of the network, with classes of equal size."""
         classes = self.classes or math.isqrt(self.vocabulary)
         n_words = self.vocabulary - 1
-        windows = dict.fromkeys(WINDOWED_KINDS, self.window) | {"transformer": self.attention_window}
+        windows = dict.fromkeys(WINDOWED_KINDS, CONTEXT_WORDS) | {"transformer": ATTENTION_WORDS}
         class_sizes = tuple(len(part) for part in np.array_split(np.arange(n_words), classes))
         return NetworkConfig(
             self.vocabulary,
@@ -286,7 +285,7 @@ class ModelSpec:
             tied=self.output != "tree",
             window=windows.get(self.network, 0),
             activation="linear" if self.network == "lbl" else "tanh",
-            heads=self.heads if self.network == "transformer" else 1,
+            heads=HEADS if self.network == "transformer" else 1,
         )
 
 
@@ -311,7 +310,7 @@ def build_rescorer(
     normaliser = Normaliser()
     sentences = [normaliser.normalise(hypothesis.text) for nbest in lists for hypothesis in nbest.hypotheses]
     arpa = folder / f"model-{os.getpid()}.arpa"
-    arpa.write_text(estimate_arpa(sentences, spec.order), encoding="utf-8")
+    arpa.write_text(estimate_arpa(sentences, ORDER), encoding="utf-8")
     torch.manual_seed(1)
     network = NeuralLanguageModel(
         NeuralModel(spec.config()),

@@ -12,7 +12,6 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -232,6 +231,8 @@ def output_products(config: NetworkConfig, rows: np.ndarray, words: np.ndarray) 
 NEURAL_PHASES = (Phase.NETWORK, Phase.OUTPUT)
 FILE_PHASES = (Phase.PARSE, Phase.WRITE, Phase.OTHER)
 """The phases of the file command, which are not part of the library."""
+SINGLE_LISTS = 50
+"""Number of lists that are also scored one by one, for the latency of a single list."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,8 +243,6 @@ class BenchOptions:
     """Number of runs before the measured ones."""
     repetitions: int = 3
     """Number of measured runs. The report has the median of each phase."""
-    single_lists: int = 50
-    """Number of lists that are also scored one by one, for the latency of a single list."""
     peer_seconds: float = 5.0
     """Seconds after which the plain scorer starts no further batch; 0 skips the plain scorer."""
     processor_time: bool = False
@@ -255,7 +254,7 @@ class BenchOptions:
     """Drop empty hypotheses, as ``rescorer rescore --drop-empty`` does."""
 
     def __post_init__(self) -> None:
-        for name, least in (("warm_up", 0), ("repetitions", 1), ("single_lists", 0), ("peer_seconds", 0)):
+        for name, least in (("warm_up", 0), ("repetitions", 1), ("peer_seconds", 0)):
             if getattr(self, name) < least:
                 raise ConfigError(f"{name} is {getattr(self, name)}; expected at least {least}")
         if self.processor_time and torch.get_num_threads() > 1:
@@ -488,7 +487,7 @@ def measure_baselines(
 def measure_single_list_ms(rescorer: Rescorer, lists: list[NBestList], options: BenchOptions) -> float | None:
     """Measure the median milliseconds of rescoring a single list."""
     times = []
-    for nbest in islice(lists, options.single_lists):
+    for nbest in lists[:SINGLE_LISTS]:
         start = options.clock()
         rescorer.rescore([nbest])
         times.append(options.clock() - start)

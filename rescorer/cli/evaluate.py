@@ -58,6 +58,7 @@ from rescorer.terminal.tables import (
     ExportOption,
     FoldingTable,
     check_export,
+    fold_columns,
     make_console,
     make_text_grid,
     print_out,
@@ -128,29 +129,16 @@ _Cells = tuple[tuple[str, str], ...]
 def _render_block(columns: Sequence[_Cells], labels: Sequence[str], width: int) -> Iterator[Text]:
     label_width = max(map(len, labels)) + 2
     widths = [max(cell_len(text) for text, _ in column) for column in columns]
-    for begin, end in _wrap(widths, width - label_width):
+    for block in fold_columns(widths, width - label_width + 1, 1) if columns else ():
         for row, label in enumerate(labels):
             line = Text.assemble((label.ljust(label_width), "dim"))
-            for column, column_width in zip(columns[begin:end], widths[begin:end], strict=True):
-                text, style = column[row]
+            for column in block:
+                text, style = columns[column][row]
                 line.append(text, style)
-                line.append(" " * (column_width - cell_len(text) + 1))
+                line.append(" " * (widths[column] - cell_len(text) + 1))
             line.rstrip()
             yield line
         yield Text()
-
-
-def _wrap(widths: Sequence[int], width: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of columns that fit a width; each has at least one column."""
-    begin = used = 0
-    for index, column_width in enumerate(widths):
-        needed = column_width + 1
-        if index > begin and used + needed > width + 1:
-            yield begin, index
-            begin, used = index, 0
-        used += needed
-    if begin < len(widths):
-        yield begin, len(widths)
 
 
 COLUMNS = {

@@ -52,6 +52,7 @@ from rescorer.terminal.options import (
     SelectionOptions,
     TextOptions,
     WeightOptions,
+    argument,
     check_first_lists,
     expand_options,
     option,
@@ -528,16 +529,6 @@ def _hash_if_file(value: str | Path | None) -> str | None:
     return "sha256 " + hashlib.sha256(Path(value).read_bytes()).hexdigest()
 
 
-SourcesArgument = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="IN...",
-        help="Lists to re-rank, gzip or plain: files, globs, and folders, also those of jobs (output.1, "
-        "output.2, …), read as one; - for a pipe; s3://… for an object.",
-    ),
-]
-
-
 @dataclass(frozen=True, slots=True)
 class OutputOptions:
     """The format of the output, and its place."""
@@ -573,9 +564,13 @@ class DisplayOptions:
 
 @expand_options
 def rescore(
-    sources: SourcesArgument,
-    bundle: BundleOption,
     *,
+    sources: list[str] = argument(
+        "Lists to re-rank, gzip or plain: files, globs, and folders, also those of jobs (output.1, output.2, "
+        "…), read as one; - for a pipe; s3://… for an object.",
+        "IN...",
+    ),
+    bundle: BundleOption,
     written: OutputOptions,
     answers: AnswerOptions,
     shards: ShardOptions,
@@ -648,8 +643,18 @@ def finish(summary: FileSummary, see: str, display: DisplayOptions, warnings: Se
             "from the lower half of the list: is a cost read as a log-probability, or a weight wrong? "
             "`rescorer inspect` finds such errors"
         )
-    if display.as_json or not display.quiet:
-        print_summary(summary, see, warnings, as_json=display.as_json)
+    if display.as_json:
+        noted = {"warnings": list(warnings)} if warnings else {}
+        typer.echo(json.dumps(summary.to_dict() | noted, ensure_ascii=False), err=True)
+    elif not display.quiet:
+        see = f" ({see})" if see and summary.rejected else ""
+        typer.echo(
+            f"{pluralise(summary.lists, 'list')}, "
+            f"{pluralise(summary.hypotheses, 'hypothesis', 'hypotheses')}, "
+            f"{pluralise(summary.words, 'word')}; the best hypothesis changed in {summary.changed:,}; "
+            f"{summary.rejected:,} rejected{see}",
+            err=True,
+        )
     if summary.rejected:
         raise typer.Exit(SOME_REJECTED)
 
@@ -669,18 +674,3 @@ def check_paths(sources: Sequence[str], output: str, rejects_path: Path | None) 
     check_not_an_input("--output", output, files)
     if rejects_path:
         check_not_an_input("--rejects", rejects_path, files)
-
-
-def print_summary(summary: FileSummary, see: str, warnings: Sequence[str] = (), *, as_json: bool) -> None:
-    """Print the counts of a run as one line on standard error."""
-    if as_json:
-        noted = {"warnings": list(warnings)} if warnings else {}
-        typer.echo(json.dumps(summary.to_dict() | noted, ensure_ascii=False), err=True)
-        return
-    see = f" ({see})" if see and summary.rejected else ""
-    typer.echo(
-        f"{pluralise(summary.lists, 'list')}, {pluralise(summary.hypotheses, 'hypothesis', 'hypotheses')}, "
-        f"{pluralise(summary.words, 'word')}; the best hypothesis changed in {summary.changed:,}; "
-        f"{summary.rejected:,} rejected{see}",
-        err=True,
-    )

@@ -33,7 +33,7 @@ from rescorer.evaluation.false_alarms import (
     learn_threshold,
 )
 from rescorer.evaluation.folds import DEFAULT_FREE, count_tuning_lists, fingerprint_list, make_folds
-from rescorer.evaluation.list_errors import Report, describe_p, format_gain, format_signed
+from rescorer.evaluation.list_errors import Report, describe_p, format_gain, format_percent, format_signed
 from rescorer.evaluation.scored_lists import ScoredList
 from rescorer.evaluation.statistics import Interval
 from rescorer.evaluation.systems import HELD_OUT, Tuning, score_mixtures
@@ -92,8 +92,8 @@ def describe_report(report: TuningReport) -> Iterator[str]:
     judgement, gain = report.judgement, report.judgement.gain
     p_value = f", p = {gain.p_value:.2g}" if gain.interval.is_finite else ""
     yield (
-        f"held out: {_percent(judgement.rate)} %{_span(judgement.interval)}, "
-        f"start {_percent(judgement.start_rate)} %; gain {_percent(gain.gain)} points"
+        f"held out: {format_percent(judgement.rate)} %{_span(judgement.interval)}, "
+        f"start {format_percent(judgement.start_rate)} %; gain {format_percent(gain.gain)} points"
         f"{_span(gain.interval)}{p_value}"
     )
     yield from judgement.caveats()
@@ -109,11 +109,9 @@ def describe_report(report: TuningReport) -> Iterator[str]:
 
 def _span(interval: Interval) -> str:
     """The ends of an interval in parentheses; empty if the lists are too few for an interval."""
-    return f" ({_percent(interval.low)} to {_percent(interval.high)})" if interval.is_finite else ""
-
-
-def _percent(rate: float) -> str:
-    return f"{100 * rate:.2f}"
+    return (
+        f" ({format_percent(interval.low)} to {format_percent(interval.high)})" if interval.is_finite else ""
+    )
 
 
 FilesArgument = Annotated[

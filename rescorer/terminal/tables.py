@@ -96,7 +96,7 @@ class FoldingTable:
         widths = self._full_widths()
         if sum(GAP + width for width in widths) > free:
             widths = [self._width(column, self._headings[column].split()) for column in range(len(widths))]
-        for number, columns in enumerate(_fold(widths, free)):
+        for number, columns in enumerate(fold_columns(widths, free, GAP)):
             if number:
                 yield Text()
             yield self._part(columns, name_width, widths)
@@ -151,17 +151,19 @@ def make_text_grid(rows: Iterable[tuple[str, str | Text]]) -> Table:
     return grid
 
 
-def _fold(widths: Sequence[int], free: int) -> Iterator[list[int]]:
-    """Divide columns into groups that fit next to each other; each group has at least one column."""
-    columns: list[int] = []
-    used = 0
+def fold_columns(widths: Sequence[int], free: int, gap: int) -> Iterator[range]:
+    """Divide columns into ranges that fit next to each other; each range has at least one column.
+
+    Args:
+        gap: number of spaces before each column.
+    """
+    begin = used = 0
     for column, width in enumerate(widths):
-        if columns and used + GAP + width > free:
-            yield columns
-            columns, used = [], 0
-        columns.append(column)
-        used += GAP + width
-    yield columns
+        if column > begin and used + gap + width > free:
+            yield range(begin, column)
+            begin, used = column, 0
+        used += gap + width
+    yield range(begin, len(widths))
 
 
 Rows = Sequence[Sequence[str]]
