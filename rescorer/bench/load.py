@@ -312,7 +312,7 @@ LISTS_PER_CALL = (1, 2, 4, 8)
 MAX_FILE_BYTES = 64 << 20
 CALL_TIMEOUT_S = 60.0
 MIN_CALLS = 3
-"""Number of calls of each size, even if they take longer than the stage."""
+"""Smallest number of calls of each size, even if they take longer than the stage."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,7 +388,7 @@ def read_service_times(path: Path) -> ServiceTimes:
 
     Raises:
         ConfigError: the file cannot be read.
-        FormatError: the file is another one.
+        FormatError: the file does not have such content.
     """
     try:
         with path.open("rb") as stream:

@@ -288,7 +288,7 @@ WRITERS: Mapping[str, Callable[[ReportData], str]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedEvaluationOptions(EvaluationOptions):
-    """The options of an evaluation, with other help for those of which a report shows more."""
+    """The options of an evaluation; the help of some of them says what else a report shows."""
 
     bundle: Path | None = option(
         None,

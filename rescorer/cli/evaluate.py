@@ -275,8 +275,8 @@ PARTS = {
     "reference length": ("reference {unit}s", "lists", "errors"),
     "rank of the winner": ("rank in the first pass", "lists", "errors"),
 }
-"""Headings for each division in ``ErrorAnalysis.parts``: of the names of the parts, of the number of items in
-a part, and of the items that are counted as wrong."""
+"""Three headings for each table of ``ErrorAnalysis.parts``: of the column of names, of the number of items, and
+of the number of wrong ones."""
 
 
 def _render_parts(name: str, parts: list[Part], unit: str) -> FoldingTable:

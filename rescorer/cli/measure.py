@@ -1,5 +1,4 @@
-"""The commands ``rescorer bench`` and ``rescorer load``: how fast scoring and a server are, and under
-overload."""
+"""The commands ``rescorer bench``, for the speed of scoring, and ``rescorer load``, for a server under load."""
 
 from __future__ import annotations
 

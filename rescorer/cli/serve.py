@@ -83,7 +83,7 @@ def _collect(ctx: typer.Context, option: typer.CallbackParam, value: str) -> Non
 
 
 def collected_options(ctx: typer.Context) -> dict[str, Any]:
-    """The values by the name of the setting, None if not given; those of unknown options by the flag."""
+    """The value of each setting's option, None if it was not given; and unknown options, by their flag."""
     return ctx.meta[COLLECTED]
 
 

@@ -307,7 +307,7 @@ def format_reject(error: InputError, item: NBestList | InputError) -> str:
 SessionText = Literal["chosen", "reference"]
 
 GROUP = "group"
-"""Value of ``--session`` with which the group of a list, such as its speaker, is its conversation."""
+"""If ``--session`` has this value, the group of a list, such as its speaker, is its conversation."""
 WINDOW_BATCHES = 16
 """Number of batches that are read at a time, so that lists of several conversations can be rescored
 together."""

@@ -168,7 +168,7 @@ class SelectionOptions:
     )
 
     def selection(self) -> Selection:
-        """The same choice for the evaluation."""
+        """The options as a ``Selection``, which the evaluation takes."""
         return Selection(self.merge, self.drop_empty)
 
 
