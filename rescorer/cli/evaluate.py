@@ -275,8 +275,8 @@ PARTS = {
     "reference length": ("reference {unit}s", "lists", "errors"),
     "rank of the winner": ("rank in the first pass", "lists", "errors"),
 }
-"""Three headings for each table of ``ErrorAnalysis.parts``: of the column of names, of the number of items, and
-of the number of wrong ones."""
+"""Three headings for each table of ``ErrorAnalysis.parts``: for the names, for the number of items, and for
+the number of wrong ones."""
 
 
 def _render_parts(name: str, parts: list[Part], unit: str) -> FoldingTable:

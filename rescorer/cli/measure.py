@@ -1,4 +1,4 @@
-"""The commands ``rescorer bench``, for the speed of scoring, and ``rescorer load``, for a server under load."""
+"""The commands ``rescorer bench``, which measures scoring, and ``rescorer load``, which measures a server."""
 
 from __future__ import annotations
 

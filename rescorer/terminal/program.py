@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import sys
-from collections import defaultdict
+from collections import UserDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from importlib import import_module
@@ -262,23 +262,13 @@ class LazyCommand(NamedTuple):
     """``module:name`` of the command's class; empty for the default."""
 
 
-class _Commands(Mapping[str, Any]):
+class _Commands(UserDict[str, Any]):
     """The commands of a group, by name; a command is imported when it is looked up."""
 
-    def __init__(self, lazy: Mapping[str, LazyCommand]) -> None:
-        self._lazy = lazy
-        self._made: dict[str, Any] = {}
-
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            self._made[name] = _make(name, self._lazy[name])
-        return self._made[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._lazy)
-
-    def __len__(self) -> int:
-        return len(self._lazy)
+        if isinstance(command := self.data[name], LazyCommand):
+            command = self.data[name] = _make(name, command)
+        return command
 
 
 def _make(name: str, lazy: LazyCommand) -> Any:
