@@ -138,12 +138,12 @@ class EngineOptions:
     def check(self, device: str, *, is_sharded: bool) -> None:
         """Raise ConfigError if options contradict each other."""
         if self.engine != "ray":
-            for option, is_given in (
+            for name, is_given in (
                 ("--address", self.address),
                 ("--gpus-per-worker", self.gpus_per_worker),
             ):
                 if is_given:
-                    raise ConfigError(f"{option} is for a cluster; give --engine ray too")
+                    raise ConfigError(f"{name} is for a cluster; give --engine ray too")
             return
         check_address(self.address)
         if not is_sharded:
