@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -114,10 +114,7 @@ def bench(
             with writer(source) as write:
                 for nbest in synthetic_lists(ListShape.parse(synthetic)):
                     write(nbest)
-
-        def read() -> Iterable[NBestList | InputError]:
-            return ListInputOptions(**asdict(list_format)).read(source)
-
+        read = partial(ListInputOptions(**asdict(list_format)).read, source)
         device, dtype, batch_words = machine.device, machine.dtype, machine.batch_words
         if models.bundle:
             load = partial(Rescorer.load, models.bundle, device, batch_words, dtype, context_cache_bytes=0)

@@ -60,8 +60,7 @@ def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:
 
 
 def argument(help: str, metavar: str | None = None, *, default: Any = ...) -> Any:
-    """Define an argument of a command, which has no name on the command line, as ``option`` does an
-    option."""
+    """Define an argument, which has no name on the command line, in the same way as ``option``."""
     settings = {"help": help, "metavar": metavar, "is_argument": True}
     return field(default=MISSING if default is ... else default, metadata=settings)
 
