@@ -339,22 +339,17 @@ async def convert_rpc_errors_async(diagnosis: Diagnosis) -> AsyncIterator[None]:
 
 
 def error_from_call(call: Any, diagnosis: Diagnosis) -> RescorerError:
-    """Return the error that corresponds to the status of a failed call; look for the reason of a failed
-    connection, which may block."""
-    status = rpc_status.from_call(call) or Status(code=call.code().value[0], message=call.details() or "")
-    error = error_from_status(status)
-    return explain_error(error, diagnosis.explain()) if concerns_connection(call) else error
+    """Return the error that corresponds to the status of a failed call.
 
-
-def concerns_connection(call: Any) -> bool:
-    """Whether the call may have failed without reaching a server: gRPC itself reports no connection, or that
-    time ran out."""
+    If gRPC itself reports that there is no connection, or that time ran out, the call may not have reached a
+    server. The error then has the explanation of the diagnosis, which may block for some seconds.
+    """
+    status = rpc_status.from_call(call)
+    error = error_from_status(status or Status(code=call.code().value[0], message=call.details() or ""))
     codes = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
-    return call.code() in codes and rpc_status.from_call(call) is None
-
-
-def explain_error(error: RescorerError, explanation: str) -> RescorerError:
-    """Return the error with an explanation of the failed connection, if there is one."""
+    if status is not None or call.code() not in codes:
+        return error
+    explanation = diagnosis.explain()
     if isinstance(error, DeadlineExceeded):
         return DeadlineExceeded("no answer before the deadline" + (f": {explanation}" if explanation else ""))
     return type(error)(explanation or short_reason(str(error)))

@@ -23,7 +23,7 @@ from rescorer.errors import InputError, InvalidList
 from rescorer.formats.registry import is_pipe
 from rescorer.formats.rescored import rescored_writer
 from rescorer.jobs.files import FileSummary, LocalRescorer, RescorerLoader, count_words, rescore_lists
-from rescorer.jobs.plan import Extract, Lists, ListSource, draw_extract, find_files
+from rescorer.jobs.plan import Lists, ListSource, draw_extract, find_files
 from rescorer.jobs.processes import open_rescorer
 from rescorer.trie import build_trie
 from rescorer.types import NBestList
@@ -224,12 +224,12 @@ def sample_input(
         InputError: an input cannot be read, or has no lists.
     """
     if len(sources) == 1 and is_pipe(sources[0]):
-        extract = Extract(1, iter([(1, check(source.read_file(sources[0]), sources[0]))]))
-    else:
-        if names := find_files(sources, source):
-            check(source.read_file(names[0]), names[0])
-        extract = draw_extract(names, source, max_bytes, seed)
-    return draw_sample(extract.parts, max(1, extract.n_bytes), n_lists, seed)
+        lists = check(source.read_file(sources[0]), sources[0])
+        return draw_sample([(1, lists)], 1, n_lists, seed)
+    if names := find_files(sources, source):
+        check(source.read_file(names[0]), names[0])
+    n_bytes, parts = draw_extract(names, source, max_bytes, seed)
+    return draw_sample(parts, max(1, n_bytes), n_lists, seed)
 
 
 def forecast_run(load: RescorerLoader, sample: Sample, threads: int, *, compress: bool) -> Forecast:

@@ -274,10 +274,7 @@ def _expand(given: str, source: ListSource) -> list[str]:
     return find_tables(given) if parts.choice == TABLE_FORMAT else list(parts.paths)
 
 
-def measure(name: str) -> int:
-    """The number of bytes of a file or object, or of all files below a folder; raises FormatError."""
-    if is_url(name):
-        return measure_objects([name])[0]
+def _measure_local(name: str) -> int:
     try:
         paths = _list_folder(name) if Path(name).is_dir() else [Path(name)]
         return sum(map(os.path.getsize, paths))
@@ -286,10 +283,10 @@ def measure(name: str) -> int:
 
 
 def measure_all(names: Sequence[str]) -> list[int]:
-    """Measure each name as ``measure`` does; sizes of objects are asked for at the same time."""
+    """The number of bytes of each file or object, or of all files below a folder; raises FormatError."""
     urls = [name for name in names if is_url(name)]
     sizes = dict(zip(urls, measure_objects(urls), strict=True))
-    return [sizes[name] if name in sizes else measure(name) for name in names]
+    return [sizes[name] if name in sizes else _measure_local(name) for name in names]
 
 
 def _list_folder(name: str) -> list[Path]:
@@ -422,16 +419,6 @@ MIN_PARTS = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Extract:
-    """Parts of an archive, each drawn with the same probability."""
-
-    n_bytes: int
-    """Bytes of the whole archive."""
-    parts: Iterator[tuple[int, Lists]]
-    """Bytes and lists of each part that was drawn, to be read once and in order."""
-
-
-@dataclass(frozen=True, slots=True)
 class Block:
     """Some bytes of a file of plain JSON lines."""
 
@@ -440,14 +427,19 @@ class Block:
     end: int
 
 
-def draw_extract(names: Sequence[str], source: ListSource, max_bytes: int, seed: int) -> Extract:
-    """Draw parts of about ``max_bytes`` bytes together.
+def draw_extract(
+    names: Sequence[str], source: ListSource, max_bytes: int, seed: int
+) -> tuple[int, Iterator[tuple[int, Lists]]]:
+    """Draw parts of an archive, of about ``max_bytes`` bytes together, each with the same probability.
 
     Plain JSON lines are drawn in blocks, other files as a whole. Everything is read if it is not larger; and
     also if the files are of different kinds, because the bytes of one kind say nothing about the other.
 
     Args:
         names: input files, from ``find_files``.
+
+    Returns:
+        The number of bytes of the whole archive; and the bytes and the lists of each part, in order.
     """
     sizes = measure_all(names)
     n_bytes, generator = sum(sizes), random.Random(seed)
@@ -457,17 +449,13 @@ def draw_extract(names: Sequence[str], source: ListSource, max_bytes: int, seed:
     elif kinds == {LINE_FORMAT}:
         blocks = _draw_blocks(names, sizes, max_bytes, generator)
         find_header = lru_cache(1)(source.find_header)
-        return Extract(
-            n_bytes,
-            (
-                (block.end - block.start, read_block(block, source, find_header(block.name)))
-                for block in blocks
-            ),
+        return n_bytes, (
+            (block.end - block.start, read_block(block, source, find_header(block.name))) for block in blocks
         )
     else:
         n_files = max(MIN_PARTS, max_bytes * len(names) // n_bytes)
         chosen = sorted(generator.sample(range(len(names)), min(len(names), n_files)))
-    return Extract(n_bytes, ((sizes[index], source.read_file(names[index])) for index in chosen))
+    return n_bytes, ((sizes[index], source.read_file(names[index])) for index in chosen)
 
 
 def _find_kind(name: str, source: ListSource) -> str:
@@ -595,7 +583,7 @@ def make_plan(
             files.append(InputFile(name, n_bytes, False))
             shards.add(Part(index, 0, n_bytes, 1, None, hash_all(name)))
             on_bytes(n_bytes)
-        if measure(name) != n_bytes:
+        if measure_all([name]) != [n_bytes]:
             raise InputError(f"{name}: changed while it was read; plan when it is complete")
     if shards.parts or not shards.closed:
         shards.close()

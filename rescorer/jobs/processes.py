@@ -185,7 +185,7 @@ BATCHES_PER_PROCESS = 2
 """Number of batches that each process has at a time: one is rescored while the other waits."""
 
 
-class ProcessPoolRescorer:
+class ProcessPoolRescorer(ProcessPool["_PackedBatch", BatchResults | Exception]):
     """Rescores batches of lists in several processes; a context manager that ends them.
 
     The processes start with the first batches; each loads its models when it receives its first batch.
@@ -204,15 +204,9 @@ class ProcessPoolRescorer:
         threads: int = 0,
         batch_words: int = MAX_BATCH_WORDS,
     ) -> None:
-        self.batch_words, self.count = min(batch_words, MAX_BATCH_WORDS), count
         worker = _BatchWorker(load, threads or max(1, count_cpus() // count))
-        self._pool = ProcessPool(worker, count, depth=BATCHES_PER_PROCESS)
-
-    def __enter__(self) -> ProcessPoolRescorer:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self._pool.__exit__(*exc_info)
+        super().__init__(worker, count, depth=BATCHES_PER_PROCESS)
+        self.batch_words = min(batch_words, MAX_BATCH_WORDS)
 
     def rescore_batches(self, batches: Iterable[Batch]) -> Iterator[tuple[Batch, BatchResults]]:
         """Yield each batch with its results, in input order.
@@ -233,7 +227,7 @@ class ProcessPoolRescorer:
                 return _PackedBatch(number, [pack(nbest) for nbest in select_lists(batch)])
             return None
 
-        for task, answer in self._pool.run(take):
+        for task, answer in self.run(take):
             if answer is None:
                 raise ScoringError(
                     f"one of {self.count} scoring processes ended unexpectedly, perhaps because memory ran "

@@ -19,7 +19,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_args
 from urllib import parse
 
 import grpc
@@ -250,15 +250,11 @@ def error_from_status(status: Status) -> RescorerError:
 
 DECISION_KINDS: Mapping[int, DecisionKind] = {
     pb.DECISION_KIND_UNSPECIFIED: "maximum",
-    pb.DECISION_KIND_MAXIMUM: "maximum",
-    pb.DECISION_KIND_MINIMUM_BAYES_RISK: "minimum_bayes_risk",
-    pb.DECISION_KIND_CONFUSION_NETWORK: "confusion_network",
+    **{pb.DecisionKind.Value(f"DECISION_KIND_{kind.upper()}"): kind for kind in get_args(DecisionKind)},
 }
 ERROR_UNITS: Mapping[int, ErrorUnit] = {
     pb.ERROR_UNIT_UNSPECIFIED: "word",
-    pb.ERROR_UNIT_WORD: "word",
-    pb.ERROR_UNIT_CHARACTER: "character",
-    pb.ERROR_UNIT_MIXED: "mixed",
+    **{pb.ErrorUnit.Value(f"ERROR_UNIT_{unit.upper()}"): unit for unit in get_args(ErrorUnit)},
 }
 
 
