@@ -644,7 +644,7 @@ class SlotReadings(NamedTuple):
         Args:
             scores: edge scores of ``trie`` by the n-grams that know slots, which are all forward models.
         """
-        paths = self.trie.list_paths()
+        paths = self.trie.paths
         first, sums = 0, dict[int, Mapping[str, np.ndarray]]()
         for hypothesis in self.hypotheses:
             edges = paths[first : first + len(hypothesis.readings)]

@@ -165,21 +165,17 @@ class HypothesisTrie:
         means: np.ndarray = sums[self.hypothesis_node] / n_nodes[self.hypothesis_node, None]
         return means
 
-    def path_edges(self, hypothesis: int) -> np.ndarray:
-        """The edges of one hypothesis, from its first word to ``</s>``: (n_words + 1,)."""
-        node = int(self.hypothesis_node[hypothesis])
-        edges = [self.n_nodes - self.n_roots + int(np.searchsorted(self.end_nodes, node))]
-        while node >= self.n_roots:
-            edges.append(node - self.n_roots)
-            node = int(self.parent[node])
-        return np.array(edges[::-1])
-
-    def list_paths(self) -> list[np.ndarray]:
-        """The ``path_edges`` of every hypothesis."""
+    @cached_property
+    def paths(self) -> list[np.ndarray]:
+        """For each hypothesis, its edges from its first word to ``</s>``, (n_words + 1,)."""
         nodes, lengths = self._walk_up(self.hypothesis_node)
         first_end = self.n_nodes - self.n_roots
         edges = np.insert(nodes - self.n_roots, np.cumsum(lengths) - lengths, first_end + self._end_index)
         return [path[::-1] for path in np.split(edges, np.cumsum(lengths + 1)[:-1])]
+
+    def path_edges(self, hypothesis: int) -> np.ndarray:
+        """The edges of one hypothesis; see ``paths``."""
+        return self.paths[hypothesis]
 
     def _walk_up(self, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The nodes on the path from each of n given nodes up to its root, which is left out.

@@ -136,8 +136,7 @@ class ListView:
         return self.sum_rows(values) / np.maximum(self.lengths, 1)
 
     def least_per_row(self, values: np.ndarray) -> np.ndarray:
-        """Smallest of the values of each hypothesis's words, (N,) → (H,); 0 for a hypothesis without words.
-        """
+        """Smallest of the values of each hypothesis's words, (N,) → (H,); 0 for a hypothesis without words."""
         least = np.zeros(len(self.words))
         if len(values):
             filled = self.lengths > 0
