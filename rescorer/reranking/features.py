@@ -132,11 +132,11 @@ class ListView:
         return np.bincount(where, weights=values, minlength=len(self.words))
 
     def mean_per_row(self, values: np.ndarray) -> np.ndarray:
-        """Mean of the values of each hypothesis's words, (N,) → (H,); 0 for a hypothesis without words."""
+        """Mean of the values of each hypothesis's words, (N,) → (H,); 0 without words."""
         return self.sum_rows(values) / np.maximum(self.lengths, 1)
 
     def least_per_row(self, values: np.ndarray) -> np.ndarray:
-        """Smallest of the values of each hypothesis's words, (N,) → (H,); 0 for a hypothesis without words."""
+        """Smallest of the values of each hypothesis's words, (N,) → (H,); 0 without words."""
         least = np.zeros(len(self.words))
         if len(values):
             filled = self.lengths > 0

@@ -9,42 +9,42 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-_CLASSES: dict[str, str] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
+_classes: dict[str, str] = json.loads(Path(__file__).with_suffix(".json").read_text(encoding="utf-8"))
 
-UNICODE_VERSION = _CLASSES["UNICODE_VERSION"]
-CONTROL = _CLASSES["CONTROL"]
+UNICODE_VERSION = _classes["UNICODE_VERSION"]
+CONTROL = _classes["CONTROL"]
 """Characters that stand alone."""
-EXTEND = _CLASSES["EXTEND"]
+EXTEND = _classes["EXTEND"]
 """Marks that belong to the character before them."""
-SPACING_MARK = _CLASSES["SPACING_MARK"]
+SPACING_MARK = _classes["SPACING_MARK"]
 """Vowel signs next to the character to which they belong."""
-PREPEND = _CLASSES["PREPEND"]
+PREPEND = _classes["PREPEND"]
 """Characters that belong to the one after them."""
-REGIONAL_INDICATOR = _CLASSES["REGIONAL_INDICATOR"]
+REGIONAL_INDICATOR = _classes["REGIONAL_INDICATOR"]
 """Letters, two of which are a flag."""
-PICTOGRAPH = _CLASSES["PICTOGRAPH"]
+PICTOGRAPH = _classes["PICTOGRAPH"]
 """Emoji, which zero width joiners can join."""
-CONSONANT = _CLASSES["CONSONANT"]
+CONSONANT = _classes["CONSONANT"]
 """Indic consonants that form conjuncts."""
-LINKER = _CLASSES["LINKER"]
+LINKER = _classes["LINKER"]
 """Signs, such as the virama, that join the next consonant."""
-CONJUNCT_EXTEND = _CLASSES["CONJUNCT_EXTEND"]
+CONJUNCT_EXTEND = _classes["CONJUNCT_EXTEND"]
 """Marks that may stand between linker and consonant."""
-JAMO_L = _CLASSES["JAMO_L"]
+JAMO_L = _classes["JAMO_L"]
 """Leading consonants of Hangul."""
-JAMO_V = _CLASSES["JAMO_V"]
+JAMO_V = _classes["JAMO_V"]
 """Vowels of Hangul."""
-JAMO_T = _CLASSES["JAMO_T"]
+JAMO_T = _classes["JAMO_T"]
 """Trailing consonants of Hangul."""
-TERMINAL_PUNCTUATION = _CLASSES["TERMINAL_PUNCTUATION"]
+TERMINAL_PUNCTUATION = _classes["TERMINAL_PUNCTUATION"]
 """Marks at the end of sentences and their parts."""
-QUOTES_AND_BRACKETS = _CLASSES["QUOTES_AND_BRACKETS"]
+QUOTES_AND_BRACKETS = _classes["QUOTES_AND_BRACKETS"]
 """Quotation_Mark, and the general categories of opening and closing punctuation."""
-DASHES = _CLASSES["DASHES"]
+DASHES = _classes["DASHES"]
 """Dash_Punctuation: hyphens and dashes."""
-FORMAT_CHARACTERS = _CLASSES["FORMAT_CHARACTERS"]
+FORMAT_CHARACTERS = _classes["FORMAT_CHARACTERS"]
 """General category Cf."""
-SCRIPTS_WITHOUT_SPACES = tuple(_CLASSES["SCRIPTS_WITHOUT_SPACES"].split(", "))
+SCRIPTS_WITHOUT_SPACES = tuple(_classes["SCRIPTS_WITHOUT_SPACES"].split(", "))
 """Scripts without spaces between words: a line may end between letters (UAX #14); and Tibetan."""
-WITHOUT_SPACES = _CLASSES["WITHOUT_SPACES"]
+WITHOUT_SPACES = _classes["WITHOUT_SPACES"]
 """Characters of these scripts, those that only they use in common with each other, and wide punctuation."""
