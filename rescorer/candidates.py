@@ -158,8 +158,7 @@ MAX_COMBINED_SPANS = 12  # number of proposals for a hypothesis of which two or 
 MAX_COMBINATIONS = sum(comb(MAX_COMBINED_SPANS, size) for size in range(2, MAX_REPLACED + 1))
 """Number of ways to combine them, 286 at most."""
 KEPT_SETS = 16
-"""Number of sets of phrases whose sounds are kept, because all lists of a conversation have the same
-phrases."""
+"""Number of sets of phrases whose sounds are kept; all lists of a conversation have the same phrases."""
 BARRIER = bytes([SILENCE])  # stands for words that cannot be pronounced
 
 
@@ -317,9 +316,7 @@ class Generator:
     def _choose(
         self, texts: Mapping[int, SpokenText], proposals: Iterable[Generated], count: int, known: set[Words]
     ) -> list[Generated]:
-        """Choose up to ``count`` proposals whose words are not in ``known``, and add their words to
-        ``known``.
-        """
+        """Choose up to ``count`` proposals whose words are not in ``known``, and add them to ``known``."""
         chosen: list[Generated] = []
         for made in proposals:
             if len(chosen) == count:
@@ -343,9 +340,7 @@ class Generator:
         return SpokenPhrases(tuple(phrase.text for phrase in sayable), tuple(ways), tuple(sounds))
 
     def _propose(self, texts: Sequence[SpokenText], spoken: SpokenPhrases) -> list[Generated]:
-        """All spans of the searched hypotheses that sound like a phrase; those that sound most like it come
-        first.
-        """
+        """All spans of searched hypotheses that sound like a phrase, beginning with the most similar ones."""
         matches = find_similar(
             [text.phones for text in texts],
             [sorted(text.starts.keys() | text.ends.keys()) for text in texts],  # where words begin or end
@@ -430,9 +425,7 @@ def _build(source: Hypothesis, made: Generated) -> Hypothesis:
 
 
 def _alternate(proposals: Iterable[Generated]) -> list[Generated]:
-    """Put the first proposal for each phrase and span before the second ones, which are from other
-    hypotheses.
-    """
+    """Put the first proposal for each phrase and span before those from other hypotheses."""
     seen = Counter[tuple[str, str]]()
     turns = []
     for made in proposals:

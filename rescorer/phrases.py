@@ -52,8 +52,7 @@ MAX_WEIGHT = 100.0
 MAX_PHRASE_SLOTS = 7  # largest number of slots of phrases with equal words, which are all read
 MAX_NAMED_SLOTS = 20  # number of the bundle's slots that the error about an unknown one names
 MAX_COMPARED_SLOTS = 1_000
-"""Number of the bundle's slots among which the error about an unknown slot looks for a similar one, in 10
-ms."""
+"""Number of the bundle's slots that are compared with an unknown one for a hint, in 10 ms."""
 ENTRY_PROBABILITY = 0.01  # probability of the phrase model that a phrase begins at a word
 
 
@@ -63,8 +62,7 @@ class Node:
 
     children: dict[str, Node] = field(default_factory=dict)
     phrase: int = -1
-    """Index of the phrase that ends here, or the one with the largest weight if there are several; -1 if none
-    does."""
+    """Index of the phrase that ends here, the one with the largest weight if several do; -1: none does."""
     longer_weight: float = 0.0
     """Largest weight of the phrases that continue after this node; 0 if none does."""
     mass: float = 0.0
@@ -394,9 +392,7 @@ def _share_slot(phrase_sets: Sequence[PhraseSet], slot: str, words: Words) -> tu
 
 
 def phrase_log_probs(words: Words, matches: Sequence[PhraseMatch]) -> np.ndarray:
-    """Return the log-probability of each word under the phrase model, (n,); -inf for words outside of
-    phrases.
-    """
+    """Return the log-probability of each word under the phrase model, (n,); -inf outside of phrases."""
     log_probs = np.full(len(words), -np.inf)
     for match in matches:
         end = match.start + match.n_words
@@ -620,9 +616,7 @@ class ReadHypothesis(NamedTuple):
     partial: bool
 
     def sum_readings(self, log_probs: Sequence[np.ndarray]) -> np.ndarray:
-        """Sum over the readings: ln P of each word, from ln P of the n words and of ``</s>`` in each
-        reading.
-        """
+        """Sum over the readings: ln P of each word, from ln P of the n words and ``</s>`` in each reading."""
         rows = np.stack(log_probs)
         # until the last slot of a reading begins, it is the same as another one
         begins = [reading.replaced[-1][0].start if reading.replaced else 0 for reading in self.readings]

@@ -88,13 +88,11 @@ SUBSTITUTIONS = substitution_costs()
 GAPS = np.full(len(PHONES), GAP_COST, dtype=np.int32)  # cost of leaving out or adding each phone
 GAPS[list(phone_numbers(WEAK_GAPS.split()))] = WEAK_GAP_COST
 SILENCE = len(GAPS)
-"""A number that no phone has, and that is unlike every phone: for the end of a text, or a word without
-pronunciation."""
+"""A number unlike every phone, for the end of a text, or a word without a pronunciation."""
 FAR = 1_000_000
 MAX_PAIRS = 65_536  # pairs of a window and a phrase that are looked at at a time
 MAX_CELLS = 2_000_000
-"""Number of cells of the table of distances that are computed at a time, in 50 MB: 64 Ki pairs of 30 phones
-each."""
+"""Number of cells of distances computed at a time, in 50 MB: 64 Ki pairs of 30 phones each."""
 MAX_STEPS = 200_000_000
 """Number of cells that are computed for a list, in about 2 s on one core. A list of five hypotheses of 20
 words, with 2,000 phrases of three words, needs a quarter. If there are more, the longest phrases are left
@@ -432,8 +430,7 @@ class LetterToSound:
             contexts = contexts[is_open]
 
     def pronounce_each(self, words: Sequence[str]) -> list[Phones]:
-        """Return the most likely phones of each word; none for a word without letters of the English
-        alphabet.
+        """Return the most likely phones of each word; none for one without letters of the English alphabet.
 
         Many words at once take much less time than one by one.
         """
@@ -570,8 +567,7 @@ UNSPOKEN = re.compile(r"[<>\[\]{}%_\d]")
 """Characters of words that are not spoken as they are written, such as ``<unk>`` and ``b52``."""
 MAX_LETTERS = 64  # words that are longer, and not in the dictionary, have no pronunciation
 CACHED_WORDS = 65_536
-"""Number of words outside the dictionary whose guessed pronunciations are kept; if there are more, all are
-dropped."""
+"""Number of guessed pronunciations that are kept; if there are more, all are dropped."""
 GUESSED_AT_ONCE = 4_096  # number of words whose sounds are guessed together, in at most 40 MB
 
 
@@ -633,8 +629,7 @@ class Pronouncer:
 
 @lru_cache(1)
 def load_pronouncer(path: Path | None = None) -> Pronouncer:
-    """Read a dictionary, by default the installed one; calls with the same path as the last return the same
-    object.
+    """Read a dictionary, by default the installed one; the same path again gives the same object.
 
     Raises:
         ConfigError: no dictionary is installed.

@@ -22,9 +22,7 @@ URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 
 
 def is_url(name: object) -> bool:
-    """Whether a name is the URL of an object in a storage. ``file://`` counts too; ``as_local`` removes
-    it.
-    """
+    """Whether a name is the URL of an object in a storage, or of a file, which ``as_local`` converts."""
     return isinstance(name, str) and URL.match(name) is not None
 
 
@@ -251,9 +249,7 @@ def open_object(url: str) -> BinaryIO:
 
 
 def is_object(url: str) -> bool:
-    """Whether a URL is that of an object, not of a prefix; raise FormatError if the storage cannot be
-    asked.
-    """
+    """Whether a URL is that of an object, not a prefix; raise FormatError if the storage cannot be asked."""
     filesystem = open_filesystem(url)
     try:
         with reading(url):

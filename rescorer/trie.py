@@ -153,9 +153,7 @@ class HypothesisTrie:
         return sums[self.hypothesis_node] + end_values
 
     def mean_paths(self, node_values: np.ndarray) -> np.ndarray:
-        """Average node values, (N, K), along the path of each hypothesis from its root to its end: (H, K)
-        float64.
-        """
+        """Average node values, (N, K), along the path of each hypothesis from its root on: (H, K) float64."""
         sums = node_values.astype(np.float64)
         n_nodes = np.ones(self.n_nodes)
         for level in self.levels():
@@ -298,9 +296,7 @@ def sort_by_length(lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class EdgeScores:
-    """The scores that one model gives the edges of a trie; a backward model scores the edges of the reversed
-    trie.
-    """
+    """The scores that one model gives the edges of a trie; a backward model, those of the reversed trie."""
 
     log_probs: np.ndarray
     """(E,) float64, ln P of the word on each edge, given the words on the path to it."""

@@ -128,8 +128,7 @@ def parse_decimals(text: TokenBytes, starts: np.ndarray, ends: np.ndarray) -> np
 
 
 def _parse_last_digits(eights: np.ndarray, n_digits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Parse the last n of 8 bytes as a number, (N,) uint64; also return whether all of them are digits, (N,)
-    bool.
+    """Parse the last n of 8 bytes as a number, (N,) uint64, and say whether all are digits, (N,) bool.
 
     Multiplications of whole 64-bit words join neighbouring digits to pairs, pairs to fours, and fours to
     eight (Lemire, "Quickly parsing eight digits", 2018).
@@ -419,9 +418,7 @@ def _find_data_line(text: bytes, place: int = 0) -> re.Match[bytes] | None:
 
 
 def _check_counts(stream: BinaryIO, fields: list[tuple[bytes, bytes]]) -> list[int]:
-    """Return the counts of a header; raise BundleError unless a file of this size can have so many
-    n-grams.
-    """
+    """Return the counts of a header; raise BundleError if a file of this size cannot have them."""
     orders = [b"%d" % order for order in range(1, MAX_ORDER + 1)]
     if [order for order, _ in fields] != orders[: len(fields)]:
         raise BundleError(

@@ -119,9 +119,7 @@ def required_schema(manifest: Mapping[str, Any], text_rules: int = 1) -> int:
 
 
 def first_ngram(kinds: Mapping[str, ModelKind]) -> str:
-    """Name of the model whose vocabulary decides which words are unknown: the first n-gram, or else the first
-    model.
-    """
+    """The model whose vocabulary decides which words are unknown: the first n-gram, or else the first."""
     return next((name for name, kind in kinds.items() if kind == "ngram"), next(iter(kinds)))
 
 
@@ -132,9 +130,7 @@ def find_backward(manifest: Mapping[str, Any]) -> frozenset[str]:
 
 
 def find_slots(manifest: Mapping[str, Any]) -> dict[str, frozenset[str]]:
-    """For each n-gram trained with slots, its slots: the words that stood for phrases in its training
-    text.
-    """
+    """For each n-gram that was trained with slots, the words that stood for phrases in its text."""
     models = manifest["models"].items()
     return {name: frozenset(entry["slots"]) for name, entry in models if entry.get("slots")}
 
@@ -392,9 +388,7 @@ def hash_model(manifest: Mapping[str, Any], name: str) -> str:
 
 
 def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[str, Any]) -> Iterator[str]:
-    """Describe why a reranker does not fit a bundle: its base weights, the models that it uses, or its
-    encoder.
-    """
+    """Describe why a reranker does not fit a bundle: its base weights, its models, or its encoder."""
     models = list(manifest["models"])
     try:
         check_weights(reranker.base, models, {})
@@ -478,9 +472,7 @@ class Bundle:
 
     @cached_property
     def slots(self) -> Mapping[str, frozenset[str]]:
-        """For each n-gram trained with slots, the words that stand for phrases in it; see
-        ``rescorer.phrases``.
-        """
+        """For each n-gram that was trained with slots, its slots; see ``rescorer.phrases``."""
         return find_slots(self.manifest)
 
     @cached_property
@@ -618,8 +610,7 @@ def publish(folder: Path, fill: Callable[[Path], dict[str, Any]]) -> None:
 
 
 def seal(folder: Path) -> list[str]:
-    """Update the hashes in a bundle's manifest for new files, and for weights and phrases that changed or are
-    gone.
+    """Hash new files of a bundle for its manifest, and weights and phrases that have changed or are gone.
 
     Returns:
         The names of the files whose entries were added, changed or removed.
@@ -646,9 +637,7 @@ def seal(folder: Path) -> list[str]:
 
 
 def hash_files(folder: Path) -> dict[str, str]:
-    """Hash every file below a folder except the manifest; raise BundleError for anything but regular
-    files.
-    """
+    """Hash every file below a folder except the manifest; raise BundleError if one is not a regular file."""
     files = SealedFolder(folder)
     hashes = {}
     for name in (name for name, _ in files.list_files() if name != MANIFEST):

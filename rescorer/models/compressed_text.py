@@ -19,8 +19,7 @@ from rescorer.errors import BundleError
 
 BLOCK_BYTES = 1 << 16  # bytes of text that are read at once; also half of the longest line
 MAX_COMPRESSION = 50
-"""Largest ratio of text to compressed bytes. N-grams of a language compress to between a third and a
-tenth."""
+"""Largest ratio of text to compressed bytes; n-grams compress to between a third and a tenth."""
 FREE_TEXT_BYTES = 1 << 20  # text that a compressed file may always have, whatever its ratio
 XZ_MEMORY_BYTES = 1 << 27  # most memory for xz's dictionary; ``xz -9`` needs half of it
 GZIP_MAGIC = b"\x1f\x8b"

@@ -52,8 +52,7 @@ def node_windows(trie: HypothesisTrie, size: int, start_word: int) -> np.ndarray
 
 
 def distinct_rows(rows: np.ndarray, n_values: int) -> tuple[np.ndarray, np.ndarray]:
-    """Find the distinct rows of a matrix, (U, size), and the index among them of each row of the matrix,
-    (N,).
+    """Find the distinct rows of a matrix, (U, size), and for each of its rows the index among them, (N,).
 
     The values are from 0 to ``n_values`` - 1. Each row is packed into one integer, because integers sort many
     times faster than rows. Whenever the next column would overflow the integers, they are replaced by their
@@ -177,9 +176,7 @@ class ContextCache(RowCache):
         )
 
     def store(self, contexts: Sequence[np.ndarray], rows: Rows) -> None:
-        """Copy the vectors and states after some contexts into the cache, except those that are already
-        cached.
-        """
+        """Copy the vectors and states after some contexts into the cache, unless they are cached."""
         positions = [position for position, context in enumerate(contexts) if len(context)]
         keys = [_key(contexts[position], len(contexts[position])) for position in positions]
         self._widths = tuple(part.shape[1] for part in rows)
@@ -278,9 +275,7 @@ def _name_words(words: Words) -> tuple[bytes, ...]:
 def _find_vectors(
     paths: Sequence[_Path], cache: RowCache, read: Callable[[HypothesisTrie], tuple[Tensor, np.ndarray]]
 ) -> tuple[Tensor, dict[bytes, int]]:
-    """The vectors of all words of some paths, (U, D), and the row of each by its name; reads those that are
-    not cached.
-    """
+    """The vectors of all words of paths, (U, D), and the row of each by name; reads those not cached."""
     names = list(dict.fromkeys(name for path in paths for name in path.names))
     is_cached, cached = cache.recall_rows(names)
     row_of = {name: row for row, name in enumerate(np.array(names, dtype=object)[is_cached].tolist())}
@@ -304,8 +299,7 @@ def _find_vectors(
 
 
 class TagFilter(nn.Module):
-    """A hidden Markov model of K induced tags, which estimates the tag of the last word from the words so
-    far.
+    """A hidden Markov model of K induced tags, which estimates the tag of a word from the words so far.
 
     After each word, the network reads the features P(tag | words of the sentence so far) - 1/K. They depend
     on no later word, so that the network remains a left-to-right model. The parameters come from a trained
@@ -348,9 +342,7 @@ class TagFilter(nn.Module):
         return features, torch.where(is_tagged, posterior @ self.transitions, self.start)
 
     def read_texts(self, words: Tensor, expected: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Features after each word, (B, T) → (B, T, K), and probabilities of the tag after the last word, (B,
-        K).
-        """
+        """Features after each word, (B, T) → (B, T, K), and probabilities of the next tag, (B, K)."""
         expected = self.initial(len(words)) if expected is None else expected
         features = expected.new_zeros(*words.shape, self.n_tags)
         for position, column in enumerate(words.t()):
@@ -358,8 +350,7 @@ class TagFilter(nn.Module):
         return features, expected
 
     def read_trie(self, trie: HypothesisTrie, ids: np.ndarray) -> tuple[Tensor, list[Tensor]]:
-        """Features after each node's word, (N, K), and for each root, features after each word of its
-        context.
+        """Features after each node's word, (N, K), and for each root, after each word of its context.
 
         The features of a root are those after its whole context, or zero without context words. ``ids`` are
         the ids of the trie's words.
@@ -383,21 +374,18 @@ class TagFilter(nn.Module):
 UPDATES = 20  # number of updates of a mixture; a fixed number, so that a mixture does not depend on others
 MIN_WEIGHT = 0.05  # words whose decayed weight is smaller are not read
 CONTEXT_BLOCK = 32
-"""Number of words of a context that are read with the same topics: the topics of the words before this
-block."""
+"""Number of words of a context that are read with the same topics, those of the words before them."""
 MAX_VALUES = 1 << 19
-"""Number of values P(topic | word) that are read together (2 MB), so that they stay in a processor's
-cache."""
+"""Number of values P(topic | word) read together (2 MB), so that they stay in a processor's cache."""
 CACHE_BYTES = 1 << 24  # size of the cache of mixtures
 
 
 def infer_mixtures(word_topics: Tensor, counts: Tensor) -> Tensor:
-    """Infer the mixture θ of topics of each text, (N, K) (Blei, Ng & Jordan 2003), with a Dirichlet prior of
-    1/K.
+    """Infer the mixture θ of topics of each text, (N, K), with a Dirichlet prior of 1/K.
 
-    Variational Bayes updates γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp ψ(γ_k) is the posterior
-    probability that word w is of topic k. The mixture is γ / Σ_k γ_k; that of a text without topical words is
-    even.
+    Variational Bayes (Blei, Ng & Jordan 2003) updates γ_k = 1/K + Σ_w n_w φ_wk, where φ_wk ∝ P(k | w) exp
+    ψ(γ_k) is the posterior probability that word w is of topic k. The mixture is γ / Σ_k γ_k, which is even
+    for a text without topical words.
 
     Args:
         word_topics: (N, L, K) P(topic | word) under even topics, or zeros, for the words of each text.
@@ -473,8 +461,7 @@ class TopicReader:
         return mixtures - 1 / self.n_topics
 
     def block_features(self, contexts: Sequence[np.ndarray]) -> list[Tensor]:
-        """For each context, the features with which its words are read: one row per block of
-        ``CONTEXT_BLOCK`` words.
+        """For each context, the features with which its words are read, one row per ``CONTEXT_BLOCK`` words.
 
         They are the topics of the words before the block. As they do not depend on later words, what a
         network has computed of a context remains valid when the context has grown.

@@ -38,9 +38,7 @@ from rescorer.models.ngrams import ArrayLibrary
 
 
 def quantise_tensors(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Round every matrix to int8, each row relative to its largest magnitude. Vectors and integers stay as
-    they are.
-    """
+    """Round every matrix to int8, each row relative to its largest magnitude; vectors stay as they are."""
     quantised: dict[str, Tensor] = {}
     for name, value in tensors.items():
         if value.dim() < 2 or not value.is_floating_point():
@@ -150,9 +148,7 @@ def int8_linear(x: Tensor, matrix: Int8Matrix, bias: Tensor | None = None) -> Te
 
 @cache
 def is_int8_exact() -> bool:
-    """Whether oneDNN's int8 operators exist and do not overflow, which is tested with the largest possible
-    sums.
-    """
+    """Whether oneDNN's int8 operators exist and, even with the largest sums, do not overflow."""
     random = torch.Generator().manual_seed(1)
     x, weight = (torch.rand(EXPECTED_ROWS, 256, generator=random) / 4 + 0.75 for _ in range(2))
     try:
@@ -229,9 +225,7 @@ def cast_matrices_to_bfloat16(parameters: Iterable[nn.Parameter]) -> None:
 
 @cache
 def is_onednn_exact() -> bool:
-    """Whether oneDNN exists and accumulates in float32. It may be configured or built to use less
-    precision.
-    """
+    """Whether oneDNN exists and accumulates in float32; it may be built to use less precision."""
     random = torch.Generator().manual_seed(1)
     x, weight = (functional.normalize(torch.randn(MIN_ROWS, 256, generator=random), dim=1) for _ in range(2))
     try:

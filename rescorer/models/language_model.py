@@ -141,9 +141,7 @@ class SessionCache:
     shares: np.ndarray  # (E,) float64 λ of the edge's session; 0: nothing was said before
 
     def interpolate(self, log_probs: np.ndarray, edges: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Interpolate scores of some edges, (n,), with the cache. Edges without a session keep their scores,
-        bit by bit.
-        """
+        """Interpolate scores of some edges, (n,); edges without a session keep their scores bit by bit."""
         shares = self.shares[edges]
         with np.errstate(divide="ignore"):  # the cache may not know a word
             mixed = np.logaddexp(np.log1p(-shares) + log_probs, np.log(shares * self.probs[edges]))
@@ -191,8 +189,7 @@ def read_sessions(trie: HypothesisTrie, share: float) -> SessionCache | None:
 def mix_neural_caches(
     trie: HypothesisTrie, scores: Mapping[str, EdgeScores], mixture: Mapping[str, float], share: float
 ) -> SessionCache | None:
-    """Mix the neural caches of a mixture's networks, in proportion to the λ of the networks; None without
-    any.
+    """Mix the neural caches of a mixture's networks in proportion to their λ; None without any cache.
 
     Like the cache of words, they have the weight λ = ``share`` · c / (c + ``HALF_COUNT``), where c is the
     count of all words of the session.

@@ -187,7 +187,7 @@ class NetworkConfig:
     locked_dropout: bool = False
     """Whether one dropout mask applies to all positions of a sequence (Gal & Ghahramani 2016)."""
     weight_dropout: float = 0.0
-    """Share of the recurrent weights that training sets to zero, for a whole batch at a time (Merity et al.
+    """Share of the recurrent weights that training drops, for a whole batch at a time (Merity et al.
     2018)."""
     embedding_dropout: float = 0.0
     """Share of the words whose input embedding training sets to zero, for a whole batch at a time (Gal &
@@ -203,14 +203,12 @@ class NetworkConfig:
     the end of the sentence, and ``</s>`` before its first word."""
 
     topics: int = 0
-    """Number K of topics of the text before a sentence, which the network reads with each word; 0 for
-    none."""
+    """Number K of topics of the text before a sentence, which are read with each word; 0 for none."""
     topic_decay: float = 0.0
     """Weight of the words from which topics are inferred: the n-th topical word before a sentence counts
     ``topic_decay`` ** n; 0 without topics."""
     pos_tags: int = 0
-    """Number K of induced parts of speech, whose probabilities the network reads with each word; 0 for
-    none."""
+    """Number K of induced parts of speech, whose probabilities are read with each word; 0 for none."""
 
     def __post_init__(self) -> None:
         for problem in chain(self._find_wrong_values(), self._find_contradictions()):
@@ -297,9 +295,7 @@ class NetworkConfig:
 
     @property
     def tied_copy(self) -> str | None:
-        """Name of the parameter that is the embedding itself and is therefore not stored; None if weights are
-        not tied.
-        """
+        """Name of the parameter that is the embedding itself, and is not stored; None if it is not tied."""
         if not self.tied:
             return None
         return "output.word_vectors" if self.output == "tree" else "output.word_weight"

@@ -26,8 +26,7 @@ from rescorer.models.kernels import linear
 from rescorer.models.network_files import NetworkConfig
 
 State = tuple[Tensor, ...]
-"""State that a network carries from one word to the next: tensors whose first axis is the row or node, (N,
-…)."""
+"""What a network carries from one word to the next: tensors whose first axis is the row or node, (N, …)."""
 
 
 class ContextNetwork(Protocol):
@@ -58,9 +57,7 @@ class ContextNetwork(Protocol):
         """Project words for ``step``, once per distinct word: (W,) → (W, I)."""
 
     def topic_inputs(self, topics: Tensor) -> Tensor:
-        """Project topics or tags, to be added to the inputs of ``step`` or to window sums: (R, K) → (R,
-        I).
-        """
+        """Project topics or tags, to be added to inputs of ``step``, or to window sums: (R, K) → (R, I)."""
 
     def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
         """Advance N nodes by one word: inputs, (N, I), and states → vectors, (N, D), and new states."""
@@ -412,9 +409,7 @@ warnings.filterwarnings("ignore", message="RNN module weights are not part of si
 
 
 class RecurrentLayers(nn.Module):
-    """Base class of the kinds of recurrent layers. There are two biases: of the input, and of the previous
-    state.
-    """
+    """Base class of recurrent layers, with two biases: of the input, and of the previous state."""
 
     n_gates: int
     n_parts = 1
@@ -437,9 +432,7 @@ class RecurrentLayers(nn.Module):
                 self._adjust_initial_values(layer)
 
     def _adjust_initial_values(self, layer: int) -> None:
-        """Change the initial values, which are within ±1/√H, where this kind of layer learns better from
-        others.
-        """
+        """Change initial values, all within ±1/√H, where this kind of layer learns better from others."""
 
     def parameter(self, name: str, layer: int) -> Tensor:
         return getattr(self, f"{name}_l{layer}")

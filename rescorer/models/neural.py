@@ -100,9 +100,7 @@ class SequenceConfig(Protocol):
 
     @property
     def tied_copy(self) -> str | None:
-        """Name of the parameter that is the embedding itself and is therefore not stored; None if there is
-        none.
-        """
+        """Name of the parameter that is the embedding itself, and is not stored; None if there is none."""
 
     def to_dict(self) -> dict[str, Any]: ...
 
@@ -191,9 +189,7 @@ class NeuralModel(SequenceModel):
     def loss(
         self, inputs: Tensor, targets: Tensor, bfloat16: bool = False, topics: Tensor | None = None
     ) -> Tensor:
-        """Compute Σ −ln P over the targets; inputs and targets are (B, T), and negative targets are
-        padding.
-        """
+        """Compute Σ −ln P over the targets; inputs and targets: (B, T); negative targets are padding."""
         hidden, _ = self.context_vectors(inputs, None, topics, bfloat16=bfloat16)
         is_word = targets >= 0
         return self.output.loss(hidden[is_word], targets[is_word])
@@ -229,9 +225,7 @@ def save_model(
 
 
 def _cast_floats(dtype: torch.dtype, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Cast weights to ``dtype``; tensors of integers, such as the tree of an output layer, keep their
-    type.
-    """
+    """Cast weights to ``dtype``; tensors of integers, such as an output layer's tree, keep their type."""
     return {
         name: tensor.to(dtype) if tensor.is_floating_point() else tensor for name, tensor in tensors.items()
     }
@@ -511,9 +505,7 @@ class NeuralLanguageModel:
         return vectors + self.model.topic_output(topics)[self._to_device(root)], row_of_node
 
     def _tagged_vectors(self, trie: HypothesisTrie, ids: np.ndarray, tags: TagFilter) -> Tensor:
-        """Context vectors of a network that reads tags, (N, D); the probabilities of tags differ from node to
-        node.
-        """
+        """Context vectors of a network that reads tags, (N, D); each node has other features."""
         network = self.model.network
         features, in_contexts = tags.read_trie(trie, ids)  # (N, K)
         if isinstance(network, WindowedNetwork):

@@ -95,8 +95,7 @@ def read_words(folder: Folder, name: str) -> list[str]:
 
 
 def build_table(orders: Sequence[ArpaOrder], place: str) -> NgramTable:
-    """Build a table from the n-grams of each order, unigrams by id. The order of longer n-grams does not
-    matter.
+    """Build a table from unigrams by id, and longer n-grams in any order.
 
     Some tools prune n-grams w_1 … w_{k-1} but keep longer ones, w_1 … w_k, that begin with them. The missing
     n-gram is then added, with the probability that the model gives it anyway, by backing off, and a back-off
@@ -202,12 +201,10 @@ START = struct.Struct("<16sIIQQ")  # magic, version, order, number of words, byt
 ORDER = struct.Struct("<QQII")
 """Number of n-grams, number of slots, logarithm of the number of pilots to base 2, seed."""
 UNITS = struct.Struct("<IIQQ")
-"""In version 2: length of the gap, whether there are classes, number of words of classes, bytes of those
-words."""
+"""In version 2: length of the gap, whether there are classes, number and bytes of their words."""
 ALIGNMENT = 64
 MAX_ROWS = (1 << 31) - 1
-"""Largest number of words, and of slots of an order, so that a key made of two such numbers fits into 63
-bits."""
+"""Largest number of words, and of slots of an order: a key made of two such numbers fits into 63 bits."""
 MAX_BUCKET_BITS = 31
 MAX_SKIP = 10
 

@@ -122,9 +122,7 @@ class SlotsNotFound(Exception):
 
 
 def divide_hash(keys: Array, seed: int, bucket_bits: int) -> tuple[Array, Array]:
-    """Hash keys, (N,) int64; return the bucket of each key, and the 32 bits of its hash below the bucket's
-    bits.
-    """
+    """Hash keys, (N,) int64: the bucket of each, and the 32 bits of its hash below the bucket's bits."""
     mixed = (keys + seed) * FIRST_FACTOR
     mixed ^= (mixed >> 32) & LOW_32
     mixed *= SECOND_FACTOR
@@ -228,8 +226,7 @@ def _find_fitting(
 
 
 def _skip_pilots(keys_low: np.ndarray, pilot: int, is_taken: np.ndarray) -> int:
-    """Find the first pilot, from this one on, that suits one of the buckets; ``MAX_PILOT`` + 1 if no pilot
-    does.
+    """Find the first pilot, from this one on, that suits any bucket; ``MAX_PILOT`` + 1 if none does.
 
     Args:
         keys_low: (K, B) low bits of the K keys of each of B buckets.
@@ -250,8 +247,7 @@ def _skip_pilots(keys_low: np.ndarray, pilot: int, is_taken: np.ndarray) -> int:
 
 
 LN_10 = math.log(10.0)
-"""Factor from the base-10 logarithms of n-gram files to natural logarithms. No other scoring code uses base
-10."""
+"""Converts the base-10 logarithms of n-gram files to natural ones; no other scoring code uses base 10."""
 
 
 class NgramModel(ABC):
@@ -330,8 +326,7 @@ class OrderTable(NamedTuple):
 
     hash: PerfectHash
     records: Array
-    """(slots, 2) int64: the key; then, as two float32 in one integer, log10 probability and log10 back-off
-    weight."""
+    """(slots, 2) int64: key; and log10 probability and back-off weight, as two float32 in one integer."""
 
     def match(self, contexts: Array, words: Array, n_words: int, xp: ArrayLibrary = NUMPY) -> Matches:
         """Look up n-grams w_1 … w_k.
@@ -527,8 +522,7 @@ class TableContent(NamedTuple):
     """The content of a table's file."""
 
     unit_names: tuple[str, ...]
-    """The words, or the names of the classes, that n-grams consist of; ``<unk>``, ``<s>`` and ``</s>`` come
-    first."""
+    """The words or classes that n-grams consist of; ``<unk>``, ``<s>`` and ``</s>`` come first."""
     table: NgramTable
     skip: int = 0
     """Number of words between a context and the word that it predicts."""
@@ -550,9 +544,7 @@ class TableNgram(NgramModel):
         self.units = Units(content.unit_names, content.members)
 
     def use_for_tries(self, library: ArrayLibrary) -> None:
-        """Look up large tries with another array library, or on a device. The first large trie copies the
-        table.
-        """
+        """Look up large tries with another array library or on a device; the first copies the table."""
         self._library = library
         self.__dict__.pop("trie_table", None)
 

@@ -105,8 +105,7 @@ def cross_entropies_and_gradients(scores: Tensor, target: Tensor) -> tuple[Tenso
 
 
 BLOCK_SCORES = {"cpu": 1 << 22, "cuda": 1 << 28}
-"""Number of word scores held at once: on a CPU 16 MB, which fit into its cache; on a GPU 1 GB, which keep it
-busy."""
+"""Number of word scores held at once: 16 MB, which fit into a CPU's cache; 1 GB, which keep a GPU busy."""
 MIN_BLOCK_ROWS = 256
 """Smallest number of rows per block. As each block reads and updates the gradient of all words, smaller ones
 would take too long."""
@@ -287,9 +286,7 @@ class Chunks:
 
 
 def build_chunks(hidden: Tensor, rows: Tensor, positions: Tensor, n_classes: int) -> Chunks:
-    """Lay out the vectors ``hidden[rows[e]]`` for the classes at ``positions[e]``; each pair is laid out
-    once.
-    """
+    """Lay out the vectors ``hidden[rows[e]]`` for the classes at ``positions[e]``, each pair once."""
     pairs, pair_of_edge = torch.unique(positions * len(hidden) + rows, return_inverse=True)  # (P,) by class
     class_of_pair = pairs // len(hidden)
     pair_counts = torch.bincount(class_of_pair, minlength=n_classes)  # (C,)
@@ -547,9 +544,7 @@ class MixtureOfSoftmaxes(ClassFactoredSoftmax):
         return torch.logsumexp(log_shares.unsqueeze(2) + by_component, dim=1)
 
     def _components(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
-        """ln π, (N, K), and the context vectors of all components, (N·K, D), in which those of one row are
-        adjacent.
-        """
+        """ln π, (N, K), and the context vectors of all components, (N·K, D), one row after the other."""
         size, dtype = hidden.shape[1], self.share_layer.weight.dtype
         given = hidden.to(dtype)
         shares = functional.log_softmax(

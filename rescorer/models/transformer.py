@@ -66,8 +66,7 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
 
 
 def window_mask(n_before: Tensor, n_memory: int, n_words: int, window: int) -> Tensor:
-    """Whether each of T words of a sequence sees each key, (B, 1, T, M + T) bool: first M keys in memory,
-    then the words.
+    """Whether each of T words of a sequence sees each of M keys in memory and T of words: (B, 1, T, M + T).
 
     A word sees ``window`` words, including itself. Of the keys in memory, only the last ``n_before``, (B,),
     are valid.
@@ -205,7 +204,7 @@ class TransformerNetwork(nn.Module):
         return apply_dropout(values, self.dropout, self.locked) if self.training else values
 
     def initial_state(self, n: int) -> State:
-        """A state has the number of its valid words, (N,), and keys and values of each layer, (N, window - 1,
+        """A state has the number of its words, (N,), and keys and values of each layer, (N, window - 1,
         H).
         """
         return self._empty_state(n, self.window - 1)
@@ -342,9 +341,7 @@ copied more often."""
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Blocks of nodes that are computed together. Their keys are those of ``path``, followed by those of
-    ``nodes``.
-    """
+    """Blocks of nodes that are computed together; their keys are those of ``path``, then of ``nodes``."""
 
     nodes: np.ndarray  # (n,) nodes in preorder
     path: np.ndarray  # (P,) nodes of earlier chunks whose keys are used, now or later, in preorder
@@ -389,8 +386,7 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
 
 
 def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window: int) -> np.ndarray:
-    """For each block, the nodes above its first node to which a node of the block may attend: (blocks, P), -1
-    for none.
+    """For each block, the nodes above its first node to which its nodes may attend: (blocks, P), or -1.
 
     Args:
         nodes: the nodes that are kept, in preorder.
@@ -513,9 +509,7 @@ class _TreeRun:
         self._keep(new, known, self.network.vectors(x), known_rows[0])
 
     def _mask(self, query_nodes: Tensor, key_nodes: Tensor) -> Tensor:
-        """Whether each node of each block attends to each key, (blocks, 1, BLOCK_NODES, K) bool; see
-        ``Chunk``.
-        """
+        """Whether each node of a block attends to each key, (blocks, 1, BLOCK_NODES, K); see ``Chunk``."""
         queries, keys, (first, last, position) = query_nodes.unsqueeze(2), key_nodes.unsqueeze(1), self.ranges
         order = first[queries]
         mask = (first[keys] <= order) & (order <= last[keys]) & (keys >= 0)
@@ -548,9 +542,7 @@ class _TreeRun:
 
 
 def _name_contexts(tree: PrefixTree) -> list[bytes]:
-    """For each node of a context, a digest of the words that lead to it, so that the cache contains no
-    texts.
-    """
+    """For each node of a context, a digest of the words up to it, so that the cache has no texts."""
     names = [b""]
     for node in range(1, tree.n_contexts):
         word = int(tree.word[node]).to_bytes(8, "little")

@@ -75,9 +75,7 @@ def leaf_paths(children: np.ndarray, n_leaves: int) -> tuple[np.ndarray, np.ndar
 
 
 def _parents(children: np.ndarray, n_leaves: int) -> tuple[np.ndarray, np.ndarray]:
-    """Parent of each decision and leaf, -1 for the root, and whether it is the first child, 0, or the second,
-    1: (2L-1,).
-    """
+    """Parent of each decision and leaf (-1 for the root), and which child of it each is (0 or 1): (2L-1,)."""
     n_inner = n_leaves - 1
     if children.shape != (n_inner, 2):
         raise BundleError(
@@ -149,9 +147,7 @@ def sum_by_node(vectors: Tensor, starts: Tensor, nodes: Tensor, weights: Tensor)
 
 
 def list_levels(children: np.ndarray) -> list[np.ndarray]:
-    """List the decisions of each depth, the deepest level first, so that children come before their
-    parents.
-    """
+    """List the decisions of each depth, the deepest first, so that children come before their parents."""
     levels: list[np.ndarray] = []
     level = np.arange(min(1, len(children)))
     while len(level):
@@ -216,9 +212,7 @@ BLOCK_EDGES = 16_384  # number of edges whose decisions are held at once
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """The decisions on the paths to some leaves, as flat arrays: the path of leaf i is starts[i] …
-    starts[i+1]-1.
-    """
+    """The decisions on the paths to some leaves: the path of leaf i is starts[i] … starts[i+1]-1."""
 
     starts: Tensor  # (N + 1,) int64
     nodes: Tensor  # (M,) int64 decisions, from the root down
@@ -304,9 +298,7 @@ class TreeSoftmax(nn.Module):
             rest[-1].append(str(error))  # the list of errors that load_state_dict reports
 
     def train(self, mode: bool = True) -> TreeSoftmax:
-        """Also forget the decision vectors, because fused optimisers change parameters without counting
-        versions.
-        """
+        """Also forget the decision vectors: fused optimisers change parameters without counting versions."""
         self._known_weight = None
         return super().train(mode)
 
@@ -328,9 +320,7 @@ class TreeSoftmax(nn.Module):
         return Decisions(starts, self.nodes[indices], self.signs[indices])
 
     def decision_weight(self) -> Tensor:
-        """The vectors q of all decisions, (L-1, D); in evaluation without gradients, they are computed only
-        once.
-        """
+        """The vectors q of all decisions, (L-1, D); computed only once in evaluation without gradients."""
         if self.word_vectors is None:
             return self.word_weight
         sources = self.word_weight, self.word_bias, self.word_vectors
@@ -372,9 +362,7 @@ class TreeSoftmax(nn.Module):
         return out
 
     def _leaves(self, words: Tensor) -> tuple[Tensor, Tensor | None]:
-        """The leaves of words, (N,), and the index of each leaf's word; None instead if every word has one
-        leaf.
-        """
+        """The leaves of words, (N,), and the index of each leaf's word; None if every word has one leaf."""
         if self.n_leaves == self.n_words:
             return words, None
         leaves, starts = concatenate_runs(self.first_leaf, words)

@@ -43,7 +43,7 @@ class ListView:
 
     @cached_property
     def n_words(self) -> np.ndarray:
-        """(H,) float64, the number of words of each hypothesis; 1 if it has none, so that one can divide by
+        """(H,) float64, the number of words of each hypothesis, but at least 1, so that one can divide by
         it.
         """
         return np.maximum(self.components[WORDS], 1.0)
@@ -55,8 +55,8 @@ class ListView:
 
     @cached_property
     def _coded(self) -> tuple[dict[str, int], np.ndarray]:
-        """``vocabulary`` and ``codes``, computed in one pass: a word that is met for the first time gets the
-        next code.
+        """``vocabulary`` and ``codes``, in one pass: a word that is met for the first time gets the next
+        code.
         """
         vocabulary: defaultdict[str, int] = defaultdict(count().__next__)
         words = map(vocabulary.__getitem__, chain.from_iterable(self.words))
@@ -76,8 +76,7 @@ class ListView:
 
     @cached_property
     def texts(self) -> list[str]:
-        """Each hypothesis as a text with one character per word; the number of the character is the code of
-        the word.
+        """Each hypothesis as a text with one character per word; its number is the code of the word.
 
         Raises:
             LimitExceeded: the list has more distinct words than there are characters.
@@ -204,9 +203,7 @@ def find_slots(view: ListView) -> np.ndarray:
 
 
 def index_slots(view: ListView) -> np.ndarray:
-    """Give each distinct pair of a slot and a word in it a number, and return that of every word of a list,
-    (N,) int64.
-    """
+    """Number the distinct pairs of a slot and a word in it: (N,) int64 for every word of a list."""
     index = number_values(find_slots(view)) * len(view.vocabulary) + view.codes
     return index if index.max(initial=0) < MAX_SLOT_CELLS else number_values(index)
 
@@ -345,9 +342,7 @@ def _copies(view: ListView, _: Sequence[str]) -> np.ndarray:
 
 
 def _repeats(view: ListView, _: Sequence[str]) -> np.ndarray:
-    """Number of words, and of pairs of words, that directly repeat themselves: ``the the``, ``in the in
-    the``.
-    """
+    """Number of words, and of pairs of words, that repeat themselves: ``the the``, ``in the in the``."""
     codes, rows = view.codes, view.rows
     same_row, same = rows[1:] == rows[:-1], codes[1:] == codes[:-1]
     counts = view.sum_rows((same_row & same).astype(np.float64), rows[:-1])
@@ -374,8 +369,7 @@ def _overlap(view: ListView, orders: Sequence[str]) -> np.ndarray:
 
 
 def code_ngrams(one: np.ndarray, other: np.ndarray, order: int) -> tuple[np.ndarray, np.ndarray]:
-    """Convert the n-grams of two sequences of word codes, each at least −1, to integers; equal n-grams get
-    equal integers.
+    """Convert n-grams of two sequences of word codes, at least −1, to integers, equal for equal ones.
 
     Returns:
         (N − order + 1,) and (M − order + 1,) int64 for sequences of N and M words; empty for a sequence that

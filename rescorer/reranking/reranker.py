@@ -118,9 +118,7 @@ class Reranker:
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """Component names of the streams and language models that the features, base weights and encoder
-        need.
-        """
+        """Component names of the streams and language models that features, base weights and encoder need."""
         base = [name for part in (self.base.streams, self.base.lm) for name, weight in part.items() if weight]
         encoders = () if self.encoder is None else (self.encoder.model,)
         return tuple(dict.fromkeys((*base, *needed_components(self.features), *encoders)))
@@ -133,8 +131,7 @@ class Reranker:
     def feature_values(
         self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
     ) -> np.ndarray:
-        """Compute the features of a list, (H, F), neither centred nor scaled; not finite if scores are too
-        large.
+        """Compute the features of a list, (H, F), not centred or scaled; not finite if scores are too large.
 
         Args:
             components: (H,) float64 by name, for at least the names in ``needs``.
@@ -157,9 +154,7 @@ class Reranker:
     def inputs(
         self, components: Mapping[str, np.ndarray], words: Sequence[Words], context: Words
     ) -> np.ndarray:
-        """Compute the centred and scaled features of a list, (H, F). The arguments are those of
-        ``feature_values``.
-        """
+        """Compute centred and scaled features of a list, (H, F); for arguments, see ``feature_values``."""
         values = self.feature_values(components, words, context)
         with np.errstate(over="ignore", invalid="ignore"):
             scaled: np.ndarray = centre_features(values) / self.scales
@@ -194,9 +189,7 @@ class Reranker:
 
     @property
     def inputs_by_name(self) -> tuple[str, ...]:
-        """Names of the columns of ``contributions``: the features and, if there is an encoder,
-        ``encoding:MODEL``.
-        """
+        """Names of the columns of ``contributions``: features, and ``encoding:MODEL`` with an encoder."""
         encodings = () if self.encoder is None else (f"{ENCODING}{self.encoder.model}",)
         return (*self.features, *encodings)
 
@@ -269,8 +262,7 @@ PRODUCTS_OF_MATRICES_PER_STEP = 8
 
 
 def estimate_steps(reranker: Reranker, words: Sequence[Words], context: Words) -> int:
-    """Estimate the work of scoring a list: an upper bound, reached by hypotheses that have no words in
-    common.
+    """Estimate the work of scoring a list: an upper bound, for hypotheses with no words in common.
 
     Args:
         words: canonical words of each hypothesis.
@@ -333,8 +325,7 @@ def describe_reranker(reranker: Reranker) -> dict[str, Any]:
 
 
 def check_config(config: Config) -> None:
-    """Check the types and sizes in a configuration. Features and weights are checked later, by the objects
-    built from them.
+    """Check types and sizes in a configuration; features and weights are checked where they are built.
 
     Raises:
         ConfigError: a key is missing or unknown, or a value is not allowed.
@@ -421,8 +412,7 @@ FLOAT_BYTES = 8
 
 
 def write_reranker(reranker: Reranker, folder: Path) -> None:
-    """Write the two files of a reranker into a folder, ``reranker/NAME`` of a bundle; create the folder if it
-    is missing.
+    """Write the two files of a reranker into a folder, ``reranker/NAME`` of a bundle, which may be new.
 
     Raises:
         ConfigError: the configuration would be too large to be read.

@@ -219,9 +219,7 @@ class NormaliserSettings:
 
     @classmethod
     def first_rules(cls, **settings: Any) -> NormaliserSettings:
-        """Return settings of the first rules; settings that are not given have the defaults of these
-        rules.
-        """
+        """Return settings of the first rules, with their defaults for settings that are not given."""
         defaults: dict[str, Any] = {"rules": 1, "drop": FIRST_DROP_PATTERNS, "keep": FIRST_KEEP_PATTERNS}
         return cls(**(defaults | settings))
 
@@ -241,9 +239,7 @@ class NormaliserSettings:
         return self.language.lower().partition("-")[0] in DOTLESS_LANGUAGES
 
     def describe(self) -> str:
-        """A short description for reports of what was counted in these words, such as ``rules 2, language
-        tr``.
-        """
+        """Describe the rules in a few words, for reports of what was counted: ``rules 2, language tr``."""
         default = NormaliserSettings() if self.rules == 2 else NormaliserSettings.first_rules()
         if self == NormaliserSettings.raw():
             return "white space only"
@@ -364,8 +360,7 @@ def strip_punctuation(word: str) -> str:
 
 
 UNKNOWN_PIECE = "\u2047"
-"""``⁇``, SentencePiece's unknown word. It is a word of its own, although Unicode counts it as a sentence
-mark."""
+"""``⁇``, SentencePiece's unknown word: a word of its own, although Unicode calls it a sentence mark."""
 
 # characters that no text has once its controls are removed, in place of marks that are part of a number
 _POINT, _COMMA, _MINUS = "\x00", "\x01", "\x02"
@@ -434,9 +429,7 @@ _DOTTED_I = re.compile("i\u0307")
 
 
 def _edges_of(marks: str) -> re.Pattern[str]:
-    """A pattern that matches runs of marks at the edges of a token. Each run is tried once, in linear
-    time.
-    """
+    """A pattern of runs of marks at the edges of a token; each run is tried once, in linear time."""
     return re.compile(f"^(?:{marks})+|(?<!{marks})(?:{marks})+$")
 
 
@@ -526,8 +519,8 @@ class SecondRules:
         return words
 
     def _whole_word(self, forms: list[str]) -> list[str] | None:
-        """The words of a token, of which ``forms`` are the forms, if it is to be dropped, kept or replaced;
-        otherwise None.
+        """The words of a token to be dropped, kept or replaced, in one of its forms; None for other
+        tokens.
         """
         if any(matches(self._drop, form) for form in forms):
             return []
@@ -605,8 +598,7 @@ class SecondRules:
 
 
 def fold_compatibility(character: str) -> str:
-    """The ordinary letters of a full-width or half-width character, an Arabic presentation form or a
-    ligature.
+    """The ordinary letters of a full- or half-width character, an Arabic presentation form or a ligature.
 
     Any other character is returned as it is.
     """
@@ -623,9 +615,7 @@ def fold_compatibility(character: str) -> str:
 
 
 def upper_case(letter: str) -> str:
-    """The upper case of a letter, unless it belongs to other letters: ß, ı and ᾳ do not become SS, I and
-    ΑΙ.
-    """
+    """The upper case of a letter, unless other letters have it: ß, ı and ᾳ do not become SS, I and ΑΙ."""
     if letter == "\u00df":
         return "\u1e9e"
     upper = letter.upper()
@@ -634,9 +624,7 @@ def upper_case(letter: str) -> str:
 
 
 def _keep_joiner(run: re.Match[str]) -> str:
-    """The first joiner of a run, if it may change the word (UAX 31, rules A1, A2 and B); otherwise
-    nothing.
-    """
+    """The first joiner of a run if it may change the word (UAX 31, rules A1, A2 and B); else nothing."""
     text, joiner = run.string, run[0][0]
     before, after = text[run.start() - 1 : run.start()], text[run.end() : run.end() + 1]
     if not before:
@@ -755,9 +743,7 @@ MAX_CHARACTER_GROWTH = {"NFC": 3, "NFKC": 11}
 
 
 def max_replacement_growth(replace: Mapping[str, str]) -> int:
-    """Return the largest ratio of the size of a replacement to that of its word, in UTF-8 and rounded up; at
-    least 1.
-    """
+    """Return the largest ratio, rounded up, of a replacement's bytes in UTF-8 to the word's; at least 1."""
     sizes = ((utf8_bytes(word), utf8_bytes(replacement)) for word, replacement in replace.items())
     return max((ceil(after / before) for before, after in sizes if before and after), default=1)
 

@@ -122,9 +122,7 @@ def _is_plain(text: str) -> bool:
 
 
 def _compose(unit: str) -> str:
-    """Convert a unit to NFC. This matters where a mark after a dropped space has joined the letter before the
-    space.
-    """
+    """Convert a unit to NFC: a mark after a dropped space may have joined the letter before the space."""
     return unit if len(unit) > MAX_COMPOSED_CHARACTERS else unicodedata.normalize("NFC", unit)
 
 
@@ -188,8 +186,7 @@ class SpacingTally:
     texts: int = 0
     """Texts with words."""
     in_scripts: int = 0
-    """Texts with at least two characters of scripts without spaces, so that there could be a space between
-    them."""
+    """Texts with at least two characters of scripts without spaces, which a space might have divided."""
     undivided: int = 0
     """Of these texts, those without a space between two such characters."""
     example: str = ""
@@ -235,9 +232,7 @@ class SpacingTally:
 
 
 def remark_on_spacing(texts: Iterable[Sequence[str]]) -> str:
-    """Return a remark on the error rate in words of these texts, given as canonical words; empty for most
-    texts.
-    """
+    """Return a remark on the error rate in words of texts, given as canonical words; mostly empty."""
     tally = SpacingTally()
     for words in texts:
         tally.add(words)
