@@ -146,7 +146,7 @@ def find_similar(
         width, bound = longest_match(length, max_per_phone), _bound(length, max_per_phone)
         if steps_left < length * width:
             break
-        windows, places = _cut_windows(texts, boundaries, width)
+        windows = _cut_windows(texts, boundaries, width)
         rows = np.array([list(phrases[index]) for index in indices])
         for pairs in _find_possible(rows, windows.phones, bound) if len(windows.phones) else ():
             pairs = pairs[: steps_left // (length * width)]
@@ -155,7 +155,7 @@ def find_similar(
             steps_left -= len(pairs) * length * width
             matched = _match_pairs(pairs, rows, windows, bound)
             if len(matched.window):
-                new = _place_nearest(matched, np.array(indices), places)
+                new = _place_nearest(matched, np.array(indices), windows)
                 found = _keep_best(np.concatenate([found, new]), phrases)
     order = np.lexsort((found[:, PHRASE], found[:, START], found[:, TEXT]))
     return list(starmap(SoundMatch, found[order].tolist()))
@@ -185,20 +185,20 @@ class Matched(NamedTuple):
     distance: np.ndarray
 
 
-def _place_nearest(matched: Matched, indices: np.ndarray, places: Places) -> np.ndarray:
+def _place_nearest(matched: Matched, indices: np.ndarray, windows: Windows) -> np.ndarray:
     """The matches of the most similar pairs, at all places of their windows: at most ``MAX_MATCHES``, (n, 5).
 
     Args:
         indices: index of each of the compared phrases among all phrases.
     """
     nearest = np.argsort(matched.distance, kind="stable")[:MAX_MATCHES]
-    ends = places.counts[matched.window[nearest]].cumsum()
+    ends = windows.counts[matched.window[nearest]].cumsum()
     nearest = nearest[: np.searchsorted(ends, MAX_MATCHES) + 1]
-    pair = np.repeat(nearest, places.counts[matched.window[nearest]])[:MAX_MATCHES]
+    pair = np.repeat(nearest, windows.counts[matched.window[nearest]])[:MAX_MATCHES]
     numbers = np.arange(len(pair))
     nth = numbers - np.concatenate([[0], ends])[np.searchsorted(ends, numbers, "right")]
-    at = places.begins[matched.window[pair]] + nth
-    text, start = places.text[at], places.start[at]
+    at = windows.begins[matched.window[pair]] + nth
+    text, start = windows.texts[at], windows.starts[at]
     return np.stack(
         [text, indices[matched.phrase[pair]], start, start + matched.size[pair], matched.distance[pair]],
         axis=1,
@@ -224,29 +224,19 @@ def longest_match(length: int, max_per_phone: float) -> int:
     return length + _bound(length, max_per_phone) // int(GAPS.min())
 
 
-class Places(NamedTuple):
-    """The places in texts that share each window."""
-
-    text: np.ndarray  # (n,) text of each place, by window
-    start: np.ndarray  # (n,) number of phones of the text before it
-    counts: np.ndarray  # (W,) number of places of each window
-    begins: np.ndarray  # (W,) index of the first place of each window
-
-
 class Windows(NamedTuple):
-    """The phones after places in texts; places with equal phones and ends of words share one window."""
+    """W distinct windows: the phones after n places in texts, many of which share a window."""
 
     phones: np.ndarray  # (W, N) numbers of phones, ``SILENCE`` beyond the end of a text
     is_end: np.ndarray  # (W, N) bool, whether a word ends after the phone
+    counts: np.ndarray  # (W,) number of places of each window
+    begins: np.ndarray  # (W,) index of the first place of each window
+    texts: np.ndarray  # (n,) text of each place, by window
+    starts: np.ndarray  # (n,) number of phones of the text before each place
 
 
-def _cut_windows(
-    texts: Sequence[Phones], boundaries: Sequence[Sequence[int]], width: int
-) -> tuple[Windows, Places]:
-    """Cut ``width`` phones after each place.
-
-    As the hypotheses of a list have most words in common, many places share a window.
-    """
+def _cut_windows(texts: Sequence[Phones], boundaries: Sequence[Sequence[int]], width: int) -> Windows:
+    """Cut ``width`` phones after each place; places with equal phones and ends of words share a window."""
     found: dict[tuple[Phones, bytes], list[tuple[int, int]]] = {}
     for text, cuts in enumerate(boundaries):
         is_end = bytearray(len(texts[text]) + 1)
@@ -259,13 +249,15 @@ def _cut_windows(
     silence = bytes([SILENCE])
     phones = b"".join(part.ljust(width, silence) for part, _ in found)
     ends = b"".join(part.ljust(width, b"\0") for _, part in found)
-    windows = Windows(
-        np.frombuffer(phones, np.uint8).reshape(len(found), width).astype(np.int64),
-        np.frombuffer(ends, bool).reshape(len(found), width),
-    )
     places = np.array([place for part in found.values() for place in part], dtype=np.int64).reshape(-1, 2)
     counts = np.array(list(map(len, found.values())), dtype=np.int64)
-    return windows, Places(places[:, 0], places[:, 1], counts, counts.cumsum() - counts)
+    return Windows(
+        np.frombuffer(phones, np.uint8).reshape(len(found), width).astype(np.int64),
+        np.frombuffer(ends, bool).reshape(len(found), width),
+        counts,
+        counts.cumsum() - counts,
+        *places.T,
+    )
 
 
 def _find_possible(phrases: np.ndarray, phones: np.ndarray, bound: int) -> Iterator[np.ndarray]:
