@@ -188,7 +188,7 @@ class SpacingTally:
     in_scripts: int = 0
     """Texts with at least two characters of scripts without spaces, which a space might have divided."""
     undivided: int = 0
-    """Of these texts, those without a space between two such characters."""
+    """Texts of this kind without a space between two such characters."""
     example: str = ""
     """The first undivided text."""
 
