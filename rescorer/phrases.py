@@ -294,8 +294,9 @@ class PhraseSearch:
             if (chosen := taken.get(position)) is None:
                 position += 1
                 continue
-            matches.append(chosen._replace(start=position))
-            position += chosen.n_words
+            phrase, _, n_words, credit, origin, _ = chosen
+            matches.append(PhraseMatch(phrase, position, n_words, credit, origin))
+            position += n_words
         return matches
 
     def _find_first(self, words: Words, *, is_last: bool) -> list[PhraseMatch]:

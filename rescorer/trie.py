@@ -214,13 +214,14 @@ def build_trie(
     flatness = [0.0] * len(hypotheses) if flatness is None else flatness
     root_of: dict[tuple[Words, tuple[float, ...], float], int] = defaultdict(count().__next__)
     known: dict[tuple[int, int, float], int] = {}
-    roots = np.empty(len(hypotheses), dtype=np.int64)
-    for row, root in enumerate(zip(contexts, confidences, flatness, strict=True)):
+    numbers = []
+    for context, sure, flat in zip(contexts, confidences, flatness, strict=True):
         # The hypotheses of a list share one context, which may be long: it is hashed once.
-        key = id(root[0]), id(root[1]), root[2]
+        key = id(context), id(sure), flat
         if key not in known:
-            known[key] = root_of[root]
-        roots[row] = known[key]
+            known[key] = root_of[context, sure, flat]
+        numbers.append(known[key])
+    roots = np.array(numbers, dtype=np.int64)
     index: dict[str, int] = defaultdict(count().__next__)
     context_words = [
         _to_array(-1 if word == SENTENCE_END else index[word] for word in context) for context, *_ in root_of
@@ -229,8 +230,8 @@ def build_trie(
     lengths = _to_array(map(len, hypotheses))
     ended = tuple(np.where(words < 0, len(index), words) for words in context_words)
     trie = _grow_trie(tuple(index), ended, roots, flat_words, lengths)
-    _, sure, flat = zip(*root_of, strict=True) if root_of else ((), (), ())
-    return replace(trie, confidences=sure, flatness=flat)
+    _, sures, flats = zip(*root_of, strict=True) if root_of else ((), (), ())
+    return replace(trie, confidences=sures, flatness=flats)
 
 
 def _to_array(numbers: Iterable[int]) -> np.ndarray:
