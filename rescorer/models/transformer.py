@@ -1,12 +1,16 @@
-"""Transformer decoders, over sequences and over the prefixes of a batch, each computed once.
+"""Transformer decoders: the network, and its scores of a trie in which each distinct prefix is computed once.
 
-The prefixes of contexts and hypotheses are one tree, whose root is the start word: below it come the distinct
-prefixes of the contexts, and below each context the trie of its hypotheses, so that contexts that begin alike
-are read once. Blocks of nodes that are adjacent in preorder share their keys: the ancestors of a node are in
-its block, or on the path to the first node of the block. So each block attends to its own nodes and to that
-path, with a mask, and its products are dense. Blocks are computed chunk by chunk; between chunks only the
-keys and values of nodes on the paths of later blocks are kept, which bounds the memory whatever the size of
-the tree.
+For scoring, all prefixes of a batch form one tree. Its root is the start word. Below the root are the
+distinct prefixes of the contexts, and below each context the trie of its hypotheses. So words that contexts
+share at their beginning are read once.
+
+The tree is divided into blocks of nodes that are adjacent in preorder. An ancestor of a node of a block is in
+the block too, or on the path from the root to the block's first node. So the nodes of a block attend to one
+set of keys, those of the block and of this path, and a mask excludes the keys that are not a node's own
+ancestors. That makes the matrix products dense.
+
+Blocks are computed in chunks. Between chunks, only the keys and values on the paths to later blocks are kept.
+This bounds the memory, whatever the size of the tree.
 """
 
 from __future__ import annotations
@@ -29,11 +33,11 @@ from rescorer.trie import SENTENCE_END, HypothesisTrie, Words, build_trie
 
 
 def rotary_table(n_positions: int, head_size: int, like: Tensor) -> Tensor:
-    """Rotations of positions 0 … n - 1, (n, head_size / 2) complex, on the device of ``like``.
+    """Rotations of the positions 0 … n - 1, (n, head_size / 2) complex, on the device of ``like``.
 
-    Rotary positions (Su et al. 2021): pair i of a query or key at position p is turned by p · 10000^(-2i/d),
-    so that products depend on differences of positions alone. Angles are computed in float64, because those
-    of positions beyond some thousands are inexact in float32.
+    Rotary positions (Su et al. 2021) turn pair i of a query or key at position p by the angle p ·
+    10000^(-2i/d), so that products depend only on differences of positions. Angles are computed in float64,
+    because in float32 those of positions beyond some thousands are inexact.
     """
     exponents = torch.arange(0, head_size, 2, dtype=torch.float64, device=like.device) / head_size
     positions = torch.arange(n_positions, dtype=torch.float64, device=like.device)
@@ -52,8 +56,9 @@ def rotate(values: Tensor, rotations: Tensor) -> Tensor:
 def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
     """Scaled dot-product attention (Vaswani et al. 2017), (B, Q, heads, d), (B, K, heads, d) → (B, Q, H).
 
-    The mask, (B or 1, 1, Q, K) bool, is True where a query sees a key; None: each query sees the keys up to
-    its own position.
+    Args:
+        mask: (B or 1, 1, Q, K) bool, whether each query sees each key; None: it sees the keys up to its
+            position.
     """
     queries, keys, values = (part.transpose(1, 2) for part in (queries, keys, values))
     attended = functional.scaled_dot_product_attention(queries, keys, values, mask, is_causal=mask is None)
@@ -61,11 +66,10 @@ def attend(queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -
 
 
 def window_mask(n_before: Tensor, n_memory: int, n_words: int, window: int) -> Tensor:
-    """Which of the keys, those in memory and then those of the words, each word of a sequence sees: (B, 1, T,
-    M + T) bool.
+    """Whether each of T words of a sequence sees each of M keys in memory and T of words: (B, 1, T, M + T).
 
-    Of the keys in memory, the last ``n_before`` ones, (B,), are valid. A word sees ``window`` words,
-    including itself.
+    A word sees ``window`` words, including itself. Of the keys in memory, only the last ``n_before``, (B,),
+    are valid.
     """
     words = torch.arange(n_memory, n_memory + n_words, device=n_before.device).unsqueeze(1)  # (T, 1)
     keys = torch.arange(n_memory + n_words, device=n_before.device)
@@ -76,15 +80,15 @@ def window_mask(n_before: Tensor, n_memory: int, n_words: int, window: int) -> T
 
 NORM_EPSILON = 1e-5
 SEGMENT_WORDS = 256
-"""Longer texts are read in segments of this length, or of the window if it is larger, because the mask of a
-segment grows with the square of its length."""
+"""Longer texts are read in segments of this length, or of the window if that is larger, because a segment's
+mask grows with the square of its length."""
 
 
 class TransformerLayer(nn.Module):
-    """Attention and a gated feed-forward network, each added to its input, x + f(normalise(x)).
+    """Attention and a gated feed-forward network, each added to its input: x + f(normalise(x)).
 
-    Normalisation comes before each part (Xiong et al. 2020) and is that of Zhang & Sennrich (2019); the
-    feed-forward network is SwiGLU (Shazeer 2020). As in LLaMA (Touvron et al. 2023) there are no biases.
+    Normalisation precedes each part (Xiong et al. 2020) and is that of Zhang & Sennrich (2019). The
+    feed-forward network is SwiGLU (Shazeer 2020). There are no biases, as in LLaMA (Touvron et al. 2023).
     """
 
     def __init__(self, hidden: int, heads: int, layers: int) -> None:
@@ -118,10 +122,10 @@ class TransformerLayer(nn.Module):
 class TransformerNetwork(nn.Module):
     """Embedding, transformer layers, and a last normalisation.
 
-    In each layer a word attends to itself and the ``window`` - 1 words before it. The state has the keys and
-    values of these words, so that its size is bounded however long the text is. Keys are kept as they were
-    before rotation, because their positions count from the oldest word of the state: products only depend on
-    distances. If hidden and embedding sizes differ, linear projections lead from one to the other.
+    In each layer, a word attends to itself and the ``window`` - 1 words before it. The state consists of the
+    keys and values of these words, so that its size is bounded. The keys are stored before rotation, because
+    positions are counted from the oldest word of the state: products depend only on differences of positions.
+    If hidden and embedding sizes differ, linear projections convert between them.
     """
 
     def __init__(self, config: NetworkConfig) -> None:
@@ -200,8 +204,9 @@ class TransformerNetwork(nn.Module):
         return apply_dropout(values, self.dropout, self.locked) if self.training else values
 
     def initial_state(self, n: int) -> State:
-        """A state has the number of its valid words, (N,), and keys and values of each layer, (N, window - 1,
-        H)."""
+        """A state has the number of its words, (N,), and keys and values of each layer, (N, window - 1,
+        H).
+        """
         return self._empty_state(n, self.window - 1)
 
     def _empty_state(self, n: int, n_memory: int) -> State:
@@ -227,7 +232,7 @@ class TransformerNetwork(nn.Module):
 
 
 def normalise(x: Tensor, gain: Tensor) -> Tensor:
-    """Divide each vector by the root mean square of its values, and multiply by the gains."""
+    """Divide each vector by the root mean square of its values, and multiply it by the gains."""
     return functional.rms_norm(x.to(gain.dtype), gain.shape, gain, NORM_EPSILON)
 
 
@@ -242,7 +247,7 @@ def _append(before: Tensor, new: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class PrefixTree:
-    """Nodes of a tree, parents before children, first those of contexts."""
+    """The tree of all prefixes of a batch: parents before children, and the nodes of contexts first."""
 
     parent: np.ndarray  # (N,) parent of each node; the root, node 0, is its own parent
     word: np.ndarray  # (N,) the model's id of the word on the edge into each node
@@ -254,15 +259,18 @@ class PrefixTree:
 
     @property
     def n_contexts(self) -> int:
-        """Number of nodes of contexts, with the root."""
+        """Number of nodes of contexts, including the root."""
         return self.context_levels[-1].stop if self.context_levels else 1
 
 
 def build_prefix_tree(
     trie: HypothesisTrie, ids: np.ndarray, encode: Callable[[Words], np.ndarray], start_word: int
 ) -> PrefixTree:
-    """Build the tree of a batch. ``encode`` returns the model's ids of words, and that of ``</s>`` for
-    ``SENTENCE_END``; ``ids`` are those of the trie's words.
+    """Build the tree of a batch.
+
+    Args:
+        ids: the model's ids of the trie's words.
+        encode: returns the model's ids of words, and the id of ``</s>`` for ``SENTENCE_END``.
     """
     words = (*trie.words, SENTENCE_END)
     contexts = build_trie([tuple(words[i] for i in context) for context in trie.contexts])
@@ -286,8 +294,10 @@ def build_prefix_tree(
 
 
 def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.ndarray, np.ndarray]:
-    """Number of each node in preorder, and of the last node of its subtree, (N,) each. The children of a node
-    are in later levels.
+    """Number of each node in preorder, and of the last node of its subtree, (N,) each.
+
+    Args:
+        levels: the nodes below the root; the children of a node are in later levels.
     """
     sizes = np.ones(len(parent), dtype=np.int64)
     for level in reversed(levels):
@@ -308,10 +318,12 @@ def number_in_preorder(parent: np.ndarray, levels: Sequence[slice]) -> tuple[np.
 
 
 def needed_context_nodes(tree: PrefixTree, window: int, cached: np.ndarray) -> np.ndarray:
-    """Which nodes of contexts, (n_contexts,) bool, are needed to compute the vectors of the trie.
+    """Whether each node of a context, (n_contexts,), is needed to compute the vectors of the trie.
 
-    These are the roots of the trie, and the ``window`` - 1 nodes above each node that is computed, which
-    ``cached`` ones, (n_contexts,) bool, need not be.
+    Needed are the roots of the trie, and the ``window`` - 1 nodes above each node that has to be computed.
+
+    Args:
+        cached: (n_contexts,) bool, the nodes that need not be computed.
     """
     reach = np.zeros(tree.n_contexts, dtype=np.int64)  # number of nodes that are needed from here upwards
     roots = tree.trie_nodes[tree.trie_nodes < tree.n_contexts]
@@ -323,13 +335,13 @@ def needed_context_nodes(tree: PrefixTree, window: int, cached: np.ndarray) -> n
 
 
 BLOCK_NODES = 64
-"""Nodes per block. With more, each node attends to more keys that its mask excludes; with fewer, the keys of
-paths are copied more often."""
+"""Nodes per block. With more nodes, the mask of each excludes more keys; with fewer, the keys of paths are
+copied more often."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Blocks of nodes to compute together. Keys are those of ``path``, followed by those of ``nodes``."""
+    """Blocks of nodes that are computed together; their keys are those of ``path``, then of ``nodes``."""
 
     nodes: np.ndarray  # (n,) nodes in preorder
     path: np.ndarray  # (P,) nodes of earlier chunks whose keys are used, now or later, in preorder
@@ -340,8 +352,11 @@ class Chunk:
 
 
 def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: int) -> Iterator[Chunk]:
-    """Divide the ``kept`` nodes of a tree, (N,) bool, into chunks of at most ``chunk_nodes``, a multiple of
-    ``BLOCK_NODES``. A node attends to ``window`` nodes: itself and its nearest ancestors.
+    """Divide the ``kept`` nodes of a tree, (N,) bool, into chunks.
+
+    Args:
+        window: number of nodes to which a node attends: itself and its nearest ancestors.
+        chunk_nodes: largest number of nodes of a chunk, a multiple of ``BLOCK_NODES``.
     """
     nodes = np.flatnonzero(kept)
     nodes = nodes[np.argsort(tree.first[nodes])]
@@ -371,10 +386,11 @@ def plan_chunks(tree: PrefixTree, kept: np.ndarray, window: int, chunk_nodes: in
 
 
 def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window: int) -> np.ndarray:
-    """Numbers of the nodes above the first node of each block to which one of its nodes may attend.
+    """For each block, the nodes above its first node to which its nodes may attend: (blocks, P), or -1.
 
-    ``nodes`` are in preorder; ``number`` is that of each node of the tree among them, -1 for the others.
-    Returns (blocks, P), -1 for none.
+    Args:
+        nodes: the nodes that are kept, in preorder.
+        number: index of each node of the tree in ``nodes``; the result consists of such indices.
     """
     first = np.arange(0, len(nodes), BLOCK_NODES)
     lowest = np.minimum.reduceat(tree.position[nodes], first) - window + 1
@@ -386,10 +402,11 @@ def _block_paths(tree: PrefixTree, nodes: np.ndarray, number: np.ndarray, window
 
 
 def _lay_out_blocks(numbers: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lay out the blocks of a chunk: its queries, (blocks, BLOCK_NODES), and keys, (blocks, K), -1 for none.
+    """Lay out the blocks of a chunk: queries, (blocks, BLOCK_NODES), and keys, (blocks, K), -1 for none.
 
-    ``numbers`` are those of the nodes of the chunk, in preorder; ``paths``, (blocks, P), those of the nodes
-    above each block, -1 for none.
+    Args:
+        numbers: the nodes of the chunk, in preorder.
+        paths: (blocks, P) result of ``_block_paths``.
     """
     paths = paths[:, (paths >= 0).any(axis=0)]
     filled = np.arange(numbers[0], numbers[0] + BLOCK_NODES * len(paths)).reshape(len(paths), BLOCK_NODES)
@@ -399,19 +416,19 @@ def _lay_out_blocks(numbers: np.ndarray, paths: np.ndarray) -> tuple[np.ndarray,
 
 
 CHUNK_NODES = {"cpu": 1024, "cuda": 32_768}
-"""Nodes that are computed together: on a CPU their vectors stay in its cache, on a GPU they keep it busy."""
+"""Nodes per chunk. On a CPU their vectors fit into its cache, on a GPU they keep it busy."""
 
 
 def tree_vectors(network: TransformerNetwork, tree: PrefixTree, cache: RowCache) -> tuple[Tensor, np.ndarray]:
-    """Compute the context vectors of a trie, (U, D), and for each of its nodes the row of its vector.
+    """Compute the context vectors of a trie, (U, D), and the row of each node's vector, (N,).
 
-    Nodes of contexts whose vector, keys and values are cached are not computed again.
+    Nodes of contexts are not computed again if their vectors, keys and values are cached.
     """
     return _TreeRun(network, tree, cache).run()
 
 
 class _TreeRun:
-    """The computation over one tree, chunk by chunk."""
+    """The computation of one tree, chunk by chunk."""
 
     def __init__(self, network: TransformerNetwork, tree: PrefixTree, cache: RowCache) -> None:
         self.network, self.tree, self.cache = network, tree, cache
@@ -419,7 +436,7 @@ class _TreeRun:
         self.names = _name_contexts(tree) if cache.max_bytes else []
         is_cached, self.cached_rows = cache.recall_rows(self.names)  # (n_contexts,), (cached, D + 2·L·H)
         self.cached_row = np.full(len(tree.parent), -1)
-        """(N,) row of each node in ``cached_rows``; -1 if it must be computed."""
+        """(N,) row of each node in ``cached_rows``; -1 for nodes that have to be computed."""
         self.cached_row[: len(is_cached)][is_cached] = np.arange(is_cached.sum())
         distinct_words, self.input_row = np.unique(tree.word, return_inverse=True)
         self.inputs = network.inputs(self._to_device(distinct_words))
@@ -428,12 +445,12 @@ class _TreeRun:
         self.keys_and_values: list[Tensor] = []
         """Keys, values, keys, … of the layers for the last chunk, (P + n, heads, d)."""
         self.key_rows = np.zeros(0, dtype=np.int64)
-        """Row in these tensors of each key of the last chunk."""
+        """Row in ``keys_and_values`` of each key of the last chunk."""
         self.vectors: list[Tensor] = []
         self.n_vectors = 0
         self.row_of_node = np.zeros(len(tree.parent), dtype=np.int64)
         self.stored = np.zeros(0, dtype=np.int64)
-        """Nodes of contexts that the cache should have."""
+        """Nodes of contexts that are to be cached."""
         self.new_names: list[bytes] = []
         self.new_rows: list[Tensor] = []
 
@@ -492,14 +509,14 @@ class _TreeRun:
         self._keep(new, known, self.network.vectors(x), known_rows[0])
 
     def _mask(self, query_nodes: Tensor, key_nodes: Tensor) -> Tensor:
-        """Which keys the nodes of each block attend to, (blocks, 1, BLOCK_NODES, K) bool; see ``Chunk``."""
+        """Whether each node of a block attends to each key, (blocks, 1, BLOCK_NODES, K); see ``Chunk``."""
         queries, keys, (first, last, position) = query_nodes.unsqueeze(2), key_nodes.unsqueeze(1), self.ranges
         order = first[queries]
         mask = (first[keys] <= order) & (order <= last[keys]) & (keys >= 0)
         return (mask & (position[queries] - position[keys] < self.network.window)).unsqueeze(1)
 
     def _known_rows(self, nodes: np.ndarray) -> list[Tensor]:
-        """Vectors, keys, values, keys, … of nodes that are cached, (n, D), (n, H), …"""
+        """Vectors, keys, values, keys, … of cached nodes, (n, D), (n, H), …"""
         sizes = [self.network.output_size] + [self.network.hidden_size] * 2 * len(self.network.layers)
         if not len(nodes):
             return list(self.inputs.new_empty(0, sum(sizes)).split(sizes, dim=1))
@@ -507,7 +524,7 @@ class _TreeRun:
         return list(rows.split(sizes, dim=1))
 
     def _keep(self, new: np.ndarray, known: np.ndarray, vectors: Tensor, known_vectors: Tensor) -> None:
-        """Keep the vectors of a chunk, and what the cache should have of its contexts."""
+        """Keep the vectors of a chunk, and those of its rows that are to be cached."""
         self.row_of_node[new] = self.n_vectors + np.arange(len(new))
         self.row_of_node[known] = self.n_vectors + len(new) + np.arange(len(known))
         self.n_vectors += len(new) + len(known)
@@ -525,7 +542,7 @@ class _TreeRun:
 
 
 def _name_contexts(tree: PrefixTree) -> list[bytes]:
-    """A digest of the words that lead to each node of a context, so that the cache keeps no texts."""
+    """For each node of a context, a digest of the words up to it, so that the cache has no texts."""
     names = [b""]
     for node in range(1, tree.n_contexts):
         word = int(tree.word[node]).to_bytes(8, "little")

@@ -30,7 +30,7 @@ from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1 import models_pb2 as pb
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceServicer
-from rescorer.reranking.networks import TransformerEnsemble
+from rescorer.reranking.networks import TransformerSizes
 from rescorer.reranking.reranker import Reranker
 from rescorer.service.api.calls import Authenticator
 from rescorer.service.api.rescoring import Shadow
@@ -278,10 +278,9 @@ class ModelService(ModelServiceServicer):
 
 def describe_reranker(reranker: Reranker, streams: Sequence[str]) -> pb.Reranker:
     """Describe a reranker, which needs some score streams."""
-    ensemble, encoder = reranker.ensemble, reranker.encoder
+    sizes, encoder = reranker.ensemble.sizes, reranker.encoder
     transformer = None
-    if isinstance(ensemble, TransformerEnsemble):
-        sizes = ensemble.sizes
+    if isinstance(sizes, TransformerSizes):
         transformer = pb.Transformer(
             layers=sizes.layers,
             width=sizes.width,
@@ -293,8 +292,8 @@ def describe_reranker(reranker: Reranker, streams: Sequence[str]) -> pb.Reranker
         name=reranker.name,
         features=reranker.features,
         streams=streams,
-        hidden_units=ensemble.hidden_units,
-        members=ensemble.members,
+        hidden_units=sizes.units,
+        members=reranker.ensemble.members,
         transformer=transformer,
     )
 

@@ -32,7 +32,7 @@ from rescorer.models.language_model import LanguageModel, VectorModel
 from rescorer.pipeline import Rescorer
 from rescorer.ranking import TIE_DECIMALS
 from rescorer.reranking.features import centre_features
-from rescorer.reranking.networks import Ensemble, TransformerEnsemble
+from rescorer.reranking.networks import Ensemble, TransformerSizes
 from rescorer.trie import ENCODING, WordEncoder
 from rescorer.types import NBestList
 
@@ -497,10 +497,8 @@ def find_components(centred: np.ndarray) -> np.ndarray:
     return projection / np.sqrt(variances[largest].mean()) if len(largest) else projection
 
 
-def compress_encoding(
-    ensemble: Ensemble | TransformerEnsemble, encoder: WordEncoder
-) -> tuple[Ensemble | TransformerEnsemble, WordEncoder]:
-    """Replace the C components, the last inputs of networks, by the combinations that the networks use.
+def compress_encoding(ensemble: Ensemble, encoder: WordEncoder) -> tuple[Ensemble, WordEncoder]:
+    """Replace the last C inputs of networks, the components, by the combinations of them that they use.
 
     The combinations span the columns of all matrices by which the components are multiplied, so that scores
     change only by rounding. Linear weights are averaged over the members first.
@@ -508,22 +506,16 @@ def compress_encoding(
     Args:
         encoder: encoder with a projection (D, C).
     """
-    n_components = encoder.projection.shape[1]
-    n_features = ensemble.features - n_components
-    if isinstance(ensemble, TransformerEnsemble):
-        linear, first = ensemble.parameters["linear"], ensemble.parameters["input"]
-    else:
-        linear, first = ensemble.linear, ensemble.hidden
+    n_features = ensemble.sizes.features - encoder.projection.shape[1]
+    linear = ensemble.parameters["linear"]
     linear = np.broadcast_to(linear.mean(axis=0), linear.shape)
-    columns = [linear[0, n_features:, None], *first[:, n_features:]]  # (C, 1), and (C, U) per member
-    basis, _ = np.linalg.qr(np.concatenate(columns, axis=1))  # (C, K)
-    size = basis.shape[1]
-    linear = np.concatenate((linear[:, :n_features], linear[:, n_features:] @ basis), axis=1)
-    first = np.concatenate((first[:, :n_features], basis.T @ first[:, n_features:]), axis=1)
-    compressed: Ensemble | TransformerEnsemble
-    if isinstance(ensemble, TransformerEnsemble):
-        sizes = replace(ensemble.sizes, features=n_features, encoding=size)
-        compressed = TransformerEnsemble(sizes, {**ensemble.parameters, "linear": linear, "input": first})
-    else:
-        compressed = replace(ensemble, linear=linear, hidden=first, encoding=size)
-    return compressed, replace(encoder, projection=encoder.projection @ basis)
+    name = "input" if isinstance(ensemble.sizes, TransformerSizes) else "hidden"
+    first = {} if ensemble.is_linear else {name: ensemble.parameters[name]}
+    of_members = [part[n_features:] for values in first.values() for part in values]  # (C, U) each
+    basis, _ = np.linalg.qr(np.concatenate([linear[0, n_features:, None], *of_members], axis=1))  # (C, K)
+    compressed = {"linear": np.concatenate((linear[:, :n_features], linear[:, n_features:] @ basis), axis=1)}
+    for name, values in first.items():
+        compressed[name] = np.concatenate((values[:, :n_features], basis.T @ values[:, n_features:]), axis=1)
+    sizes = replace(ensemble.sizes, features=n_features, encoding=basis.shape[1])
+    parameters = {**ensemble.parameters, **compressed}
+    return Ensemble(sizes, parameters), replace(encoder, projection=encoder.projection @ basis)

@@ -27,9 +27,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -43,7 +42,7 @@ from rescorer.reranking.networks import (
     LAYER_PARAMETERS,
     VARIANCE_FLOOR,
     Ensemble,
-    TransformerEnsemble,
+    PerceptronSizes,
     TransformerSizes,
 )
 from rescorer_training.progress import track
@@ -113,11 +112,9 @@ def draw_parameters(weights: np.ndarray, n_hidden: int, seed: int) -> NetworkPar
 
 def make_ensemble(members: list[NetworkParameters]) -> Ensemble:
     """Stack networks of the same shape."""
-    names = [parameter.name for parameter in fields(NetworkParameters)]
-    stacked: dict[str, Any] = {
-        name: np.stack([getattr(member, name) for member in members]) for name in names
-    }
-    return Ensemble(**stacked)
+    sizes = PerceptronSizes(len(members[0].linear), 0, len(members[0].output))
+    names = sizes.parameter_shapes(len(members))
+    return Ensemble(sizes, {name: np.stack([getattr(member, name) for member in members]) for name in names})
 
 
 class PenalisedLoss:
@@ -212,7 +209,7 @@ def fit_transformer(
         start: (F,) weights from which the linear part starts.
 
     Returns:
-        Parameters in float64, by name, with the shapes of one member of a ``TransformerEnsemble``.
+        Parameters in float64, by name, of the shapes of one member of an ``Ensemble``.
     """
     sizes = TransformerSizes(arrays.x.shape[1], 0, n_layers, WIDTH, HEADS, UNITS)
     random = np.random.default_rng(seed)
@@ -235,12 +232,12 @@ def fit_transformer(
     return {name: values.detach().double().numpy() for name, values in parameters.items()}
 
 
-def make_transformer_ensemble(members: list[dict[str, np.ndarray]]) -> TransformerEnsemble:
+def make_transformer_ensemble(members: list[dict[str, np.ndarray]]) -> Ensemble:
     """Stack transformers of the same sizes that ``fit_transformer`` has returned."""
     stacked = {name: np.stack([member[name] for member in members]) for name in members[0]}
     n_inputs, n_layers = stacked["linear"].shape[1], stacked["attention"].shape[1]
     sizes = TransformerSizes(n_inputs, 0, n_layers, WIDTH, HEADS, UNITS)
-    return TransformerEnsemble(sizes, stacked)
+    return Ensemble(sizes, stacked)
 
 
 def draw_transformer(
@@ -430,7 +427,6 @@ class Fitter:
         if isinstance(candidate, Average):
             return self._fit_average(candidate)
         arrays = self._select_features(candidate.feature_set)
-        ensemble: Ensemble | TransformerEnsemble
         if not candidate.is_fitted:
             ensemble = make_ensemble([linear_parameters(self._make_prior(arrays, candidate))])
         elif candidate.is_linear:
@@ -462,8 +458,8 @@ class Fitter:
             self._linear[candidate] = fit(arrays, candidate.objective, candidate.strength, prior, start)
         return self._linear[candidate]
 
-    def _fit_members(self, candidate: Candidate) -> Ensemble | TransformerEnsemble:
-        """Fit the networks of an ensemble, each without one fold and with another random start."""
+    def _fit_members(self, candidate: Candidate) -> Ensemble:
+        """Fit networks, each without one fold, from their own random hidden units or layers."""
         arrays = self._select_features(candidate.feature_set)
         objective, strength = candidate.objective, candidate.strength
         prior = self._make_prior(arrays, candidate)
@@ -509,20 +505,18 @@ class Fitter:
 class Fitted:
     """A fitted candidate: the features that it uses, and its networks."""
 
-    def __init__(self, features: tuple[str, ...], ensemble: Ensemble | TransformerEnsemble) -> None:
+    def __init__(self, features: tuple[str, ...], ensemble: Ensemble) -> None:
         self.features, self.ensemble = features, ensemble
 
     @property
     def linear(self) -> np.ndarray:
-        """Linear weight of each feature, averaged over the networks, (F,)."""
-        if isinstance(self.ensemble, TransformerEnsemble):
-            return self.ensemble.parameters["linear"].mean(axis=0)
-        return self.ensemble.linear.mean(axis=0)
+        """Mean over the networks of the linear weight of each feature, (F,)."""
+        return self.ensemble.parameters["linear"].mean(axis=0)
 
     def score(self, arrays: TrainingArrays) -> np.ndarray:
         """Score all hypotheses of some lists, (H,)."""
         x = arrays.keep_features(self.features).x
-        if not isinstance(self.ensemble, TransformerEnsemble):
+        if not isinstance(self.ensemble.sizes, TransformerSizes):
             return self.ensemble.score(x)
         return np.concatenate(
             [self.ensemble.score(x[begin:end]) for begin, end in pairwise(arrays.offsets.tolist())]
