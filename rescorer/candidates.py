@@ -16,7 +16,7 @@ from math import comb
 from operator import or_
 from typing import Any, NamedTuple
 
-from rescorer.decision import WORDS_FIELD, is_time
+from rescorer.consensus import WORDS_FIELD, is_time
 from rescorer.errors import InvalidList
 from rescorer.sounds import MAX_MATCHES, SILENCE, UNIT, Phones, Pronouncer, find_similar
 from rescorer.sounds import estimate_steps as estimate_search_steps

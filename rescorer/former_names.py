@@ -20,7 +20,7 @@ MODULES = {
     "rescorer.model_loading": "rescorer.pipeline",
     "rescorer.options": "rescorer.scoring.options",
     "rescorer.preparation": "rescorer.list_checks",
-    "rescorer.score_combination": "rescorer.combination",
+    "rescorer.score_combination": "rescorer.weights",
     "rescorer.trie_scorer": "rescorer.pipeline",
     "rescorer.vocabulary": "rescorer.models.network_files",
 }

@@ -14,7 +14,7 @@ from typing import Any, get_args
 
 import typer
 
-from rescorer import decision
+from rescorer import consensus
 from rescorer.cli.evaluate import check_bundle_options, check_system, evaluate_files
 from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean, pluralise
 from rescorer.evaluation.combination import (
@@ -429,11 +429,11 @@ class VoteOptions:
     null_weight: float = option(1.0, "Factor of the votes for no word; above 1, texts become shorter.")
     tune: bool = option(False, "Find the three by the references; error rates are cross-validated.")
 
-    def settings(self, n_systems: int) -> decision.RoverSettings:
+    def settings(self, n_systems: int) -> consensus.RoverSettings:
         """Parse the options; raises ConfigError if they contradict ``--tune``, or the number of files."""
         if n_systems < 2:
             raise ConfigError("a combination needs at least two files, one per recogniser")
-        settings = decision.RoverSettings(
+        settings = consensus.RoverSettings(
             parse_numbers("--system-weights", self.system_weights, n_systems),
             parse_numbers("--temperatures", self.temperatures, n_systems),
             *parse_numbers("--null-weight", str(self.null_weight), 1),
@@ -547,7 +547,7 @@ def write_combinations(
     output: str,
     writer: Callable[[str], Any],
     utterances: Sequence[Utterance],
-    settings: decision.RoverSettings,
+    settings: consensus.RoverSettings,
     rejected: Rejections,
     *,
     normalised: bool,
@@ -556,7 +556,7 @@ def write_combinations(
     with writer(output) as write:
         for item in utterances:
             try:
-                words = decision.combine(item.systems, settings)
+                words = consensus.combine(item.systems, settings)
             except LimitExceeded as error:
                 rejected.add(error)
                 continue

@@ -12,7 +12,6 @@ from rich.padding import Padding
 from rich.text import Text
 
 from rescorer.cli.evaluate import LABELS, LEGEND, render_alignment, render_pair
-from rescorer.combination import weights_by_component
 from rescorer.errors import ConfigError, FormatError, did_you_mean, pluralise
 from rescorer.evaluation.error_analysis import (
     AlignedList,
@@ -40,6 +39,7 @@ from rescorer.terminal.options import (
 from rescorer.terminal.program import SEE_JSON, Rejections, print_json
 from rescorer.terminal.tables import FoldingTable, make_console, make_text_grid, print_out
 from rescorer.text import rate_name
+from rescorer.weights import weights_by_component
 
 N_FEATURES = 20
 """Largest number of features of a reranker that are printed."""

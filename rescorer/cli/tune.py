@@ -13,7 +13,6 @@ from typing import Annotated, Any
 import typer
 
 from rescorer.cli.evaluate import render_error_rates, warn_if_worse
-from rescorer.combination import phrase_weight, weights_to_dict
 from rescorer.errors import FormatError, pluralise
 from rescorer.evaluation.calibration import (
     CONSTANT,
@@ -71,6 +70,7 @@ from rescorer.terminal.program import (
 from rescorer.terminal.tables import FoldingTable, print_out
 from rescorer.text import remark_on_spacing
 from rescorer.types import Calibration, Weights
+from rescorer.weights import phrase_weight, weights_to_dict
 
 
 def write_weights(path: Path, weights: Weights) -> None:

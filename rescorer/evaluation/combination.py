@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.decision import RoverSettings, SystemList, build_voting_network, vote
+from rescorer.consensus import RoverSettings, SystemList, build_voting_network, vote
 from rescorer.errors import ConfigError, InvalidList
 from rescorer.evaluation.calibration import Outcomes, collect_outcomes, fit_temperature, judge_words
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, ErrorCounter, WordErrors

@@ -16,7 +16,6 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from rescorer.combination import get_component, totals, weights_by_component
 from rescorer.evaluation.error_rate import (
     GAP_COST,
     SUBSTITUTION_COST,
@@ -35,6 +34,7 @@ from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import Reranker
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Generated, NBestList, Weights
+from rescorer.weights import get_component, totals, weights_by_component
 
 PairKind = Literal["correct", "substitution", "deletion", "insertion"]
 Tokens = tuple[str, ...]

@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.combination import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
 from rescorer.errors import ConfigError, InputError, InvalidList, pluralise
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING
 from rescorer.evaluation.folds import Folds, make_folds
@@ -36,6 +35,7 @@ from rescorer.ranking import TIE_DECIMALS, Ranking, best_first
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import Words
 from rescorer.types import MAXIMUM, Generated, NBestList, Phrase, Weights
+from rescorer.weights import GENERATED, MIXTURE, PHRASES, SOUND_MATCH, phrase_weight, totals
 
 DEFAULT_MAX_SHARE = 0.005
 """Largest share of all lists in which false alarms are accepted."""

@@ -18,7 +18,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.combination import (
+from rescorer.errors import ConfigError, did_you_mean
+from rescorer.evaluation.weight_search import MixtureChoices, Solution, TuningProblem, make_problem
+from rescorer.reranking.reranker import Reranker
+from rescorer.types import DEFAULT_FLATNESS, NBestList, Weights
+from rescorer.weights import (
     CACHE,
     EMPTY,
     GENERATED,
@@ -33,10 +37,6 @@ from rescorer.combination import (
     get_component,
     phrase_weight,
 )
-from rescorer.errors import ConfigError, did_you_mean
-from rescorer.evaluation.weight_search import MixtureChoices, Solution, TuningProblem, make_problem
-from rescorer.reranking.reranker import Reranker
-from rescorer.types import DEFAULT_FLATNESS, NBestList, Weights
 
 HEX_DIGITS = 16
 """Length of a fingerprint. With 64 bits, the chance of a collision among a billion lists is a few percent."""

@@ -32,9 +32,9 @@ from rescorer.evaluation.list_statistics import (
 from rescorer.evaluation.word_statistics import EqualTexts, WordStats, describe_equated
 from rescorer.formats.common import NATS_PER_UNIT
 from rescorer.formats.pieces import UNKNOWN_PIECE, join_text
-from rescorer.list_checks import shorten_names
 from rescorer.text import COUNTING_ADVICE, Normaliser
 from rescorer.types import NBestList, Weights
+from rescorer.unread_scores import shorten_names
 
 Severity = Literal["warning", "note"]
 

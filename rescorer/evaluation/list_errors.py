@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rescorer.combination import WORDS, totals
 from rescorer.errors import FormatError, InputError, InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings, WordErrors
 from rescorer.evaluation.statistics import MIN_UNITS_FOR_INTERVAL, Gain, Interval
@@ -32,6 +31,7 @@ from rescorer.formats.nist import (
 from rescorer.ranking import best_first, find_empty, select_and_order
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Hypothesis, NBestList, Weights
+from rescorer.weights import WORDS, totals
 
 T = TypeVar("T")
 ListKey = tuple[str, tuple[str, ...], int]

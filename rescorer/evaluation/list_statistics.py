@@ -26,13 +26,7 @@ from rescorer.evaluation.word_statistics import (
     make_mild_normaliser,
 )
 from rescorer.formats.common import NATS_PER_UNIT
-from rescorer.list_checks import (
-    check_list,
-    find_partial_scores,
-    find_unread_fields,
-    find_unread_lists,
-    find_untuned_weights,
-)
+from rescorer.list_checks import check_list
 from rescorer.models.bundle import Bundle, ModelKind
 from rescorer.models.network_files import read_config
 from rescorer.pipeline import Rescorer
@@ -40,6 +34,12 @@ from rescorer.ranking import best_first
 from rescorer.text import Normaliser, SpacingTally
 from rescorer.trie import Words, build_trie
 from rescorer.types import Hypothesis, NBestList, RescoredList, Weights
+from rescorer.unread_scores import (
+    find_partial_scores,
+    find_unread_fields,
+    find_unread_lists,
+    find_untuned_weights,
+)
 
 
 @dataclass(frozen=True, slots=True)

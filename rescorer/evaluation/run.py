@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-from rescorer.combination import phrase_weight
 from rescorer.errors import InputError, pluralise
 from rescorer.evaluation.error_analysis import (
     AlignedList,
@@ -58,6 +57,7 @@ from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.text import Normaliser, remark_on_spacing
 from rescorer.types import NBestList, Weights
+from rescorer.weights import phrase_weight
 
 OWN_LISTS = ", all its lists"
 """Ends the names of rows about all lists of a file, if other rows are about the lists that files share."""

@@ -22,7 +22,6 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.combination import totals
 from rescorer.decision import expected_errors, fewest_errors_first
 from rescorer.errors import FormatError, InvalidList
 from rescorer.evaluation.error_rate import DEFAULT_COUNTING, CountingSettings
@@ -42,6 +41,7 @@ from rescorer.ranking import Ranking, posteriors
 from rescorer.scoring.options import RescoreOptions
 from rescorer.trie import EdgeScores, HypothesisTrie, Words
 from rescorer.types import MAXIMUM, NBestList, RescoredList, TextScore, Weights
+from rescorer.weights import totals
 
 
 def collect_components(rescored: RescoredList) -> dict[str, np.ndarray]:

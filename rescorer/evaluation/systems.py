@@ -14,7 +14,6 @@ from typing import Literal
 
 import numpy as np
 
-from rescorer.combination import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
 from rescorer.errors import ConfigError, LimitExceeded, did_you_mean
 from rescorer.evaluation.false_alarms import PhraseBound, find_false_alarms, has_phrases
 from rescorer.evaluation.folds import (
@@ -56,6 +55,7 @@ from rescorer.extensions import used_rerankers
 from rescorer.pipeline import Rescorer
 from rescorer.reranking.reranker import replace_by_base
 from rescorer.types import DecisionRule, Weights
+from rescorer.weights import CACHE, COUNTED, MIXTURE, NEURAL_CACHE, RERANKER, totals
 
 Kind = Literal["first pass", "baseline", "model", "decision", "file", "oracle"]
 """The kind of system that ranks the hypotheses: the recogniser, a rule without language models, a language

@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from rescorer.combination import CACHE, NEURAL_CACHE
 from rescorer.decision import distance_matrix, fewest_errors_first
 from rescorer.errors import ConfigError, LimitExceeded
 from rescorer.evaluation.folds import CACHE_SHARES, NEURAL_CACHES, Folds, Parameters
@@ -47,6 +46,7 @@ from rescorer.ranking import posteriors
 from rescorer.runtime import count_cpus
 from rescorer.trie import Words
 from rescorer.types import ErrorUnit, Weights
+from rescorer.weights import CACHE, NEURAL_CACHE
 
 TEMPERATURES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 """Temperatures that are tried in addition to that of the start."""

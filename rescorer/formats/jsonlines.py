@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import orjson
 
-from rescorer.combination import weights_to_dict
 from rescorer.errors import ConfigError, FormatError, InvalidList
 from rescorer.formats.common import (
     NATURAL,
@@ -60,6 +59,7 @@ from rescorer.formats.io.text_io import Source, read_lines, source_name
 from rescorer.formats.json_documents import Document, UnusableFile, read_documents
 from rescorer.ranking import Ranking
 from rescorer.types import MAXIMUM, Hypothesis, NBestList, Weights
+from rescorer.weights import weights_to_dict
 
 
 @dataclass(slots=True)

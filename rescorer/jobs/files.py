@@ -17,7 +17,6 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TextIO
 
-from rescorer.combination import WORDS
 from rescorer.errors import InputError, InvalidList
 from rescorer.formats.io.text_io import explain_write_errors, is_stream, open_stream, remove_file
 from rescorer.formats.jsonlines import encode_list, encode_ranking
@@ -30,6 +29,7 @@ from rescorer.runtime import Phase, phase, time_items
 from rescorer.scoring.options import RescoreOptions
 from rescorer.scoring.ranker import ListRanker
 from rescorer.types import NBestList, Utterance, Weights
+from rescorer.weights import WORDS
 
 MIN_LISTS_TO_JUDGE = 10
 """Smallest number of lists from which a reversed ranking is recognised."""

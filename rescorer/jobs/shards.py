@@ -21,7 +21,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from rescorer.combination import weights_to_dict
 from rescorer.errors import (
     BundleError,
     ConfigError,
@@ -71,6 +70,7 @@ from rescorer.jobs.store import (
 from rescorer.models.bundle import Bundle
 from rescorer.runtime import count_cpus
 from rescorer.types import Weights
+from rescorer.weights import weights_to_dict
 
 READERS = 16
 """Number of records that are read at the same time, because object storages answer slowly."""

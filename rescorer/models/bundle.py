@@ -17,32 +17,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rescorer.combination import (
-    CACHE,
-    EMPTY,
-    MIXTURE,
-    NEURAL_CACHE,
-    OOV,
-    RERANKER,
-    WORDS,
-    check_cache_share,
-    check_flatness,
-    parse_weights,
-)
 from rescorer.errors import BundleError, ConfigError, FormatError, LimitExceeded, did_you_mean, quote
 from rescorer.formats.io.text_io import make_folder
-from rescorer.models.language_model import check_mixture
 from rescorer.models.network_files import CONFIG_FILE, NETWORK_FILES, read_config
 from rescorer.phrases import MAX_PHRASE_FILE_BYTES, PhraseSet, compile_phrases, parse_phrase_file
 from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, Reranker, read_reranker
@@ -58,6 +44,7 @@ from rescorer.safe_input import (
 )
 from rescorer.text import Normaliser, NormaliserSettings
 from rescorer.types import Weights
+from rescorer.weights import EMPTY, MIXTURE, OOV, RERANKER, WORDS, KnownNames, check_weights, parse_weights
 
 SCHEMA, BACKWARD_SCHEMA, TEXT_RULES_SCHEMA = 1, 2, 3
 """Schemas of bundles without and with backward models, and of those whose text has the second rules. Older
@@ -231,21 +218,11 @@ def _explain_missing(folder: Path) -> str:
 MAX_MESSAGE_CHARACTERS = 1000  # longest message about the content of a bundle's JSON files
 
 
-def read_weights(
-    folder: Folder,
-    names: Mapping[str, str],
-    models: list[str],
-    rerankers: Mapping[str, Reranker],
-    backward: Collection[str] = (),
-    remembers: Collection[str] | None = None,
-) -> dict[str, Weights]:
-    """Read all weights sets of a bundle, and check them against its models.
+def read_weights(folder: Folder, names: Mapping[str, str], known: KnownNames) -> dict[str, Weights]:
+    """Read all sets of weights of a bundle, and check them against its models.
 
     Args:
         names: the file of each set, by the name of the set.
-        models: names of all models.
-        backward: names of the backward models.
-        remembers: names of the models that can have a neural cache; None: all can.
 
     Raises:
         BundleError: a weights set is invalid, or the set ``default`` is missing or has no mixture weights.
@@ -254,7 +231,7 @@ def read_weights(
     for name, file in names.items():
         try:
             weights = parse_weights({"name": name, **folder.read_json(file)})
-            check_weights(weights, models, rerankers, backward, remembers)
+            check_weights(weights, known)
         except ConfigError as error:
             raise BundleError(f"{folder.path / file}: {shorten_message(error)}") from None
         weights_by_name[name] = weights
@@ -264,78 +241,6 @@ def read_weights(
         path = folder.path / WEIGHTS / "default.json"
         raise BundleError(f"{path}: no mixture weights; expected at least one")
     return weights_by_name
-
-
-def check_weights(
-    weights: Weights,
-    models: list[str],
-    rerankers: Mapping[str, Reranker],
-    backward: Collection[str] = (),
-    remembers: Collection[str] | None = None,
-) -> None:
-    """Check that weights fit a bundle. Arguments are those of ``read_weights``.
-
-    Raises:
-        ConfigError: the weights name unknown models or rerankers; the λ of the mixture do not sum to 1, or
-            are of models of both directions; the λ of a cache is out of range, or the mixture cannot have
-            this cache; or a reranker was trained on scores under other λ.
-    """
-    unknown = sorted(set(weights.lm) - {*models, MIXTURE})
-    if unknown:
-        known = [*models, MIXTURE]
-        raise ConfigError(
-            f"weights.lm names {unknown}; the bundle has {known}{did_you_mean(unknown[0], known)}"
-        )
-    if weights.mixture:
-        check_mixture(weights.mixture, models, backward)
-    if check_cache_share(weights.cache) and not set(weights.mixture).isdisjoint(backward):
-        raise ConfigError(
-            f"weights.cache is {weights.cache:g}, but the mixture is one of backward models, which do not "
-            "read what was said before; expected 0, or a mixture of forward models"
-        )
-    check_flatness(weights.flatness)
-    share = check_cache_share(weights.neural_cache, NEURAL_CACHE)
-    if share and weights.mixture and remembers is not None and not any(map(weights.mixture.get, remembers)):
-        able = ", ".join(sorted(remembers)) or "none"
-        raise ConfigError(
-            f"weights.neural_cache is {share:g}, but no model of the mixture has states to compare; expected "
-            f"0, or a mixture with a forward network without topics (the bundle has: {able})"
-        )
-    for name, weight in weights.rerankers.items():
-        if name not in rerankers:
-            known = list(rerankers)
-            raise ConfigError(
-                f"weights.rerankers names {quote(name)}; the bundle has {', '.join(known) or 'no rerankers'}"
-                f"{did_you_mean(name, known)}"
-            )
-        if weight and weights.mixture:
-            _check_shares(weights, rerankers[name])
-
-
-def _check_shares(weights: Weights, reranker: Reranker) -> None:
-    """Raise ConfigError if the λ of weights are not those under which a reranker was trained."""
-    if MIXTURE not in reranker.needs:
-        return
-    for name in (CACHE, NEURAL_CACHE, *(["flatness"] if weights.neural_cache else [])):
-        own, base = getattr(weights, name), getattr(reranker.base, name)
-        if not math.isclose(own, base, abs_tol=1e-9):
-            raise ConfigError(
-                f"weights {quote(weights.name)} have the {name} {own:.4g}, but reranker "
-                f"{quote(reranker.name)} was trained with {base:.4g}, which weights.{name} must be"
-            )
-    trained = reranker.base.mixture
-    names = {*weights.mixture, *trained}
-    if any(not math.isclose(weights.mixture.get(n, 0.0), trained.get(n, 0.0), abs_tol=1e-9) for n in names):
-        raise ConfigError(
-            f"weights {quote(weights.name)} have the λ {_format_shares(weights.mixture)}, but reranker "
-            f"{quote(reranker.name)} was trained with {_format_shares(trained)}; leave out weights.mixture, "
-            "or train a reranker with these λ"
-        )
-
-
-def _format_shares(mixture: Mapping[str, float]) -> str:
-    """Write λ for a message, such as ``ngram 0.4, neural 0.6``."""
-    return ", ".join(f"{name} {share:.4g}" for name, share in mixture.items()) or "none"
 
 
 def shorten_message(error: Exception) -> str:
@@ -391,7 +296,7 @@ def _find_problems(reranker: Reranker, files: SealedFolder, manifest: Mapping[st
     """Describe why a reranker does not fit a bundle: its base weights, its models, or its encoder."""
     models = list(manifest["models"])
     try:
-        check_weights(reranker.base, models, {})
+        check_weights(reranker.base, KnownNames(models))
     except ConfigError as error:
         yield f"base: {shorten_message(error)}"
     for name in reranker.needs:
@@ -481,6 +386,11 @@ class Bundle:
         return frozenset().union(*self.slots.values())
 
     @cached_property
+    def known_names(self) -> KnownNames:
+        """Names that weights can use."""
+        return KnownNames(list(self.model_kinds), self.rerankers, self.backward, self.remembers)
+
+    @cached_property
     def ngram(self) -> str:
         """Name of the model whose vocabulary decides which words are unknown."""
         return first_ngram(self.model_kinds)
@@ -523,7 +433,7 @@ def read_bundle(folder: Path | str) -> Bundle:
         manifest=manifest,
         normaliser=normaliser,
         model_kinds=kinds,
-        weights=read_weights(files, weights_files, list(kinds), rerankers, backward, remembers),
+        weights=read_weights(files, weights_files, KnownNames(list(kinds), rerankers, backward, remembers)),
         reads_previous=readers,
         remembers=remembers,
         rerankers=rerankers,

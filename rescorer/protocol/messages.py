@@ -269,7 +269,7 @@ def weights_from_proto(message: pb.Weights) -> Weights:
     Raises:
         ConfigError: a value is not a finite number.
     """
-    from rescorer.combination import OPTIONAL_NUMBERS, parse_weights
+    from rescorer.weights import OPTIONAL_NUMBERS, parse_weights
 
     fields: dict[str, Any] = {name: getattr(message, name) for name in PLAIN_WEIGHTS}
     fields |= {name: value for name in (*NAMED_WEIGHTS, "flatness") if (value := getattr(message, name))}

@@ -18,11 +18,11 @@ from typing import Literal
 import numpy as np
 from rapidfuzz.distance import Levenshtein
 
-from rescorer.combination import OOV, WORDS
 from rescorer.decision import MAX_STEPS, code_texts, expected_distances
 from rescorer.errors import ConfigError, LimitExceeded, did_you_mean, quote
 from rescorer.ranking import best_first, posteriors
 from rescorer.trie import Words
+from rescorer.weights import OOV, WORDS
 
 MAX_VIEW_CELLS = 1 << 24  # largest table of hypotheses and words, in bytes; beyond, pairs are sorted
 

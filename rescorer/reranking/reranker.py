@@ -21,7 +21,6 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from rescorer.combination import OOV, RERANKER, parse_weights, totals, weights_to_dict
 from rescorer.decision import count_steps
 from rescorer.errors import (
     MAX_QUOTED_CHARS,
@@ -63,6 +62,7 @@ from rescorer.safe_input import (
 )
 from rescorer.trie import ENCODING, MAX_ENCODING_SIZE, MAX_VECTOR_SIZE, WordEncoder, Words
 from rescorer.types import MAX_NUMBER, Weights
+from rescorer.weights import OOV, RERANKER, parse_weights, totals, weights_to_dict
 
 
 @dataclass(frozen=True, slots=True)

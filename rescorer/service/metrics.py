@@ -36,7 +36,6 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
-from rescorer.combination import OOV, WORDS
 from rescorer.errors import ConfigError
 from rescorer.protocol.messages import error_kind, format_address
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -44,6 +43,7 @@ from rescorer.ranking import Ranking
 from rescorer.runtime import ContextWords, Phase
 from rescorer.service.logs import PhaseTiming, dropped_lines, label, sum_by_phase
 from rescorer.service.net import explain
+from rescorer.weights import OOV, WORDS
 
 if TYPE_CHECKING:
     from rescorer.service.models import Changes

@@ -14,7 +14,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from rescorer.combination import PHRASES
 from rescorer.errors import ConfigError, FormatError, InputError, InvalidList
 from rescorer.evaluation.error_rate import CountingSettings, Method, has_choices
 from rescorer.evaluation.false_alarms import (
@@ -54,6 +53,7 @@ from rescorer.terminal.options import (
 )
 from rescorer.terminal.program import Rejections
 from rescorer.types import ErrorUnit, NBestList, Weights
+from rescorer.weights import PHRASES
 
 
 @dataclass(frozen=True, slots=True)

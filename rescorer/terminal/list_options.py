@@ -36,16 +36,16 @@ from rescorer.formats.pieces import (
 from rescorer.formats.registry import assign_groups, choose, detect_measured, is_pipe
 from rescorer.jobs.plan import ListSource
 from rescorer.jobs.store import PLAN
-from rescorer.list_checks import (
+from rescorer.storage import as_local, is_url
+from rescorer.terminal import program
+from rescorer.types import NBestList, Weights
+from rescorer.unread_scores import (
     UnreadField,
     find_unread_fields,
     find_unread_lists,
     find_untuned_weights,
     name_fields,
 )
-from rescorer.storage import as_local, is_url
-from rescorer.terminal import program
-from rescorer.types import NBestList, Weights
 
 Lists = Iterator[NBestList | InputError]
 """The items that readers yield: lists, and an error in place of each list that cannot be read."""

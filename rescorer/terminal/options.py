@@ -20,7 +20,6 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from rescorer.combination import parse_weights
 from rescorer.errors import ConfigError, FormatError, LimitExceeded, did_you_mean
 from rescorer.evaluation.list_errors import Selection
 from rescorer.extensions import COMPONENTS, Generation, Phrases
@@ -45,6 +44,7 @@ from rescorer.terminal.list_options import (
 from rescorer.terminal.program import warn
 from rescorer.text import FILLERS, LETTERS, Normaliser, NormaliserSettings
 from rescorer.types import NBestList, Weights
+from rescorer.weights import parse_weights
 
 
 def option(default: Any, help: str, *flags: str, **settings: Any) -> Any:

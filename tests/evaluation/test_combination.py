@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from rescorer import ConfigError, Hypothesis, InvalidList, NBestList
-from rescorer.decision import RoverSettings, SystemList
+from rescorer.consensus import RoverSettings, SystemList
 from rescorer.evaluation.combination import (
     RoverTuner,
     Utterance,

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from rescorer.combination import WORDS
 from rescorer.errors import ConfigError
 from rescorer.evaluation.list_errors import Selection
 from rescorer.evaluation.scored_lists import MeasuredList, count_lists, rerank
@@ -32,6 +31,7 @@ from rescorer.evaluation.systems import (
 )
 from rescorer.text import Normaliser
 from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.weights import WORDS
 from tests.support.scored_lists import MODELS, make_scored_lists
 
 NORMALISE = Normaliser().normalise

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.combination import MIXTURE, weights_to_dict
 from rescorer.models.bundle import RERANKERS, hash_used_models, read_bundle, seal
 from rescorer.reranking.networks import Ensemble, PerceptronSizes, TransformerSizes
 from rescorer.reranking.reranker import Reranker, write_reranker
 from rescorer.trie import WordEncoder
 from rescorer.types import Weights
+from rescorer.weights import MIXTURE, weights_to_dict
 
 FEATURES = (
     "total", "score:acoustic", "score:ngram", "score_per_word:mixture", "words", "characters", "oov", "empty",

@@ -16,11 +16,11 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from rescorer.combination import WORDS
 from rescorer.models.bundle import MANIFEST, WEIGHTS, newest_version, publish, read_manifest
 from rescorer.pipeline import Rescorer
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.types import NBestList
+from rescorer.weights import WORDS
 
 DISTINCT_VERSIONS = 4
 """Number of versions until scores repeat. Versions that a server could confuse always differ."""

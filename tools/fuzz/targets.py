@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rescorer.combination import parse_weights, weights_to_dict
 from rescorer.errors import InputError, InvalidList, RescorerError
 from rescorer.evaluation.error_rate import MAX_READINGS, expand_alternations, parse_alternations
 from rescorer.formats.io.text_io import read_lines
@@ -37,6 +36,7 @@ from rescorer.reranking.reranker import RERANKER_FILES, read_reranker, write_rer
 from rescorer.safe_input import Folder, open_regular
 from rescorer.text import NormaliserSettings
 from rescorer.types import Hypothesis, NBestList, Weights
+from rescorer.weights import parse_weights, weights_to_dict
 from tests.support.format_samples import CHOICES_WITH_OPTIONS, FILES, FOLDERS
 from tests.support.hostile_bundles import KENLM_BINARY
 from tests.support.tiny_models import ARPA

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from rescorer.combination import MIXTURE, weights_to_dict
 from rescorer.errors import MAX_QUOTED_CHARS, BundleError, ConfigError, FormatError, InvalidList, shorten
 from rescorer.evaluation.list_errors import gain_to_dict
 from rescorer.evaluation.scored_lists import order_by_decision, order_by_first_pass, score_lists
@@ -35,6 +34,7 @@ from rescorer.safe_input import Folder
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import NBestList, Weights
+from rescorer.weights import MIXTURE, weights_to_dict
 from rescorer_training.corpus import read_lines, read_sentences
 from rescorer_training.evaluation.perplexity import (
     ModelSet,

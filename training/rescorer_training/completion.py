@@ -25,11 +25,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.combination import MIXTURE
 from rescorer.errors import ConfigError, FormatError
 from rescorer.evaluation.statistics import PairedTest, mcnemar
 from rescorer.text import Normaliser
 from rescorer.trie import Words
+from rescorer.weights import MIXTURE
 from rescorer_training.corpus import read_lines
 from rescorer_training.evaluation.perplexity import BOTH_DIRECTIONS, ModelSet, score_tokens
 from rescorer_training.vectors.files import WordVectors, read_vectors

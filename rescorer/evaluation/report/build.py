@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rescorer.combination import totals
 from rescorer.evaluation.calibration import (
     Measures,
     collect_outcomes,
@@ -44,6 +43,7 @@ from rescorer.pipeline import Rescorer
 from rescorer.ranking import best_first
 from rescorer.trie import Words
 from rescorer.types import Weights
+from rescorer.weights import totals
 
 N_FOLDS = 10
 MIN_LISTS = 20

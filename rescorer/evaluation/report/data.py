@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from rescorer.combination import EMPTY, OOV, RERANKER, WORDS, get_component, state_defaults, totals
 from rescorer.evaluation.folds import scale_shares
 from rescorer.evaluation.scored_lists import MeasuredList, rerank
 from rescorer.evaluation.systems import MixtureScores, find_streams
 from rescorer.evaluation.weight_search import ErrorCurve, compute_error_curve, find_units
 from rescorer.text import rate_name, unit_noun
 from rescorer.types import Weights
+from rescorer.weights import EMPTY, OOV, RERANKER, WORDS, get_component, state_defaults, totals
 
 Role = Literal["baseline", "system", "oracle"]
 WordKind = Literal["correct", "substitution", "deletion", "insertion"]

@@ -23,7 +23,6 @@ import grpc
 import structlog
 
 from rescorer.errors import ConfigError, DeadlineExceeded, InputError, Overloaded, RescorerError, Unavailable
-from rescorer.list_checks import MIN_LISTS, find_untuned_weights
 from rescorer.models.bundle import Bundle
 from rescorer.protocol import messages
 from rescorer.protocol.v1 import rescorer_pb2 as pb
@@ -53,6 +52,7 @@ from rescorer.service.net import on_call_done
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.types import Hypothesis, NBestList, TextScore
+from rescorer.unread_scores import MIN_LISTS, find_untuned_weights
 
 log = structlog.get_logger()
 

@@ -15,7 +15,6 @@ from typing import NamedTuple
 
 from google.protobuf.struct_pb2 import Value
 
-from rescorer.combination import MIXTURE
 from rescorer.decision import estimate_steps
 from rescorer.errors import InputError, LimitExceeded
 from rescorer.models.bundle import Bundle
@@ -28,6 +27,7 @@ from rescorer.scoring.ranker import ListRanker
 from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes
 from rescorer.types import Weights
+from rescorer.weights import MIXTURE
 
 NAMES_OF_WEIGHTS = ("streams", "lm", "mixture", "rerankers", "components", "tuned_on")
 """Fields of weights that are, or have, names."""

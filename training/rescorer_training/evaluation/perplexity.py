@@ -14,12 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from rescorer.combination import MIXTURE
 from rescorer.errors import BundleError, ConfigError, FormatError, ScoringError
 from rescorer.evaluation.scored_lists import to_perplexity
 from rescorer.models.arpa import LOG10_ZERO
 from rescorer.models.bundle import read_bundle
-from rescorer.models.language_model import LanguageModel, check_mixture, mix
+from rescorer.models.language_model import LanguageModel, mix
 from rescorer.models.ngram_files import contains_words, read_ngram, read_words
 from rescorer.models.ngrams import LN_10, NgramModel, align_vocabularies
 from rescorer.pipeline import MAX_BATCH_WORDS, load_bundle_models, load_network
@@ -27,6 +26,7 @@ from rescorer.safe_input import Folder
 from rescorer.scoring.batch import plan_batches
 from rescorer.text import Normaliser
 from rescorer.trie import Words, build_trie
+from rescorer.weights import MIXTURE, check_mixture
 from rescorer_training.corpus import common_normaliser, is_backward, recorded_normalisers
 from rescorer_training.pipes import check_no_pipe
 from rescorer_training.progress import ProgressTask, track

@@ -13,7 +13,6 @@ from typing import Any, BinaryIO
 import numpy as np
 import torch
 
-from rescorer.combination import EMPTY, MIXTURE, OOV, WORDS, weights_to_dict
 from rescorer.errors import ConfigError, quote
 from rescorer.models.arpa import has_arpa_header, is_arpa
 from rescorer.models.bundle import (
@@ -31,7 +30,7 @@ from rescorer.models.bundle import (
     read_rerankers,
     read_weights,
 )
-from rescorer.models.language_model import LanguageModel, check_mixture
+from rescorer.models.language_model import LanguageModel
 from rescorer.models.network_files import NETWORK_FILES
 from rescorer.models.neural import load_model, save_model
 from rescorer.models.ngram_files import SUFFIX, contains_words, read_arpa_model, write_table
@@ -41,6 +40,7 @@ from rescorer.reranking.reranker import RERANKER_CONFIG_FILE, RERANKER_FILES
 from rescorer.safe_input import Folder, SealedFolder
 from rescorer.text import Normaliser
 from rescorer.types import Weights
+from rescorer.weights import EMPTY, MIXTURE, OOV, WORDS, KnownNames, check_mixture, weights_to_dict
 from rescorer_training.corpus import is_backward, read_sentences
 from rescorer_training.evaluation import perplexity
 from rescorer_training.pipes import check_no_pipe
@@ -296,7 +296,7 @@ def make_bundle(parts: BundleParts, folder: Path) -> dict[str, Any]:
                 shutil.copyfile(path / file, copy)
         # check all rerankers and weight sets before publishing
         rerankers = read_rerankers(SealedFolder(partial), {"models": entries, "files": hash_files(partial)})
-        read_weights(Folder(partial), sets, list(models), rerankers, backward)
+        read_weights(Folder(partial), sets, KnownNames(list(models), rerankers, backward))
         files = {name: folder / "training.json" for name, folder in parts.networks.items()}
         return {
             "name": parts.name,

@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import torch
 
-from rescorer.combination import MIXTURE
 from rescorer.errors import BundleError, ConfigError
 from rescorer.formats.io.text_io import make_folder
 from rescorer.models.bundle import read_bundle
@@ -27,6 +26,7 @@ from rescorer.runtime import use_threads
 from rescorer.text import Normaliser
 from rescorer.trie import Words
 from rescorer.types import Weights
+from rescorer.weights import MIXTURE
 from rescorer_training.corpus import (
     choose_normaliser,
     count_words,

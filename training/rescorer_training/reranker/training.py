@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from rescorer.combination import MIXTURE, totals, weights_to_dict
 from rescorer.errors import BundleError, ConfigError, quote
 from rescorer.evaluation.calibration import expected_calibration_error
 from rescorer.evaluation.folds import Folds, count_tuning_lists, fingerprint_list, make_folds
@@ -39,6 +38,7 @@ from rescorer.reranking.features import (
 from rescorer.reranking.reranker import Reranker, write_reranker
 from rescorer.text import Normaliser
 from rescorer.types import MAXIMUM, Weights
+from rescorer.weights import MIXTURE, totals, weights_to_dict
 from rescorer_training.reranker import fitting
 from rescorer_training.reranker.arrays import (
     EMPTY,
