@@ -31,9 +31,9 @@ from prometheus_client.registry import Collector
 
 from rescorer.errors import ConfigError, RescorerError, ScoringError
 from rescorer.runtime import share_freed_memory
+from rescorer.service.listener import keep_port, remove_port, write_port
 from rescorer.service.logs import log_to_stderr, use_parents_stderr
 from rescorer.service.metrics import DROPPED_LINES, READ_TIMEOUT_S, DroppedLinesCollector
-from rescorer.service.net import keep_port, remove_port, write_port
 from rescorer.service.server import (
     Server,
     answer_signals,
@@ -179,10 +179,9 @@ class Supervisor:
             ScoringError: a process cannot be started, or dies too often.
         """
         settings = self._settings
-        if settings.port_file is not None:
-            remove_port(settings.port_file)  # left by a server that was killed
+        remove_port(settings.port_file)  # left by a server that was killed
         with self._stack:
-            reserved = keep_port(settings.host, settings.port, "the service")
+            reserved = keep_port(settings.host, settings.port)
             self._port = int(self._stack.enter_context(reserved).getsockname()[1])
             self._create_workers()
             endpoint = await start_endpoint(settings, self._metrics.registry)
@@ -337,8 +336,7 @@ class Supervisor:
         """Tell that all front ends listen, again after each restart of one."""
         settings = self._settings
         log.info("listening", host=settings.host, port=self._port, front_ends=len(self._front_ends))
-        if settings.port_file is not None:
-            write_port(settings.port_file, self._port)
+        write_port(settings.port_file, self._port)
 
     async def _reload(self, except_for: int | None = None) -> None:
         """Have the front ends reload, all or all but one, and wait for them."""
@@ -363,9 +361,8 @@ class Supervisor:
         """Let the front ends finish within the grace time."""
         log.info("stopping", grace_s=self._settings.grace_s)
         self._stopping = True
-        if self._settings.port_file is not None:
-            with suppress(ConfigError):  # stop all the same
-                remove_port(self._settings.port_file)
+        with suppress(ConfigError):  # stop all the same
+            remove_port(self._settings.port_file)
         requests = (front_end.ask({"do": "stop"}) for front_end in self._front_ends.values())
         replies = asyncio.gather(*requests, return_exceptions=True)  # a front end that hangs never replies
         await asyncio.wait(front_ends, timeout=self._settings.grace_s + STOP_S)

@@ -42,11 +42,11 @@ from rescorer.protocol.messages import error_kind, format_address
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.runtime import ContextWords, Phase
+from rescorer.service.listener import explain
 from rescorer.service.logs import PhaseTiming, dropped_lines, label, sum_by_phase
-from rescorer.service.net import explain
 
 if TYPE_CHECKING:
-    from rescorer.service.models import Changes
+    from rescorer.service.repository import Changes
 
 log = structlog.get_logger()
 

@@ -30,7 +30,8 @@ from rescorer.protocol.v1.admin_pb2_grpc import add_AdminServiceServicer_to_serv
 from rescorer.protocol.v1.models_pb2_grpc import add_ModelServiceServicer_to_server
 from rescorer.protocol.v1.rescorer_pb2_grpc import add_RescorerServiceServicer_to_server
 from rescorer.runtime import count_cpus, keep_freed_memory, share_freed_memory
-from rescorer.service.api.calls import Authenticator, AuthInterceptor, Drain, ErrorInterceptor, Telemetry
+from rescorer.service.access import Authenticator, Certificates, Role
+from rescorer.service.api.calls import AuthInterceptor, Drain, ErrorInterceptor, Telemetry
 from rescorer.service.api.management import (
     ADMIN_SERVICE,
     MODEL_SERVICE,
@@ -45,12 +46,7 @@ from rescorer.service.api.rescoring import RescorerService, Shadow
 from rescorer.service.engine.admission import Quota
 from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, SlowClientInterceptor, StreamSlots
 from rescorer.service.engine.engine import Batcher, ScoringEngine
-from rescorer.service.logs import Tracing, create_tracing, log_to_stderr, protect_stderr
-from rescorer.service.metrics import READ_TIMEOUT_S, Metrics, MetricsEndpoint, resident_bytes
-from rescorer.service.models import ModelRepository, find_versions, select_versions
-from rescorer.service.net import (
-    Certificates,
-    Role,
+from rescorer.service.listener import (
     check_free,
     create_grpc_server,
     remove_port,
@@ -58,6 +54,9 @@ from rescorer.service.net import (
     watch_listening,
     write_port,
 )
+from rescorer.service.logs import Tracing, create_tracing, log_to_stderr, protect_stderr
+from rescorer.service.metrics import READ_TIMEOUT_S, Metrics, MetricsEndpoint, resident_bytes
+from rescorer.service.repository import ModelRepository, find_versions, select_versions
 from rescorer.service.settings import ServiceSettings, unknown_variables
 from rescorer.service.workers.frames import MachineSettings
 from rescorer.service.workers.pool import ProcessWorker, Worker, WorkerGroup, WorkerPool
@@ -468,12 +467,11 @@ class Server:
         settings = self.settings
         if settings.bundle is not None:
             read_manifest(newest_version(settings.bundle))  # report a wrong path at once
-        if settings.port_file is not None:
-            remove_port(settings.port_file)  # left by a server that was killed
+        remove_port(settings.port_file)  # left by a server that was killed
         self._add_services()
         self._serving_state.update()
         if settings.front_ends == 1:
-            check_free(settings.host, settings.port, "the service")
+            check_free(settings.host, settings.port)
         try:
             port = self._add_port()
         except RuntimeError as error:
@@ -482,8 +480,7 @@ class Server:
         await self.grpc_server.start()
         self._watching = asyncio.create_task(watch_listening(self.grpc_server, self._handle_failure))
         log.info("listening", host=settings.host, port=port)
-        if settings.port_file is not None:
-            write_port(settings.port_file, port)
+        write_port(settings.port_file, port)
         return port
 
     async def load(self) -> None:
@@ -514,9 +511,8 @@ class Server:
     async def stop(self) -> None:
         """Report NOT_SERVING, let calls finish within the grace time, and stop."""
         log.info("stopping", grace_s=self.settings.grace_s)
-        if self.settings.port_file is not None:
-            with suppress(ConfigError):  # stop all the same
-                remove_port(self.settings.port_file)
+        with suppress(ConfigError):  # stop all the same
+            remove_port(self.settings.port_file)
         if self._polling is not None:
             self._polling.cancel()
         self._serving_state.stop()

@@ -34,8 +34,8 @@ from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.messages import format_address, is_loopback
 from rescorer.service import logs
+from rescorer.service.access import check_certificates, read_clients
 from rescorer.service.logs import LogFormat
-from rescorer.service.net import check_certificates, read_clients
 from rescorer.text import LANGUAGE_TAG
 
 PREFIX = "RESCORER_"
@@ -566,7 +566,7 @@ def missing_bundles(settings: ServiceSettings) -> Iterator[str]:
     """Yield what is missing in the folder of models; the bundles themselves are checked when they are
     loaded."""
     # Imported only if the settings are otherwise right, because it imports numpy, which is slow.
-    from rescorer.service.models import NO_BUNDLES, find_versions, select_versions
+    from rescorer.service.repository import NO_BUNDLES, find_versions, select_versions
 
     folder = settings.repository or settings.bundle
     if folder is None:

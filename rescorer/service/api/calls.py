@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Hashable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
@@ -20,11 +19,13 @@ import structlog
 from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
-from rescorer.errors import InputError, PermissionDenied, Unauthenticated, Unavailable
+from rescorer.errors import InputError, Unavailable
 from rescorer.protocol.messages import error_kind, retry_after_ms, status_from_error
 from rescorer.runtime import Phase
+from rescorer.service.access import Authenticator, Role
 from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, StreamSlot, current_memory
 from rescorer.service.engine.engine import ItemScores
+from rescorer.service.listener import on_call_done
 from rescorer.service.logs import (
     REQUEST_ID,
     CallSpan,
@@ -35,7 +36,6 @@ from rescorer.service.logs import (
     sum_by_phase,
 )
 from rescorer.service.metrics import Metrics
-from rescorer.service.net import ClientEntry, Role, hash_token, on_call_done, read_clients
 
 log = structlog.get_logger()
 
@@ -391,70 +391,6 @@ async def abort(context: grpc.aio.ServicerContext, error: Exception) -> None:
     if retry_ms := retry_after_ms(error):
         trailing += ((PUSHBACK, str(retry_ms)),)
     await context.abort(status.code, status.details, trailing)
-
-
-AUTHORIZATION, BEARER = "authorization", "bearer "
-
-
-class Authenticator:
-    """Identify the client that makes a call; without a clients file, anyone may make calls.
-
-    Args:
-        path: the clients file, if any.
-
-    Raises:
-        ConfigError: the file is invalid.
-    """
-
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
-        self._by_token: Mapping[str, ClientEntry] = {}
-        self._by_certificate: Mapping[str, ClientEntry] = {}
-        self.reload()
-
-    def reload(self) -> None:
-        """Read the file again.
-
-        Raises:
-            ConfigError: the file is invalid; the previously read clients stay valid.
-        """
-        if self._path is None:
-            return
-        clients = read_clients(self._path)
-        self._by_token = {digest: client for client in clients for digest in client.token_sha256}
-        self._by_certificate = {name: client for client in clients for name in client.certificates}
-
-    def authorise(self, context: grpc.aio.ServicerContext, role: Role) -> str:
-        """Return the client's name, empty without a clients file.
-
-        Raises:
-            Unauthenticated: the call has neither a known token nor a known certificate.
-            PermissionDenied: the client does not have the role.
-        """
-        if self._path is None:
-            return ""
-        client = self._authenticate(context)
-        if role not in client.roles:
-            raise PermissionDenied(
-                f"client {client.name!r} does not have the role {role!r}; add it to the clients file"
-            )
-        return client.name
-
-    def _authenticate(self, context: grpc.aio.ServicerContext) -> ClientEntry:
-        headers = [value for key, value in context.invocation_metadata() or () if key == AUTHORIZATION]
-        if headers:
-            value = str(headers[0])
-            client = self._by_token.get(hash_token(value[len(BEARER) :].strip()))
-            if client is None or len(headers) > 1 or not value.lower().startswith(BEARER):
-                raise Unauthenticated("unknown token; expected metadata authorization: Bearer TOKEN")
-            return client
-        for name in context.peer_identities() or ():
-            client = self._by_certificate.get(name.decode("utf-8", "replace"))
-            if client is not None:
-                return client
-        if self._by_certificate and not self._by_token:
-            raise Unauthenticated("unknown client certificate; add its name to the clients file")
-        raise Unauthenticated("no token; expected metadata authorization: Bearer TOKEN")
 
 
 class AuthInterceptor(grpc.aio.ServerInterceptor):

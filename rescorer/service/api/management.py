@@ -32,10 +32,10 @@ from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceServicer
 from rescorer.protocol.v1.models_pb2_grpc import ModelServiceServicer
 from rescorer.reranking.networks import TransformerEnsemble
 from rescorer.reranking.reranker import Reranker
-from rescorer.service.api.calls import Authenticator
+from rescorer.service.access import Authenticator
 from rescorer.service.api.rescoring import Shadow
 from rescorer.service.engine.client_limits import StreamSlots
-from rescorer.service.models import Changes, ModelRepository, Version
+from rescorer.service.repository import Changes, ModelRepository, Version
 from rescorer.service.settings import ServiceSettings
 
 log = structlog.get_logger()

@@ -46,10 +46,10 @@ from rescorer.service.engine.engine import (
     ScoringEngine,
     WorkItem,
 )
+from rescorer.service.listener import on_call_done
 from rescorer.service.logs import PhaseTiming, current_request, sum_by_phase
 from rescorer.service.metrics import Metrics
-from rescorer.service.models import ModelRepository
-from rescorer.service.net import on_call_done
+from rescorer.service.repository import ModelRepository
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.types import Hypothesis, NBestList, TextScore

@@ -25,7 +25,7 @@ from google.protobuf.message import DecodeError
 
 from rescorer.errors import Overloaded
 from rescorer.service.engine.admission import Quota
-from rescorer.service.net import current_call_canceller, on_call_done
+from rescorer.service.listener import current_call_canceller, on_call_done
 
 log = structlog.get_logger()
 
