@@ -43,7 +43,8 @@ from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.ranking import Ranking
 from rescorer.runtime import ContextWords, Phase
 from rescorer.service.listener import explain
-from rescorer.service.logs import PhaseTiming, dropped_lines, label, sum_by_phase
+from rescorer.service.logs import dropped_lines
+from rescorer.service.tracing import PhaseTiming, label, sum_by_phase
 
 if TYPE_CHECKING:
     from rescorer.service.repository import Changes

@@ -54,10 +54,11 @@ from rescorer.service.listener import (
     watch_listening,
     write_port,
 )
-from rescorer.service.logs import Tracing, create_tracing, log_to_stderr, protect_stderr
+from rescorer.service.logs import log_to_stderr, protect_stderr
 from rescorer.service.metrics import READ_TIMEOUT_S, Metrics, MetricsEndpoint, resident_bytes
 from rescorer.service.repository import ModelRepository, find_versions, select_versions
 from rescorer.service.settings import ServiceSettings, unknown_variables
+from rescorer.service.tracing import Tracing, create_tracing
 from rescorer.service.workers.frames import MachineSettings
 from rescorer.service.workers.pool import ProcessWorker, Worker, WorkerGroup, WorkerPool
 from rescorer.sounds import load_pronouncer

@@ -33,7 +33,7 @@ from rescorer.formats.io.text_io import MAX_LINE_VARIABLE
 from rescorer.models import CONTEXT_CACHE_BYTES
 from rescorer.protocol import MAX_MESSAGE_BYTES
 from rescorer.protocol.messages import format_address, is_loopback
-from rescorer.service import logs
+from rescorer.service import tracing
 from rescorer.service.access import check_certificates, read_clients
 from rescorer.service.logs import LogFormat
 from rescorer.text import LANGUAGE_TAG
@@ -437,7 +437,7 @@ def find_contradictions(settings: ServiceSettings) -> Iterator[str]:
         yield f"language: expected a tag such as tr or pt-BR, got {settings.language!r}"
     if settings.dictionary is not None and not settings.dictionary.is_file():
         yield f"dictionary: {settings.dictionary}: expected a file of words and their phones"
-    if settings.trace_endpoint is not None and not logs.is_installed():
+    if settings.trace_endpoint is not None and not tracing.is_installed():
         yield "trace_endpoint: expected the packages of rescorer[tracing]; install them"
     yield from _security_contradictions(settings)
 

@@ -26,7 +26,8 @@ from rescorer.service.access import Authenticator, Role
 from rescorer.service.engine.client_limits import CallMemory, RefusalPacer, StreamSlot, current_memory
 from rescorer.service.engine.engine import ItemScores
 from rescorer.service.listener import on_call_done
-from rescorer.service.logs import (
+from rescorer.service.metrics import Metrics
+from rescorer.service.tracing import (
     REQUEST_ID,
     CallSpan,
     PhaseTiming,
@@ -35,7 +36,6 @@ from rescorer.service.logs import (
     label,
     sum_by_phase,
 )
-from rescorer.service.metrics import Metrics
 
 log = structlog.get_logger()
 

@@ -47,10 +47,10 @@ from rescorer.service.engine.engine import (
     WorkItem,
 )
 from rescorer.service.listener import on_call_done
-from rescorer.service.logs import PhaseTiming, current_request, sum_by_phase
 from rescorer.service.metrics import Metrics
 from rescorer.service.repository import ModelRepository
 from rescorer.service.settings import BYTES_PER_TOKEN, ServiceSettings
+from rescorer.service.tracing import PhaseTiming, current_request, sum_by_phase
 from rescorer.service.workers.pool import WorkerPool
 from rescorer.types import Hypothesis, NBestList, TextScore
 

@@ -26,9 +26,9 @@ from rescorer.scoring.batch import Batch, Part, ScoredPart, ScoreRequest, split
 from rescorer.scoring.components import PreparedList
 from rescorer.scoring.ranker import ListRanker
 from rescorer.service.engine.admission import Admission, Quota, TwoLevelQueue, Work
-from rescorer.service.logs import QUEUE, PhaseTiming, run_timed, timings_from_seconds
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
+from rescorer.service.tracing import QUEUE, PhaseTiming, run_timed, timings_from_seconds
 from rescorer.service.workers.frames import WorkerScores
 from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 

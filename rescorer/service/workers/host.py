@@ -32,7 +32,8 @@ from typing import Any, TypeVar
 from rescorer.errors import BundleError, ScoringError, Unavailable
 from rescorer.pipeline import TrieScorer
 from rescorer.runtime import ContextWords, Stopwatch, keep_freed_memory, release_freed_memory, use_threads
-from rescorer.service.logs import seconds_of, use_parents_stderr
+from rescorer.service.logs import use_parents_stderr
+from rescorer.service.tracing import seconds_of
 from rescorer.service.workers import frames
 from rescorer.service.workers.frames import Arrays, Frame, MachineSettings, WorkerLost, WorkerScores
 from rescorer.signals import ignore_group_signals
