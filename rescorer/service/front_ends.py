@@ -38,7 +38,7 @@ from rescorer.service.server import (
     Server,
     answer_signals,
     begin_log,
-    create_process_worker,
+    machine_of,
     niceness_of,
     serve_until,
     start_endpoint,
@@ -49,12 +49,19 @@ from rescorer.service.settings import (
     check_settings,
     gather,
 )
-from rescorer.service.workers.frames import Child, Frame, WorkerLost, error_header, pack, read_frame
+from rescorer.service.workers.frames import (
+    Child,
+    Frame,
+    WorkerLost,
+    error_header,
+    pack,
+    read_frame,
+    spawn_worker,
+)
 from rescorer.service.workers.pool import (
     MAX_CONSECUTIVE_LOSSES,
     RESTART_DELAY_S,
     STABLE_AFTER_S,
-    ProcessWorker,
     SharedWorker,
 )
 from rescorer.signals import ignore_group_signals
@@ -163,8 +170,7 @@ class Supervisor:
     def __init__(self, settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
         self._settings, self._sources = settings, sources
         self._stack = ExitStack()
-        self._workers: list[ProcessWorker] = []
-        self._paths: list[str] = []
+        self._workers: dict[str, socket.socket] = {}  # listening sockets, by their paths
         self._front_ends: dict[int, Child] = {}
         self._listening: set[int] = set()
         self._stopping = False
@@ -183,9 +189,12 @@ class Supervisor:
         with self._stack:
             reserved = keep_port(settings.host, settings.port)
             self._port = int(self._stack.enter_context(reserved).getsockname()[1])
-            self._create_workers()
+            self._create_sockets()
             endpoint = await start_endpoint(settings, self._metrics.registry)
-            workers = [asyncio.create_task(self._keep_worker_running(worker)) for worker in self._workers]
+            workers = [
+                asyncio.create_task(self._keep_worker_running(listening))
+                for listening in self._workers.values()
+            ]
             front_ends = [
                 asyncio.create_task(self._keep_front_end_running(number))
                 for number in range(settings.front_ends)
@@ -210,7 +219,8 @@ class Supervisor:
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)
 
-    def _create_workers(self) -> None:
+    def _create_sockets(self) -> None:
+        """Listen at one path for each worker; the sockets stay when a worker is replaced."""
         try:
             temporary = tempfile.TemporaryDirectory(prefix="rescorer-", ignore_cleanup_errors=True)
             folder = Path(self._stack.enter_context(temporary))
@@ -219,26 +229,24 @@ class Supervisor:
                 path = str(folder / str(number))
                 listening.bind(path)
                 listening.listen(socket.SOMAXCONN)
-                self._paths.append(path)
-                self._workers.append(
-                    create_process_worker(self._settings, niceness_of(self._settings), listening)
-                )
+                self._workers[path] = listening
         except OSError as error:
             raise ConfigError(
                 f"cannot create sockets for the workers in a temporary folder: {error}; check TMPDIR"
             ) from None
 
-    async def _keep_worker_running(self, worker: ProcessWorker) -> None:
+    async def _keep_worker_running(self, listening: socket.socket) -> None:
         async def run_once(is_restart: bool) -> None:
             if is_restart:
                 self._metrics.worker_restarts.inc()
-            await worker.start()
-            raise (LostAfterWork if await worker.wait_until_exit() else WorkerLost)("a worker has died")
+            worker = await spawn_worker(machine_of(self._settings), niceness_of(self._settings), listening)
+            try:
+                await worker.wait_closed()
+                raise (LostAfterWork if worker.has_worked else WorkerLost)("a worker has died")
+            finally:
+                await worker.kill()
 
-        try:
-            await self._run_with_restarts("worker", run_once)
-        finally:
-            await worker.stop()
+        await self._run_with_restarts("worker", run_once)
 
     async def _keep_front_end_running(self, number: int) -> None:
         async def run_once(is_restart: bool) -> None:
@@ -297,7 +305,7 @@ class Supervisor:
             "settings": self._read_current_settings().model_dump(mode="json"),
             "sources": self._sources,
             "port": self._port,
-            "workers": self._paths,
+            "workers": list(self._workers),
             "terminal": sys.stderr.isatty(),
         }
         await front_end.ask(request)

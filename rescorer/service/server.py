@@ -60,7 +60,7 @@ from rescorer.service.repository import ModelRepository, find_versions, select_v
 from rescorer.service.settings import ServiceSettings, unknown_variables
 from rescorer.service.tracing import Tracing, create_tracing
 from rescorer.service.workers.frames import MachineSettings
-from rescorer.service.workers.pool import ProcessWorker, Worker, WorkerGroup, WorkerPool
+from rescorer.service.workers.pool import Worker, WorkerGroup, WorkerPool
 from rescorer.sounds import load_pronouncer
 
 if TYPE_CHECKING:
@@ -161,8 +161,8 @@ def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[W
         load: replaces ``TrieScorer.load`` in the thread, for tests.
     """
     if settings.workers:
-        create = partial(create_process_worker, settings, niceness_of(settings))
-        return [WorkerGroup(create) for _ in range(settings.workers)]
+        machine, niceness = machine_of(settings), niceness_of(settings)
+        return [WorkerGroup(machine, niceness) for _ in range(settings.workers)]
     # Only this branch needs KenLM and torch in the server's own process.
     from rescorer.pipeline import TrieScorer
     from rescorer.service.workers.host import ThreadWorker
@@ -173,17 +173,14 @@ def create_workers(settings: ServiceSettings, load: LoadScorer | None) -> list[W
     return [ThreadWorker(settings.device, threads_of(settings), load)]
 
 
-def create_process_worker(
-    settings: ServiceSettings, niceness: int, listening: socket.socket | None = None
-) -> ProcessWorker:
-    machine = MachineSettings(
+def machine_of(settings: ServiceSettings) -> MachineSettings:
+    return MachineSettings(
         settings.device,
         threads_of(settings),
         settings.dtype,
         settings.context_cache_bytes,
         settings.load_timeout_s,
     )
-    return ProcessWorker(machine, niceness, listening)
 
 
 def niceness_of(settings: ServiceSettings) -> int:
@@ -233,7 +230,7 @@ def create_shadow(
     if not all(select_versions(find_versions(folder, single).versions, names).values()):
         raise BundleError(f"{folder}: has no bundle {settings.shadow} to use as the shadow")
     pool = WorkerPool(
-        [WorkerGroup(partial(create_process_worker, settings, SHADOW_NICENESS))],
+        [WorkerGroup(machine_of(settings), SHADOW_NICENESS)],
         lambda reason: log.error("the shadow is stopped", reason=reason),
         settings.worker_timeout_s,
         settings.load_timeout_s,

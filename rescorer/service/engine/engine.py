@@ -29,7 +29,7 @@ from rescorer.service.engine.admission import Admission, Quota, TwoLevelQueue, W
 from rescorer.service.metrics import Metrics
 from rescorer.service.settings import ServiceSettings
 from rescorer.service.tracing import QUEUE, PhaseTiming, run_timed, timings_from_seconds
-from rescorer.service.workers.frames import WorkerScores
+from rescorer.service.workers.frames import ScoreJob, WorkerScores
 from rescorer.service.workers.pool import Worker, WorkerPool, run_within
 
 log = structlog.get_logger()
@@ -347,8 +347,8 @@ class Batcher:
         first: WorkerScores | None = None
         try:
             while request is not None:
-                asked = worker.score(items[0].label, request.trie, request.models, sorted(request.encoders))
-                scores = await run_within(self._pool.timeout_s, asked)
+                job = ScoreJob(items[0].label, request.trie, request.models, sorted(request.encoders))
+                scores = await run_within(self._pool.timeout_s, worker.score(job))
                 if first is None:
                     first = scores
                     self._pool.record_success()

@@ -2,18 +2,22 @@
 
     4 bytes magic, 4 bytes header length, 8 bytes body length, header, body
 
-The header is a JSON object. Its ``arrays`` list the name, type and shape of each array; the body holds the
-arrays in the same order, each aligned to 8 bytes. Nothing is pickled.
+The header is a JSON object. Its entry ``arrays`` lists the name, type and shape of each array; the body holds
+the arrays in the same order, each aligned to 8 bytes. Nothing is pickled.
+
+A request says in its header what to ``do``, and has an ``id``, which the reply repeats.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import struct
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
@@ -35,7 +39,7 @@ MAGIC = b"RSF1"
 MAX_FRAME_BYTES = 1 << 32
 """Largest frame in bytes, without its prefix."""
 HAS_WORKED = 0
-"""Id of the frame by which a process reports that it has done some work. It answers no request."""
+"""Id of the frame by which a process reports that it has done some work; this frame answers no request."""
 UNEXPECTED_ERROR = "unexpected error in a process of the server; its log has the details"
 ARRAY_TYPES = {"<i8", "<f8", "|b1", "|u1"}
 
@@ -51,7 +55,11 @@ class MachineSettings(NamedTuple):
     """Precision of matrix products."""
     context_cache_bytes: int
     load_timeout_s: float = 600.0
-    """Longest time that a bundle may take that is loaded while the process serves several clients."""
+    """Longest time that loading a bundle may take while the process serves several clients."""
+
+    def pack(self) -> str:
+        """Return the settings as an argument of a command line, which ``json.loads`` reads."""
+        return json.dumps(self._asdict())
 
 
 class Frame(NamedTuple):
@@ -113,8 +121,11 @@ def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
 
 
 def error_header(error: Exception) -> dict[str, str]:
-    """Describe an error in the header of a reply. Errors that are not ours become a ScoringError, with their
-    traceback for the log only: the message of a ScoringError may become the reason for a refused model."""
+    """Describe an error in the header of a reply.
+
+    An error that is not ours becomes a ScoringError. Its traceback is for the log only, and not in the
+    message, because that may become the reason for a refused model.
+    """
     if isinstance(error, RescorerError):
         return {"fault": type(error).__name__, "message": str(error)}
     traceback = "".join(format_exception(error))
@@ -122,7 +133,7 @@ def error_header(error: Exception) -> dict[str, str]:
 
 
 def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
-    """Rebuild the error that a reply's header describes; return None if it describes none."""
+    """Rebuild the error that the header of a reply describes; None if the header describes none."""
     if "fault" not in header:
         return None
     kind = getattr(errors, header["fault"], ScoringError)
@@ -134,7 +145,7 @@ def error_from_header(header: Mapping[str, Any]) -> RescorerError | None:
 
 
 class WorkerLost(Unavailable):
-    """A process has exited or was terminated; its request may be sent to another one."""
+    """A process has exited or was terminated; the request may be sent to another process."""
 
 
 def load_timeout_error(label: str, timeout_s: float) -> BundleError:
@@ -213,7 +224,7 @@ class Peer:
 
 
 class Child(Peer):
-    """A child process, spawned and never forked. It exits when the socket that it inherited is closed."""
+    """A child process, spawned and never forked; it exits when the socket that it has inherited is closed."""
 
     def __init__(
         self,
@@ -249,6 +260,24 @@ class Child(Peer):
         await self._process.wait()
 
 
+async def spawn_worker(
+    machine: MachineSettings, niceness: int = 0, listening: socket.socket | None = None
+) -> Child:
+    """Start a worker process; see ``rescorer.service.workers.host``.
+
+    Args:
+        niceness: niceness of the process; higher values let other processes go first.
+        listening: socket on which the process accepts clients, who share the loaded bundles; None: the
+            process serves its parent only.
+    """
+    descriptors = [] if listening is None else [listening.fileno()]
+    arguments = machine.pack(), *map(str, descriptors)
+    child = await Child.spawn(HOST_MODULE, *arguments, pass_fds=descriptors)
+    with suppress(OSError):  # it has exited already; the next request raises WorkerLost
+        os.setpriority(os.PRIO_PROCESS, child.pid, niceness)
+    return child
+
+
 async def read_frame(reader: asyncio.StreamReader) -> Frame:
     """Read the next frame.
 
@@ -261,7 +290,7 @@ async def read_frame(reader: asyncio.StreamReader) -> Frame:
 
 
 def read_frames(connection: socket.socket) -> Iterator[Frame]:
-    """Yield frames until the peer disconnects, even mid-frame."""
+    """Yield frames until the peer disconnects; a frame that is cut off is dropped."""
     while prefix := receive_exactly(connection, PREFIX.size):
         sizes = parse_prefix(prefix)
         head, body = (receive_exactly(connection, size) for size in sizes)
@@ -270,7 +299,7 @@ def read_frames(connection: socket.socket) -> Iterator[Frame]:
 
 
 def receive_exactly(connection: socket.socket, size: int) -> bytearray:
-    """Receive ``size`` bytes; none if the peer disconnects before the last one.
+    """Receive ``size`` bytes; an empty buffer if the peer disconnects before the last byte.
 
     The buffer is writable, because torch warns about read-only arrays.
     """
@@ -324,8 +353,10 @@ def unpack_trie(arrays: Arrays) -> HypothesisTrie:
 
 
 def pack_scores(scores: Mapping[str, EdgeScores]) -> Arrays:
-    """Convert edge scores by model to flat arrays: three per model, one if it has a neural cache, and
-    one per encoding of words by it."""
+    """Convert edge scores by model to flat arrays.
+
+    Each model has three, one more if it has a neural cache, and one for each of its encodings of words.
+    """
     arrays = {f"log_probs {name}": edges.log_probs for name, edges in scores.items()}
     arrays |= {f"unknown {name}": edges.unknown for name, edges in scores.items()}
     arrays |= {f"backward {name}": np.array([edges.backward]) for name, edges in scores.items()}
@@ -357,6 +388,28 @@ def unpack_scores(arrays: Arrays) -> dict[str, EdgeScores]:
     }
 
 
+class ScoreJob(NamedTuple):
+    """A trie that a worker has to score with a bundle."""
+
+    label: str
+    """The bundle, as ``name/version``."""
+    trie: HypothesisTrie
+    models: Sequence[str] = ()
+    """Names of the models to score with; empty: all models of the bundle."""
+    encoders: Sequence[str] = ()
+    """Names of the rerankers of the bundle for which words are encoded."""
+
+    def pack(self) -> tuple[dict[str, Any], Arrays]:
+        """Return the header and the arrays of the request."""
+        header = {"do": "score", "label": self.label, "models": [*self.models], "encoders": [*self.encoders]}
+        return header, pack_trie(self.trie)
+
+    @classmethod
+    def unpack(cls, frame: Frame) -> ScoreJob:
+        header = frame.header
+        return cls(header["label"], unpack_trie(frame.arrays), header["models"], header["encoders"])
+
+
 class WorkerScores(NamedTuple):
     """Edge scores of a trie, with the time and memory that scoring took."""
 
@@ -368,24 +421,17 @@ class WorkerScores(NamedTuple):
     device_bytes: Mapping[str, int]
     """Memory on a GPU in bytes, by kind; empty on a CPU."""
 
+    def pack(self) -> tuple[dict[str, Any], Arrays]:
+        """Return the header and the arrays of the reply to a ``ScoreJob``."""
+        header = {
+            "seconds": self.seconds,
+            "context_words": asdict(self.context_words),
+            "device_bytes": self.device_bytes,
+        }
+        return header, pack_scores(self.scores)
 
-def score_request(label: str, only: Sequence[str], encode: Sequence[str]) -> dict[str, Any]:
-    """Return the header of a request to score a trie, which the frame holds."""
-    return {"do": "score", "label": label, "only": list(only), "encode": list(encode)}
-
-
-def score_reply(result: WorkerScores) -> tuple[dict[str, Any], Arrays]:
-    """Return the header and the arrays of the reply to such a request."""
-    header = {
-        "seconds": result.seconds,
-        "context_words": asdict(result.context_words),
-        "device_bytes": result.device_bytes,
-    }
-    return header, pack_scores(result.scores)
-
-
-def parse_worker_scores(frame: Frame) -> WorkerScores:
-    """Rebuild the scores that ``score_reply`` converted."""
-    header = frame.header
-    context_words = ContextWords(**header["context_words"])
-    return WorkerScores(unpack_scores(frame.arrays), header["seconds"], context_words, header["device_bytes"])
+    @classmethod
+    def unpack(cls, frame: Frame) -> WorkerScores:
+        header, scores = frame.header, unpack_scores(frame.arrays)
+        context_words = ContextWords(**header["context_words"])
+        return cls(scores, header["seconds"], context_words, header["device_bytes"])

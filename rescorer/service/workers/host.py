@@ -1,13 +1,14 @@
 """Hold the models of a worker in memory, and answer the requests of one server or of several front ends.
 
-    python -m rescorer.service.workers.host SOCKET DEVICE THREADS DTYPE CACHE_BYTES LOAD_TIMEOUT_S [LISTENING]
+    python -m rescorer.service.workers.host SOCKET MACHINE [LISTENING]
 
-A worker process answers requests on an inherited socket until that is closed. With a second, listening
-socket, it serves everyone who connects to it, and uses the first socket only to report its first scored batch
-and to notice the end of the server. It ignores the signals that stop a server; it exits when the server
-closes the socket or is gone.
+SOCKET and LISTENING are descriptors of inherited sockets, MACHINE is ``MachineSettings`` as JSON. A worker
+process answers requests on the first socket until that is closed. With the listening socket, it serves
+everyone who connects there, and uses the first socket only to report its first scored batch and to notice the
+end of the server. The process ignores the signals that stop a server; it exits when the server closes the
+first socket or is gone.
 
-Front ends share the bundles of their worker. Those that are loaded before its first batch are in the worker
+Front ends share the bundles of their worker. Bundles that are loaded before the first batch are in the worker
 process itself. Later ones get a child process each, because loading keeps a process busy: reading an ARPA
 file needs Python's global interpreter lock. So a process that serves front ends never loads, and a bundle
 that kills the process that loads it harms no other.
@@ -16,13 +17,14 @@ that kills the process that loads it harms no other.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -35,9 +37,16 @@ from rescorer.runtime import ContextWords, Stopwatch, keep_freed_memory, release
 from rescorer.service.logs import use_parents_stderr
 from rescorer.service.tracing import seconds_of
 from rescorer.service.workers import frames
-from rescorer.service.workers.frames import Arrays, Frame, MachineSettings, WorkerLost, WorkerScores
+from rescorer.service.workers.frames import (
+    Arrays,
+    Frame,
+    MachineSettings,
+    ScoreJob,
+    WorkerLost,
+    WorkerScores,
+)
 from rescorer.signals import ignore_group_signals
-from rescorer.trie import EdgeScores, HypothesisTrie, build_trie
+from rescorer.trie import build_trie
 
 LoadScorer = Callable[..., TrieScorer]
 """Loads a bundle's models; takes the arguments of ``TrieScorer.load``."""
@@ -45,10 +54,11 @@ LoadScorer = Callable[..., TrieScorer]
 Result = TypeVar("Result")
 
 WARM_UP = build_trie([("warm", "up"), ()])
+"""A tiny trie."""
 
 
-class ModelHost:
-    """Models of several bundles on one device.
+class LoadedModels:
+    """The models of several bundles in this process, on one device.
 
     Args:
         device: torch device, such as "cpu" or "cuda:0".
@@ -62,7 +72,7 @@ class ModelHost:
         self._scorers: dict[str, TrieScorer] = {}
 
     def load(self, label: str, folder: Path) -> int:
-        """Load and warm a bundle, make it available under its label, and return the id of the process.
+        """Load and warm the models of a bundle, and return the id of the process.
 
         Raises:
             BundleError: the bundle cannot be used.
@@ -84,51 +94,40 @@ class ModelHost:
         self._scorers.pop(label, None)
         release_freed_memory()
 
-    def score_and_measure(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
-    ) -> WorkerScores:
-        """Score a trie like ``score``, and measure the time and memory that this took."""
+    def score(self, job: ScoreJob) -> WorkerScores:
+        """Score the edges of a trie.
+
+        Raises:
+            ScoringError: a score is not finite.
+            Unavailable: the bundle is not loaded.
+        """
+        scorer = self._scorers.get(job.label)
+        if scorer is None:
+            raise Unavailable(f"{job.label} is not loaded")
+        encoders = {name: scorer.encoders[name] for name in job.encoders}
         stopwatch, context_words, device_bytes = Stopwatch(), ContextWords(), dict[str, int]()
         with stopwatch.running(), context_words.counting():
-            scores = self.score(label, trie, only, encode)
+            scores = scorer.score(job.trie, job.models, encoders)
         if self._device != "cpu":
             from rescorer.models.kernels import memory_bytes
 
             device_bytes = memory_bytes(self._device)
         return WorkerScores(scores, seconds_of(stopwatch), context_words, device_bytes)
 
-    def score(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
-    ) -> dict[str, EdgeScores]:
-        """Score the edges of a trie with the models of a bundle.
-
-        Args:
-            only: names of the models to score with; empty: all models.
-            encode: names of the rerankers of the bundle for which words are encoded.
-
-        Raises:
-            ScoringError: a score is not finite.
-            Unavailable: the bundle is not loaded.
-        """
-        scorer = self._scorers.get(label)
-        if scorer is None:
-            raise Unavailable(f"{label} is not loaded")
-        return scorer.score(trie, only, {name: scorer.encoders[name] for name in encode})
-
     def probe(self) -> None:
-        """Score a tiny trie with every model; raises the error of a device that no longer works."""
+        """Score a tiny trie with every model; a device that no longer works raises its error."""
         for scorer in list(self._scorers.values()):
             scorer.score(WARM_UP)
 
 
-class ChildHost:
-    """A child process that holds one bundle."""
+class ChildModels:
+    """The models of one bundle, in a child process."""
 
     def __init__(self, machine: MachineSettings) -> None:
         self._connection, child_end = socket.socketpair()
         with child_end:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", frames.HOST_MODULE, str(child_end.fileno()), *map(str, machine)],
+                [sys.executable, "-m", frames.HOST_MODULE, str(child_end.fileno()), machine.pack()],
                 pass_fds=[child_end.fileno()],
                 stdin=subprocess.DEVNULL,
             )
@@ -145,12 +144,8 @@ class ChildHost:
         self._connection.settimeout(None)
         return int(header["pid"])
 
-    def score_and_measure(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
-    ) -> WorkerScores:
-        return frames.parse_worker_scores(
-            self._ask(frames.score_request(label, only, encode), frames.pack_trie(trie))
-        )
+    def score(self, job: ScoreJob) -> WorkerScores:
+        return WorkerScores.unpack(self._ask(*job.pack()))
 
     def probe(self) -> None:
         self._ask({"do": "probe"})
@@ -184,24 +179,24 @@ class ChildHost:
         return frame
 
 
-class WorkerHost:
-    """The bundles of a worker for its clients, whose requests are served in the order of their arrival.
+class SharedModels:
+    """The models of a worker, for one or more clients, whose requests are served in order of arrival.
 
     A client is a server, a front end, or any other object. A bundle is in memory once, and stays there while
     any client has it loaded.
 
     Args:
         models: holds the bundles of this process.
-        create_child: creates a process for a bundle that is loaded while this one is in service; None: this
-            process loads all bundles.
+        create_child: creates a process for a bundle that is loaded while this process is in service; None:
+            this process loads all bundles.
         load_timeout_s: longest time that another process may take to load a bundle.
         on_first_score: called once, after the first scored trie.
     """
 
     def __init__(
         self,
-        models: ModelHost,
-        create_child: Callable[[], ChildHost] | None = None,
+        models: LoadedModels,
+        create_child: Callable[[], ChildModels] | None = None,
         load_timeout_s: float = 600.0,
         on_first_score: Callable[[], object] = lambda: None,
     ) -> None:
@@ -209,10 +204,10 @@ class WorkerHost:
         self._on_first_score = on_first_score
         self._has_scored = False
         self._clients: dict[str, set[object]] = {}  # the clients that have a bundle loaded, by label
-        self._children: dict[str, ChildHost] = {}
+        self._children: dict[str, ChildModels] = {}
         self._pids: dict[str, int] = {}
         self._failures: dict[str, tuple[float, Exception]] = {}
-        """Why a bundle could not be loaded and when that was found out, by label."""
+        """When a bundle could not be loaded, and why, by label."""
         self._changing = threading.Lock()
         self._scoring = ThreadPoolExecutor(1, "scoring")  # the only thread that uses the models
 
@@ -225,10 +220,11 @@ class WorkerHost:
         """Load a bundle unless it is in memory, and return the id of the process that holds it.
 
         Args:
-            beside: whether a client may need scores in the meantime, so that another process must load it.
+            beside: whether a client may need scores in the meantime, so that another process must load the
+                bundle.
 
         Raises:
-            BundleError, ConfigError, ScoringError: see ``ModelHost.load``.
+            BundleError, ConfigError, ScoringError: see ``LoadedModels.load``.
         """
         began_at = time.monotonic()
         if not self._changing.acquire(timeout=self._load_timeout_s):
@@ -254,14 +250,12 @@ class WorkerHost:
         for label in self.labels:
             self.unload(client, label)
 
-    def score(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str] = (), encode: Sequence[str] = ()
-    ) -> Future[WorkerScores]:
-        """Score a trie as ``ModelHost.score`` does."""
+    def score(self, job: ScoreJob) -> Future[WorkerScores]:
+        """Score a trie as ``LoadedModels.score`` does."""
 
         def score() -> WorkerScores:
-            holder: ModelHost | ChildHost = self._children.get(label, self._models)
-            result = holder.score_and_measure(label, trie, only, encode)
+            holder: LoadedModels | ChildModels = self._children.get(job.label, self._models)
+            result = holder.score(job)
             if not self._has_scored:
                 self._has_scored = True
                 self._on_first_score()
@@ -270,21 +264,21 @@ class WorkerHost:
         return self._scoring.submit(score)
 
     def probe(self) -> Future[None]:
-        """Score a tiny trie with every model; fails with the error of a device that no longer works."""
+        """Score a tiny trie with every model; a device that no longer works raises its error."""
 
         def probe() -> None:
-            holders: tuple[ModelHost | ChildHost, ...] = (self._models, *self._children.values())
-            for holder in holders:
-                holder.probe()
+            self._models.probe()
+            for child in self._children.values():
+                child.probe()
 
         return self._scoring.submit(probe)
 
     def close(self) -> None:
-        """Score nothing more; what waits is cancelled."""
+        """Score nothing more; waiting jobs are cancelled."""
         self._scoring.shutdown(wait=False, cancel_futures=True)
 
     def _load_first(self, label: str, folder: Path, began_at: float, in_child: bool) -> int:
-        """Load a bundle that is not in memory; a failure is that of all clients who waited for it."""
+        """Load a bundle that is not in memory; if that fails, it fails for all clients who waited for it."""
         failed_at, failure = self._failures.pop(label, (0.0, None))
         if failure is None or failed_at < began_at:
             try:
@@ -297,7 +291,7 @@ class WorkerHost:
         self._failures[label] = failed_at, failure
         raise failure
 
-    def _load_in_child(self, child: ChildHost, label: str, folder: Path, timeout_s: float) -> int:
+    def _load_in_child(self, child: ChildModels, label: str, folder: Path, timeout_s: float) -> int:
         try:
             pid = child.load(label, folder, timeout_s)
         except BaseException as error:
@@ -322,7 +316,7 @@ class ThreadWorker:
     """A worker that is a thread of this process. Once stopped, it cannot be started again."""
 
     def __init__(self, device: str, threads: int, load: LoadScorer = TrieScorer.load) -> None:
-        self._host = WorkerHost(ModelHost(device, threads, load))
+        self._models = SharedModels(LoadedModels(device, threads, load))
         self._loading = ThreadPoolExecutor(1, "loading")
         self._stopped = False
         self.pids: tuple[int, ...] = ()
@@ -339,7 +333,7 @@ class ThreadWorker:
             raise ScoringError("the scoring thread has stopped and cannot be restarted; restart the server")
 
     async def load(self, label: str, folder: Path) -> None:
-        await self._finish(lambda: self._loading.submit(self._host.load, self, label, folder))
+        await self._finish(lambda: self._loading.submit(self._models.load, self, label, folder))
         self.labels.add(label)
 
     async def load_beside(self, label: str, folder: Path) -> None:
@@ -348,25 +342,23 @@ class ThreadWorker:
     async def unload(self, label: str) -> None:
         if self._stopped:
             raise WorkerLost("the scoring thread has stopped")
-        unloading = self._loading.submit(self._host.unload, self, label)
+        unloading = self._loading.submit(self._models.unload, self, label)
         if label in self.labels:  # otherwise it was not loaded, or is still being loaded after the time limit
             self.labels.discard(label)
             await self._finish(lambda: unloading)
 
     async def probe(self) -> None:
-        await self._finish(self._host.probe)
+        await self._finish(self._models.probe)
 
-    async def score(
-        self, label: str, trie: HypothesisTrie, only: Sequence[str], encode: Sequence[str] = ()
-    ) -> WorkerScores:
-        result = await self._finish(lambda: self._host.score(label, trie, only, encode))
+    async def score(self, job: ScoreJob) -> WorkerScores:
+        result = await self._finish(lambda: self._models.score(job))
         self.device_bytes = result.device_bytes
         return result
 
     async def stop(self) -> None:
         self._stopped = True
         self._loading.shutdown(wait=False, cancel_futures=True)
-        self._host.close()
+        self._models.close()
 
     async def terminate(self) -> None:
         await self.stop()
@@ -386,18 +378,18 @@ BACKGROUND_OPERATIONS = ("load", "load_beside", "unload")
 """Operations that run in the second thread of ``serve``."""
 
 
-def serve(connection: socket.socket, host: WorkerHost) -> None:
-    """Answer a client's requests in the order of their arrival until it disconnects, and unload its bundles.
+def serve(connection: socket.socket, models: SharedModels) -> None:
+    """Answer a client's requests in order of arrival until the client disconnects; then unload its bundles.
 
-    A second thread loads and unloads bundles. Unloading needs it too: it waits while a bundle of another
-    client is being loaded.
+    A second thread loads and unloads bundles, because both may take long: unloading waits while a bundle of
+    another client is being loaded.
     """
     client, sending = object(), threading.Lock()
 
     def answer(frame: Frame) -> None:
         arrays: Arrays = {}
         try:
-            header, arrays = perform(host, client, frame)
+            header, arrays = perform(models, client, frame)
         except Exception as error:
             header = frames.error_header(error)
         header["id"] = frame.header["id"]
@@ -412,37 +404,35 @@ def serve(connection: socket.socket, host: WorkerHost) -> None:
                 else:
                     answer(frame)
     finally:
-        host.unload_all(client)
+        models.unload_all(client)
 
 
-def perform(host: WorkerHost, client: object, frame: Frame) -> tuple[dict[str, Any], Arrays]:
-    """Do what a request asks for, and return the header and the arrays of the reply."""
+def perform(models: SharedModels, client: object, frame: Frame) -> tuple[dict[str, Any], Arrays]:
+    """Carry out a request, and return the header and the arrays of the reply."""
     header = frame.header
     match header["do"]:
         case "greet":
             return {"pid": os.getpid()}, {}
         case "load" | "load_beside" as operation:
             beside, folder = operation == "load_beside", Path(header["folder"])
-            return {"pid": host.load(client, header["label"], folder, beside=beside)}, {}
+            return {"pid": models.load(client, header["label"], folder, beside=beside)}, {}
         case "unload":
-            host.unload(client, header["label"])
+            models.unload(client, header["label"])
             return {}, {}
         case "probe":
-            host.probe().result()
+            models.probe().result()
             return {}, {}
         case "score":
-            trie = frames.unpack_trie(frame.arrays)
-            scored = host.score(header["label"], trie, header["only"], header["encode"])
-            return frames.score_reply(scored.result())
+            return models.score(ScoreJob.unpack(frame)).result().pack()
     raise ValueError(f"unknown operation {header['do']!r}")
 
 
-def accept_connections(listening: socket.socket, host: WorkerHost) -> None:
+def accept_connections(listening: socket.socket, models: SharedModels) -> None:
     """Serve each connection in its own thread."""
 
     def serve_and_close(connection: socket.socket) -> None:
         with connection:
-            serve(connection, host)
+            serve(connection, models)
 
     while True:
         threading.Thread(target=serve_and_close, args=listening.accept()[:1], daemon=True).start()
@@ -454,18 +444,18 @@ def main(descriptor: int, machine: MachineSettings, listening: int | None = None
     use_parents_stderr()
     keep_freed_memory()
     load = partial(TrieScorer.load, dtype=machine.dtype, context_cache_bytes=machine.context_cache_bytes)
-    models = ModelHost(machine.device, machine.threads, load)
+    models = LoadedModels(machine.device, machine.threads, load)
     with socket.socket(fileno=descriptor) as connection, suppress(ConnectionError):  # the server is gone
         if listening is None:
-            serve(connection, WorkerHost(models))
+            serve(connection, SharedModels(models))
         else:
-            host = WorkerHost(
+            shared = SharedModels(
                 models,
-                partial(ChildHost, machine),
+                partial(ChildModels, machine),
                 machine.load_timeout_s,
                 lambda: connection.sendall(frames.pack({"id": frames.HAS_WORKED})),
             )
-            arguments = socket.socket(fileno=listening), host
+            arguments = socket.socket(fileno=listening), shared
             threading.Thread(target=accept_connections, args=arguments, daemon=True).start()
             # The server sends nothing: this returns when it closes the socket.
             frames.receive_exactly(connection, 1)
@@ -473,9 +463,4 @@ def main(descriptor: int, machine: MachineSettings, listening: int | None = None
 
 
 if __name__ == "__main__":
-    device, threads, dtype, cache_bytes, timeout_s = sys.argv[2:7]
-    main(
-        int(sys.argv[1]),
-        MachineSettings(device, int(threads), dtype, int(cache_bytes), float(timeout_s)),
-        *map(int, sys.argv[7:]),
-    )
+    main(int(sys.argv[1]), MachineSettings(**json.loads(sys.argv[2])), *map(int, sys.argv[3:]))

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rescorer import BundleError
-from rescorer.service.workers.frames import pack, read_frames
-from rescorer.service.workers.host import WorkerHost, serve
+from rescorer.service.workers.frames import ScoreJob, pack, read_frames
+from rescorer.service.workers.host import SharedModels, serve
 
 
 class CountingHost:
@@ -36,11 +36,11 @@ class CountingHost:
     def unload(self, label):
         self.loaded.remove(label)
 
-    def score_and_measure(self, label, trie, only, encode):
+    def score(self, job):
         assert self.scoring.acquire(blocking=False), "two calls at the same time"
         try:
-            assert label in self.loaded
-            return trie
+            assert job.label in self.loaded
+            return job.trie
         finally:
             self.scoring.release()
 
@@ -64,7 +64,7 @@ class ChildStub(CountingHost):
 
 
 def share(host):
-    return WorkerHost(host, lambda: ChildStub(host), 30.0)
+    return SharedModels(host, lambda: ChildStub(host), 30.0)
 
 
 STEPS = st.tuples(
@@ -116,7 +116,7 @@ def test_concurrent_clients_do_not_interfere():
         for turn in range(50):
             client = object()
             shared.load(client, "m/1", Path("m/1"))
-            assert shared.score("m/1", (number, turn)).result() == (number, turn)
+            assert shared.score(ScoreJob("m/1", (number, turn))).result() == (number, turn)
             shared.unload_all(client)
 
     with ThreadPoolExecutor(4) as pool:
@@ -164,7 +164,7 @@ def test_bundles_are_loaded_by_other_processes_once_the_worker_is_in_service():
     assert shared.load(first, "m/1", Path("m/1")) == 1
     assert shared.load(first, "m/2", Path("m/2"), beside=True) == 2
     assert shared.load(first, "n/1", Path("n/1")) == 1  # nothing was scored yet
-    assert shared.score("m/2", "trie").result() == "trie"
+    assert shared.score(ScoreJob("m/2", "trie")).result() == "trie"
     labels = "m/1", "m/2", "n/1", "n/2"
     assert [shared.load(restarted, label, Path(label)) for label in labels] == [1, 2, 1, 2]
     assert host.loads == 2
