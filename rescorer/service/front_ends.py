@@ -1,12 +1,13 @@
-"""Several front-end processes on one port, started and replaced by a supervisor.
+"""Several front ends on one port: server processes that a supervisor starts and replaces.
 
-The front ends share the workers. The supervisor restarts processes that die; one that ends with an error ends
-the server. The supervisor itself uses neither gRPC nor models. A front end is a server with a supervisor:
+The front ends share the workers. The supervisor restarts front ends and workers that die; a front end that
+ends with an error ends the whole server. The supervisor itself uses neither gRPC nor models. It runs a front
+end as
 
     python -m rescorer.service.front_ends SOCKET
 
-It answers the supervisor's requests on the inherited socket, and ignores the signals to stop and to reload,
-which the supervisor handles. It exits when the supervisor closes the socket or is gone.
+A front end answers the supervisor's requests on the inherited socket. It ignores the signals to stop and to
+reload, which the supervisor handles, and exits when the supervisor closes the socket or is gone.
 """
 
 from __future__ import annotations
@@ -58,12 +59,7 @@ from rescorer.service.workers.frames import (
     read_frame,
     spawn_worker,
 )
-from rescorer.service.workers.pool import (
-    MAX_CONSECUTIVE_LOSSES,
-    RESTART_DELAY_S,
-    STABLE_AFTER_S,
-    SharedWorker,
-)
+from rescorer.service.workers.pool import STABLE_AFTER_S, SharedWorker, wait_to_restart
 from rescorer.signals import ignore_group_signals
 
 log = structlog.get_logger()
@@ -78,12 +74,12 @@ SERVER_WIDE = (
     "rescorer_worker_resident_memory_bytes",
     "rescorer_workers_alive",
 )
-"""Metrics of the whole server, for which all front ends eventually report the same value. Each is reported
+"""Metrics of the whole server. Sooner or later, all front ends report the same value for each; it is reported
 once, with the largest value."""
 
 
 class FrontEndMetrics(Collector):
-    """Metrics of all front ends and the supervisor; must be created in the supervisor's event loop.
+    """Metrics of all front ends and the supervisor; to be created in the supervisor's event loop.
 
     Args:
         read: reads the metrics of the front ends that respond, as text by number of the front end.
@@ -119,9 +115,9 @@ def merge_metrics(texts: Mapping[int, str], own: Iterable[Metric] = ()) -> list[
     """Merge the metrics of several front ends and their supervisor into those of one server.
 
     Args:
-        texts: metrics of each front end in Prometheus' text format, by number of the front end. Those whose
-            names begin with ``rescorer_`` are ignored if the supervisor reports them too, because the workers
-            belong to the supervisor.
+        texts: metrics of each front end in Prometheus' text format, by number of the front end. If the
+            supervisor reports a metric of the same name that begins with ``rescorer_``, only its value
+            counts, because the workers belong to the supervisor.
         own: the supervisor's metrics.
     """
     families = {family.name: family for family in own}
@@ -144,27 +140,27 @@ def merge_metrics(texts: Mapping[int, str], own: Iterable[Metric] = ()) -> list[
 
 
 PING_INTERVAL_S = 1.0
-"""Interval between checks that a front end responds. A front end that hangs would still be given
-connections."""
+"""Interval between checks that a front end responds. The kernel would still give connections to one that
+hangs."""
 START_TIMEOUT_S = 60.0
-"""Longest time for which a front end that does not listen yet may not respond: its imports take seconds on a
-busy machine, however short ``worker_timeout_s`` is."""
+"""A front end that does not listen yet may take this long to respond, however short ``worker_timeout_s`` is:
+its imports take seconds on a busy machine."""
 METRICS_TIMEOUT_S = 2.0
-"""Longest wait for the metrics of a front end. After that they are left out, so that the reader gets the
-metrics of the others."""
+"""Longest wait for the metrics of a front end. Later ones are left out, so that the reader gets those of the
+other front ends."""
 STOP_S = 3.0
-"""Time that a front end may take to stop beyond the grace time. The service managers in deploy/ allow 5 s."""
+"""Time that a front end may take to stop after the grace time. The service managers in deploy/ allow 5 s."""
 
 
 class LostAfterWork(WorkerLost):
-    """A process that had done some work was lost; the count of consecutive losses starts again."""
+    """A process was lost after it had done some work, so the count of consecutive losses starts again."""
 
 
 class Supervisor:
     """A server of several front ends, in the running event loop.
 
     Args:
-        sources: the settings file and the options, from which settings are read again; see ``gather``.
+        sources: the settings file and the options, from which settings are read again, as for ``gather``.
     """
 
     def __init__(self, settings: ServiceSettings, sources: tuple[str | None, Mapping[str, Any]]) -> None:
@@ -285,11 +281,7 @@ class Supervisor:
             except OSError as error:
                 raise ScoringError(f"cannot start a {what}: {error}") from None
             losses = losses + 1 if early else 1
-            log.warning(f"a {what} has died", consecutive_losses=losses)
-            if losses > MAX_CONSECUTIVE_LOSSES:
-                raise ScoringError(f"a {what} died {losses} times in a row")
-            if losses > 1:
-                await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
+            await wait_to_restart(what, losses)
 
     async def _run_front_end(self, number: int, front_end: Child, is_restart: bool) -> None:
         """Have a front end serve, and handle its events until it has ended.
@@ -341,7 +333,7 @@ class Supervisor:
         return self._settings
 
     def _announce(self) -> None:
-        """Tell that all front ends listen, again after each restart of one."""
+        """Report that all front ends listen; this happens again after each restart of a front end."""
         settings = self._settings
         log.info("listening", host=settings.host, port=self._port, front_ends=len(self._front_ends))
         write_port(settings.port_file, self._port)
@@ -382,7 +374,7 @@ def supervise(settings: ServiceSettings, config: Path | None, options: Mapping[s
     """Serve with several front ends until a signal to stop; like ``rescorer.service.server.serve``.
 
     Args:
-        config, options: the settings file and the options, from which settings are read again; see
+        config, options: the settings file and the options, from which settings are read again, as for
             ``gather``.
     """
     begin_log(settings)

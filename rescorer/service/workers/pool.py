@@ -404,6 +404,23 @@ MAX_STOPPED_S = 5.0
 """How long a worker may be stopped by a signal before it is replaced. If somebody stops and continues a whole
 server, its processes do not continue at the same instant."""
 
+
+async def wait_to_restart(what: str, losses: int) -> None:
+    """Log that a process has died, and wait before it is restarted.
+
+    Args:
+        losses: how many times in a row it has died.
+
+    Raises:
+        ScoringError: it has died too often.
+    """
+    log.warning(f"a {what} has died", consecutive_losses=losses)
+    if losses > MAX_CONSECUTIVE_LOSSES:
+        raise ScoringError(f"a {what} died {losses} times in a row")
+    if losses > 1:
+        await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
+
+
 Load = Callable[[str, Path], Coroutine[Any, Any, None]]
 """Loads a bundle by its label and folder."""
 
@@ -597,15 +614,9 @@ class WorkerPool:
     async def _restart(self, worker: Worker) -> None:
         while True:
             self._consecutive_losses[worker] += 1
-            losses = self._consecutive_losses[worker]
             self._on_worker_lost()
-            log.warning("a worker has died", consecutive_losses=losses)
-            if losses > MAX_CONSECUTIVE_LOSSES:
-                self._fail(f"a worker died {losses} times in a row")
-                return
-            if losses > 1:
-                await asyncio.sleep(RESTART_DELAY_S * 2 ** (losses - 2))
             try:
+                await wait_to_restart("worker", self._consecutive_losses[worker])
                 await worker.start()
                 await self._load_all(worker)
                 return

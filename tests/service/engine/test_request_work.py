@@ -14,7 +14,7 @@ from rescorer.phrases import PhraseSearch, compile_phrases, fill_slots, read_slo
 from rescorer.protocol.v1 import rescorer_pb2 as pb
 from rescorer.scoring.components import PreparedList
 from rescorer.service.api.rescoring import prepare_lists
-from rescorer.service.engine.request_limits import SearchBudget
+from rescorer.service.engine.admission import search_budget
 from rescorer.service.settings import load_settings
 from rescorer.trie import Words
 from rescorer.types import Hypothesis, NBestList, Phrase
@@ -83,7 +83,7 @@ def test_lists_without_phrases_spend_nothing(ranker):
 
 
 def test_a_list_that_was_refused_leaves_the_rest_to_others():
-    budget = SearchBudget(2, 100)
+    budget = search_budget(2, 100)
     budget.begin_list()
     budget.spend(60)
     with pytest.raises(LimitExceeded, match="finding its phrases could take 120 steps"):
