@@ -27,7 +27,6 @@ from rescorer.scoring.ranker import ListRanker, only_name_message
 from rescorer.service.api.calls import Drain, client_of, current_call
 from rescorer.service.engine.admission import (
     Lists,
-    RequestTooCostly,
     RescoreRequest,
     ResponseTime,
     check_list,
@@ -99,21 +98,15 @@ def prepare_lists(ranker: ListRanker, request: RescoreRequest, settings: Service
     options = ranker.bind(read_options(request, ranker.bundle))
     budget = search_budget(len(request.lists), settings.max_search_steps)
 
-    def prepare(message: pb.NBestList) -> PreparedList | InputError:
-        budget.begin_list()
-        try:
-            check_list(message, settings)
-            check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
-            with phase(Phase.PARSE):
-                nbest = messages.list_from_proto(message)
-            return ranker.prepare(nbest, options, budget.spend)
-        except RequestTooCostly:
-            raise
-        except InputError as error:
-            return error
+    def prepare(message: pb.NBestList) -> PreparedList:
+        check_list(message, settings)
+        check_list_response_size(message, request, ranker, options, settings.max_response_bytes)
+        with phase(Phase.PARSE):
+            nbest = messages.list_from_proto(message)
+        return ranker.prepare(nbest, options, budget.spend)
 
     lists, tokens = limit_words(
-        [prepare(message) for message in request.lists],
+        budget.each(request.lists, prepare),
         settings.max_request_words,
         backward=bool(ranker.bundle.backward),
     )

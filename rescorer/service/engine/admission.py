@@ -22,7 +22,7 @@ from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import chain
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.struct_pb2 import Value
 
@@ -40,6 +40,7 @@ from rescorer.service.settings import ServiceSettings
 from rescorer.text import utf8_bytes
 from rescorer.types import DecisionRule, Weights
 
+Item = TypeVar("Item")
 RescoreRequest = pb.RescoreRequest | pb.RescoreStreamRequest
 Lists = Sequence[PreparedList | InputError]
 """The lists of a request: each prepared, or the error for which it cannot be scored."""
@@ -201,10 +202,6 @@ class RequestBudget:
         self._n_begun = self._of_list = 0
         self.total = 0
 
-    def begin_list(self) -> None:
-        self._n_begun += 1
-        self._of_list = 0
-
     def spend(self, amount: int, what: str = "") -> None:
         """Count work for the current list, before the work is done.
 
@@ -222,24 +219,26 @@ class RequestBudget:
             raise RequestTooCostly(message, field=f"lists[{self._n_begun - 1}]")
         self.total += amount
 
-    def limit_each(self, lists: Lists, cost: Callable[[PreparedList], tuple[int, str]]) -> Lists:
-        """Return the lists, with an error in place of each that costs too much alone; raises like ``spend``.
+    def each(self, lists: Iterable[Item], prepare: Callable[[Item], PreparedList | InputError]) -> Lists:
+        """Prepare the lists of a request one by one; an error takes the place of a list that raises it.
 
         Args:
-            cost: returns the amount that a list costs, and for what.
+            prepare: prepares a list, and spends what this costs.
+
+        Raises:
+            RequestTooCostly: all lists so far cost too much together.
         """
-        limited = list[PreparedList | InputError]()
-        for prepared in lists:
-            self.begin_list()
+        prepared = list[PreparedList | InputError]()
+        for one in lists:
+            self._n_begun += 1
+            self._of_list = 0
             try:
-                if isinstance(prepared, PreparedList):
-                    self.spend(*cost(prepared))
+                prepared.append(prepare(one))
             except RequestTooCostly:
                 raise
-            except LimitExceeded as error:
-                prepared = error
-            limited.append(prepared)
-        return limited
+            except InputError as error:
+                prepared.append(error)
+        return prepared
 
 
 def search_budget(n_lists: int, limit: int) -> RequestBudget:
@@ -272,10 +271,13 @@ def limit_words(
     expected += "" if backward else "; words shared from the start count once"
     alone, together = f"{{amount}} words; {expected}", f"{{lists}} have {{amount}} words; {expected}"
     budget = RequestBudget(len(lists), limit, alone, field, together)
-    limited = budget.limit_each(
-        lists, lambda prepared: (count_distinct(prepared.words, prepared.history, backward=backward), "")
-    )
-    return limited, budget.total
+
+    def count(prepared: PreparedList | InputError) -> PreparedList | InputError:
+        if isinstance(prepared, PreparedList):
+            budget.spend(count_distinct(prepared.words, prepared.history, backward=backward))
+        return prepared
+
+    return budget.each(lists, count), budget.total
 
 
 def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists, int]:
@@ -289,18 +291,21 @@ def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists,
     advice = "" if decision.kind == "maximum" else "use the rule maximum, or "
     expected = f"expected at most {limit} (max_decision_steps); {advice}send fewer hypotheses"
 
-    def cost(prepared: PreparedList) -> tuple[int, str]:
-        steps = estimate_steps(decision, prepared.compared)
-        for component in prepared.components:
-            if own_steps := component.steps_to_rank(prepared, options.weights):
-                steps += own_steps
-                costly.extend(component.columns)
-        return steps, " and ".join(dict.fromkeys(costly))
-
     alone = f"{{what}} takes {{amount}} steps; {expected}"
     together = f"{{what}} of {{lists}} takes {{amount}} steps; {expected} per message"
     budget = RequestBudget(len(lists), limit, alone, "hypotheses", together)
-    return budget.limit_each(lists, cost), budget.total
+
+    def count(prepared: PreparedList | InputError) -> PreparedList | InputError:
+        if isinstance(prepared, PreparedList):
+            steps = estimate_steps(decision, prepared.compared)
+            for component in prepared.components:
+                if own_steps := component.steps_to_rank(prepared, options.weights):
+                    steps += own_steps
+                    costly.extend(component.columns)
+            budget.spend(steps, " and ".join(dict.fromkeys(costly)))
+        return prepared
+
+    return budget.each(lists, count), budget.total
 
 
 def count_tokens(prepared: PreparedList) -> int:
