@@ -51,12 +51,12 @@ from rescorer.service.settings import (
     gather,
 )
 from rescorer.service.workers.frames import (
+    Arrays,
     Child,
     Frame,
     WorkerLost,
+    answer_requests,
     error_header,
-    pack,
-    read_frame,
     spawn_worker,
 )
 from rescorer.service.workers.pool import STABLE_AFTER_S, SharedWorker, wait_to_restart
@@ -210,7 +210,7 @@ class Supervisor:
                 log.info("stopped")
 
     def request_reload(self) -> None:
-        """Start a reload without waiting for it, as a signal handler must."""
+        """Start a reload in the background; for signal handlers, which cannot wait."""
         task = asyncio.create_task(self._reload())
         self._reloading.add(task)
         task.add_done_callback(self._reloading.discard)
@@ -429,13 +429,10 @@ class FrontEnd:
         self._server: Server | None = None
         self._folder: Path | None = None
 
-    async def answer(self, frame: Frame) -> Header:
+    async def perform(self, frame: Frame) -> tuple[Header, Arrays]:
+        """Carry out a request, and return the header and the arrays of the reply."""
         operation: Callable[[Header], Awaitable[Header | None]] = getattr(self, frame.header["do"])
-        try:
-            header = await operation(frame.header) or {}
-        except Exception as error:
-            header = error_header(error)
-        return {**header, "id": frame.header["id"]}
+        return await operation(frame.header) or {}, {}
 
     async def serve(self, header: Header) -> None:
         """Start to serve; ``next`` reports the events that follow."""
@@ -445,7 +442,7 @@ class FrontEnd:
     async def next(self, header: Header) -> Header:
         """Wait for the next event and return it: "listening", "reload", "ended" or an error.
 
-        Each call confirms that the supervisor has handled the previous event.
+        By asking for the next event, the supervisor confirms that it has handled the previous one.
         """
         if self._event_delivered:
             self._events.task_done()
@@ -519,19 +516,10 @@ async def main(descriptor: int) -> None:
     ignore_group_signals()
     share_freed_memory()
     reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
-    front_end, answering = FrontEnd(), set()
-
-    async def answer(frame: Frame) -> None:
-        writer.write(pack(await front_end.answer(frame)))
-
-    while True:
-        try:
-            task = asyncio.create_task(answer(await read_frame(reader)))
-        except (asyncio.IncompleteReadError, OSError):  # the server has stopped, or the supervisor is gone
-            front_end.remove_sockets()
-            os._exit(0)
-        answering.add(task)
-        task.add_done_callback(answering.discard)
+    front_end = FrontEnd()
+    await answer_requests(reader, writer, front_end.perform)
+    front_end.remove_sockets()  # the server has stopped, or the supervisor is gone
+    os._exit(0)
 
 
 if __name__ == "__main__":

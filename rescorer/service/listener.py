@@ -41,12 +41,12 @@ MIN_PING_INTERVAL_MS = 30_000
 """Shortest interval at which clients may ping. Our clients ping every minute; gRPC's default of 5 minutes
 would disconnect them."""
 KEEPALIVE_INTERVAL_MS, KEEPALIVE_TIMEOUT_MS = 60_000, 20_000
-"""Interval at which the server pings a silent client, and its wait for the reply, which gRPC's clients give
-by themselves. By default gRPC notices only after two hours that a client is gone."""
+"""Interval at which the server pings a silent client, and how long it waits for the reply. gRPC clients send
+it by themselves. By default gRPC notices only after two hours that a client is gone."""
 
 WINDOW_BYTES = 65_535
-"""Bytes that clients may send of a message that no method has asked for yet (RFC 9113, section 6.9.2).
-Otherwise gRPC raises it to hundreds of megabytes for clients that send fast."""
+"""Bytes that clients may send of a message that no method has asked for yet (RFC 9113, section 6.9.2). gRPC
+would raise this limit to hundreds of megabytes for clients that send fast."""
 
 
 def to_ms(seconds: float) -> int:
@@ -153,7 +153,7 @@ AioServer: Any = getattr(cygrpc, "AioServer", object)
 
 
 serving_task: ContextVar[Sequence[weakref.ref[asyncio.Task[None]]]] = ContextVar("serving_task")
-"""The task in which gRPC serves the current call; a weak reference, since the task refers to its context."""
+"""The task in which gRPC serves the current call: a weak reference, since the task refers to its context."""
 
 
 class Core(AioServer):
@@ -174,7 +174,7 @@ class Core(AioServer):
         self.handlers.update(method_handlers)
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
-        """Answer all calls of a method; gRPC's own loop, which waits for the next call, never receives one.
+        """Answer all calls of a method. gRPC's own loop awaits the returned future, and never gets a call.
 
         Args:
             method: its path; None: unknown methods.
@@ -228,7 +228,7 @@ class Core(AioServer):
 
 
 def on_call_done(callback: Callable[[Any], None]) -> None:
-    """Have a function called when gRPC has finished the call which this task handles, whatever its outcome.
+    """Call a function when gRPC has finished the call of the current task, whatever its outcome.
 
     Unlike ``ServicerContext.add_done_callback``, this leaves no reference cycle, which would keep the call
     and its messages in memory until they are garbage-collected.
@@ -239,12 +239,11 @@ def on_call_done(callback: Callable[[Any], None]) -> None:
 
 
 def current_call_canceller() -> Callable[[], None] | None:
-    """Return a function that cancels the call which this task handles.
+    """Return a function that cancels the call of the current task; None if gRPC's own accept loop is used.
 
-    It also works after the method has returned, while gRPC waits for the client to read the answer, which
-    gRPC itself has no way to end. Both tasks of the call are cancelled; when nothing refers to the call any
-    more, which may need a garbage collection, gRPC resets the client's stream and frees the answer. None:
-    there is no way, because gRPC's own loop is used.
+    The function also works after the method has returned, while gRPC waits for the client to read the answer;
+    gRPC itself has no way to end this. Both tasks of the call are cancelled. When nothing refers to the call
+    any more, which may need a garbage collection, gRPC resets the client's stream and frees the answer.
     """
     serving, handling = serving_task.get(None), asyncio.current_task()
     if serving is None or handling is None:

@@ -317,7 +317,7 @@ TONED_DOWN = {
     "Invalid encoding on": "metadata of a call is not UTF-8",
     "ExecuteBatchError raised in core": "a call is gone before its answer",
 }
-"""Messages in place of those errors of gRPC that begin like this."""
+"""Messages that replace errors of gRPC, by the beginnings of these errors."""
 
 
 def log_to_stderr(form: LogFormat = "auto", **always: Any) -> None:

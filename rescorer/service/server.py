@@ -437,12 +437,7 @@ class Server:
             settings, self.models, authenticator, read_again, metrics.record_reload, self.shadow
         )
         self._polling: asyncio.Task[None] | None = None
-        watches = StreamSlots(
-            "watches",
-            settings.max_watches,
-            settings.max_client_watches,
-            ("max_watches", "max_client_watches"),
-        )
+        watches = StreamSlots("watches", settings.max_watches, settings.max_client_watches)
         self.health = Health(HEALTH_NAMES, watches)
         self._serving_state = ServingState(self.health, metrics.ready, self.models, self.pool)
         telemetry = Telemetry(metrics, tracing)

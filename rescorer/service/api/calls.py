@@ -60,8 +60,8 @@ class Call:
         request_bytes: size of the current message.
         model: label of the bundle that serves the call.
         lists: number of lists in all messages so far.
-        failed_lists: number of lists that were answered with an error of their own; the status of the call
-            may be OK all the same.
+        failed_lists: number of lists that were answered with an error. They do not affect the status of the
+            call.
         edges: number of trie edges in the batches that contained these lists.
     """
 

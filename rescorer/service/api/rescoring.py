@@ -324,8 +324,7 @@ class RescorerService(RescorerServiceServicer):
         self._settings, self._models, self._engine = settings, models, engine
         self._drain, self._metrics, self._on_answered = drain, metrics, on_answered
         self._response_time, self._untuned = ResponseTime(), UntunedWeightsLog()
-        names = "max_streams", "max_client_streams"
-        self.streams = StreamSlots("streams", settings.max_streams, settings.max_client_streams, names)
+        self.streams = StreamSlots("streams", settings.max_streams, settings.max_client_streams)
 
     async def Rescore(  # noqa: N802 (the name in the proto)
         self, request: pb.RescoreRequest, context: grpc.aio.ServicerContext

@@ -193,7 +193,8 @@ class RequestBudget:
 
     Args:
         alone, field: the error of a list that costs too much alone: message, and field of the list.
-        together: message about all lists so far; like the other, with places for what the error is about.
+        together: message about all lists so far. Both messages have places for ``{amount}`` and for
+            ``{what}`` is costly, this one also for ``{lists}``.
     """
 
     def __init__(self, n_lists: int, limit: int, alone: str, field: str, together: str) -> None:
@@ -309,7 +310,7 @@ def limit_steps(lists: Lists, options: BoundOptions, limit: int) -> tuple[Lists,
 
 
 def count_tokens(prepared: PreparedList) -> int:
-    """Count the words of a list, the ends of its sentences and what is read before it."""
+    """Count the words of a list, the ends of its sentences and the words of its context."""
     return sum(map(len, prepared.words)) + len(prepared.words) + len(prepared.history)
 
 
@@ -336,8 +337,8 @@ def check_response_size(request: RescoreRequest, request_bytes: int, ranker: Lis
     """Return an upper bound of the size of a response in bytes.
 
     Raises:
-        LimitExceeded: the bound is above the limit, although no list alone exceeds it. A list that does gets
-            its own error, see ``check_list_response_size``.
+        LimitExceeded: the bound is above the limit. A list that exceeds the limit alone counts little here,
+            because its answer will be an error, see ``check_list_response_size``.
     """
     weights, parts = requested_parts(request, ranker.bundle)
     total = RESPONSE_BYTES + weights_bytes(request, ranker.bundle) + request_bytes

@@ -443,14 +443,12 @@ class StreamSlots:
     if it then still has at least as many as the asking client. Its stream that has been idle longest ends.
 
     Args:
-        name: what the streams are called in messages.
+        name: what the streams are called in messages, and in the names of settings.
         capacity, per_client: largest number of streams, over all clients and per client.
-        settings: names of the settings that bound them, for the messages.
     """
 
-    def __init__(self, name: str, capacity: int, per_client: int, settings: tuple[str, str]) -> None:
+    def __init__(self, name: str, capacity: int, per_client: int) -> None:
         self._name, self._capacity, self._per_client = name, capacity, per_client
-        self._capacity_setting, self._client_setting = settings
         self._by_client: dict[Hashable, set[StreamSlot]] = {}
         self.held = 0
 
@@ -464,7 +462,7 @@ class StreamSlots:
         own = len(self._by_client.get(client, ()))
         if own >= self._per_client:
             reason = f"this client has {own} {self._name} open; expected at most {self._per_client} "
-            raise Overloaded(reason + f"({self._client_setting})", retry_after_s=RETRY_AFTER_S)
+            raise Overloaded(reason + f"(max_client_{self._name})", retry_after_s=RETRY_AFTER_S)
         if self.held >= self._capacity:
             self._revoke_from_largest(own)
         slot = StreamSlot(client)
@@ -487,9 +485,7 @@ class StreamSlots:
         ]
         if not candidates:
             reason = f"{self.held} {self._name} are open; expected at most {self._capacity} "
-            raise Overloaded(
-                f"{reason}({self._capacity_setting}); try again later", retry_after_s=RETRY_AFTER_S
-            )
+            raise Overloaded(f"{reason}(max_{self._name}); try again later", retry_after_s=RETRY_AFTER_S)
         _, _, slot = max(candidates, key=lambda candidate: candidate[:2])
         self._remove(slot)
         slot.revoke()

@@ -49,7 +49,7 @@ Result = TypeVar("Result")
 Item = TypeVar("Item")
 
 MAX_REMEMBERED_CLIENTS = 1024
-"""Number of remembered clients above which those without influence on future tags are forgotten."""
+"""If more clients than this are remembered, those that no longer influence future tags are forgotten."""
 
 
 @dataclass(eq=False, slots=True)

@@ -16,7 +16,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from itertools import islice
@@ -87,7 +87,7 @@ def pack(header: Mapping[str, Any], arrays: Arrays | None = None) -> bytes:
     return PREFIX.pack(MAGIC, len(head), len(body)) + head + body
 
 
-def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
+def parse_prefix(prefix: bytes) -> tuple[int, int]:
     """Return the lengths in bytes of a frame's header and body.
 
     Raises:
@@ -95,11 +95,11 @@ def parse_prefix(prefix: bytes | bytearray) -> tuple[int, int]:
     """
     magic, head, body = PREFIX.unpack(prefix)
     if magic != MAGIC or head + body > MAX_FRAME_BYTES:
-        raise ValueError(f"invalid frame prefix {bytes(prefix)!r}")
+        raise ValueError(f"invalid frame prefix {prefix!r}")
     return head, body
 
 
-def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
+def unpack(head: bytes, body: bytes | bytearray) -> Frame:
     """Deserialise a frame from its header and body.
 
     Raises:
@@ -120,7 +120,7 @@ def unpack(head: bytes | bytearray, body: bytes | bytearray) -> Frame:
     return Frame(header, arrays)
 
 
-def error_header(error: Exception) -> dict[str, str]:
+def error_header(error: Exception) -> dict[str, Any]:
     """Describe an error in the header of a reply.
 
     An error that is not ours becomes a ScoringError. Its traceback is for the log only, and not in the
@@ -260,6 +260,36 @@ class Child(Peer):
         await self._process.wait()
 
 
+async def answer_requests(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    perform: Callable[[Frame], Awaitable[tuple[dict[str, Any], Arrays]]],
+) -> set[asyncio.Task[None]]:
+    """Answer the requests of a peer until it disconnects, and return the tasks of unanswered ones.
+
+    Args:
+        perform: carries out a request, and returns the header and the arrays of the reply. It is called for
+            each request as soon as this arrives.
+    """
+    unanswered: set[asyncio.Task[None]] = set()
+
+    async def answer(frame: Frame) -> None:
+        arrays: Arrays = {}
+        try:
+            header, arrays = await perform(frame)
+        except Exception as error:
+            header = error_header(error)
+        writer.write(pack({**header, "id": frame.header["id"]}, arrays))
+        with suppress(ConnectionError):  # the peer is gone
+            await writer.drain()
+
+    with suppress(asyncio.IncompleteReadError, OSError):
+        while True:
+            unanswered.add(task := asyncio.create_task(answer(await read_frame(reader))))
+            task.add_done_callback(unanswered.discard)
+    return unanswered
+
+
 async def spawn_worker(
     machine: MachineSettings, niceness: int = 0, listening: socket.socket | None = None
 ) -> Child:
@@ -279,38 +309,14 @@ async def spawn_worker(
 
 
 async def read_frame(reader: asyncio.StreamReader) -> Frame:
-    """Read the next frame.
+    """Read the next frame; its arrays are writable, because torch warns about read-only ones.
 
     Raises:
         IncompleteReadError: the connection was closed.
         ValueError: the frame is invalid.
     """
     head_bytes, body_bytes = parse_prefix(await reader.readexactly(PREFIX.size))
-    return unpack(await reader.readexactly(head_bytes), await reader.readexactly(body_bytes))
-
-
-def read_frames(connection: socket.socket) -> Iterator[Frame]:
-    """Yield frames until the peer disconnects; a frame that is cut off is dropped."""
-    while prefix := receive_exactly(connection, PREFIX.size):
-        sizes = parse_prefix(prefix)
-        head, body = (receive_exactly(connection, size) for size in sizes)
-        if (len(head), len(body)) == sizes:
-            yield unpack(head, body)
-
-
-def receive_exactly(connection: socket.socket, size: int) -> bytearray:
-    """Receive ``size`` bytes; an empty buffer if the peer disconnects before the last byte.
-
-    The buffer is writable, because torch warns about read-only arrays.
-    """
-    buffer = bytearray(size)
-    filled = 0
-    while filled < size:
-        received = connection.recv_into(memoryview(buffer)[filled:])
-        if not received:
-            return bytearray()
-        filled += received
-    return buffer
+    return unpack(await reader.readexactly(head_bytes), bytearray(await reader.readexactly(body_bytes)))
 
 
 def pack_trie(trie: HypothesisTrie) -> Arrays:

@@ -20,12 +20,10 @@ import asyncio
 import json
 import os
 import socket
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -37,14 +35,8 @@ from rescorer.runtime import ContextWords, Stopwatch, keep_freed_memory, release
 from rescorer.service.logs import use_parents_stderr
 from rescorer.service.tracing import seconds_of
 from rescorer.service.workers import frames
-from rescorer.service.workers.frames import (
-    Arrays,
-    Frame,
-    MachineSettings,
-    ScoreJob,
-    WorkerLost,
-    WorkerScores,
-)
+from rescorer.service.workers.frames import Arrays, Frame, MachineSettings, ScoreJob, WorkerLost, WorkerScores
+from rescorer.service.workers.pool import ProcessWorker
 from rescorer.signals import ignore_group_signals
 from rescorer.trie import build_trie
 
@@ -120,70 +112,11 @@ class LoadedModels:
             scorer.score(WARM_UP)
 
 
-class ChildModels:
-    """The models of one bundle, in a child process."""
-
-    def __init__(self, machine: MachineSettings) -> None:
-        self._connection, child_end = socket.socketpair()
-        with child_end:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", frames.HOST_MODULE, str(child_end.fileno()), machine.pack()],
-                pass_fds=[child_end.fileno()],
-                stdin=subprocess.DEVNULL,
-            )
-        self._is_closed = False
-
-    def load(self, label: str, folder: Path, timeout_s: float) -> int:
-        """Load the bundle, and return the id of the process.
-
-        Raises:
-            TimeoutError: that takes longer than ``timeout_s``.
-        """
-        self._connection.settimeout(timeout_s)
-        header = self._ask({"do": "load", "label": label, "folder": str(folder)}).header
-        self._connection.settimeout(None)
-        return int(header["pid"])
-
-    def score(self, job: ScoreJob) -> WorkerScores:
-        return WorkerScores.unpack(self._ask(*job.pack()))
-
-    def probe(self) -> None:
-        self._ask({"do": "probe"})
-
-    def watch(self, on_lost: Callable[[], object]) -> None:
-        """Call ``on_lost`` in a thread when the process dies, unless it is closed before."""
-
-        def wait() -> None:
-            self._process.wait()
-            if not self._is_closed:
-                on_lost()
-
-        threading.Thread(target=wait, daemon=True).start()
-
-    def close(self) -> None:
-        """Kill the process, whatever it is doing."""
-        self._is_closed = True
-        self._process.kill()
-        self._process.wait()
-        self._connection.close()
-
-    def _ask(self, header: dict[str, Any], arrays: Arrays | None = None) -> Frame:
-        frame = None
-        with suppress(ConnectionError):
-            self._connection.sendall(frames.pack({**header, "id": 1}, arrays))
-            frame = next(frames.read_frames(self._connection), None)
-        if frame is None:
-            raise WorkerLost("a process has died")
-        if error := frames.error_from_header(frame.header):
-            raise error
-        return frame
-
-
 class SharedModels:
     """The models of a worker, for one or more clients, whose requests are served in order of arrival.
 
     A client is a server, a front end, or any other object. A bundle is in memory once, and stays there while
-    any client has it loaded.
+    any client has it loaded. To be used in one event loop.
 
     Args:
         models: holds the bundles of this process.
@@ -196,7 +129,7 @@ class SharedModels:
     def __init__(
         self,
         models: LoadedModels,
-        create_child: Callable[[], ChildModels] | None = None,
+        create_child: Callable[[], ProcessWorker] | None = None,
         load_timeout_s: float = 600.0,
         on_first_score: Callable[[], object] = lambda: None,
     ) -> None:
@@ -204,19 +137,20 @@ class SharedModels:
         self._on_first_score = on_first_score
         self._has_scored = False
         self._clients: dict[str, set[object]] = {}  # the clients that have a bundle loaded, by label
-        self._children: dict[str, ChildModels] = {}
+        self._children: dict[str, ProcessWorker] = {}
         self._pids: dict[str, int] = {}
         self._failures: dict[str, tuple[float, Exception]] = {}
         """When a bundle could not be loaded, and why, by label."""
-        self._changing = threading.Lock()
-        self._scoring = ThreadPoolExecutor(1, "scoring")  # the only thread that uses the models
+        self._watching: set[asyncio.Task[None]] = set()
+        self._changing, self._turn = asyncio.Lock(), asyncio.Lock()  # to load or unload; to use the models
+        self._loading, self._scoring = ThreadPoolExecutor(1, "loading"), ThreadPoolExecutor(1, "scoring")
 
     @property
     def labels(self) -> set[str]:
         """Labels of the bundles in memory."""
         return set(self._clients)
 
-    def load(self, client: object, label: str, folder: Path, *, beside: bool = False) -> int:
+    async def load(self, client: object, label: str, folder: Path, *, beside: bool = False) -> int:
         """Load a bundle unless it is in memory, and return the id of the process that holds it.
 
         Args:
@@ -227,89 +161,97 @@ class SharedModels:
             BundleError, ConfigError, ScoringError: see ``LoadedModels.load``.
         """
         began_at = time.monotonic()
-        if not self._changing.acquire(timeout=self._load_timeout_s):
-            raise frames.load_timeout_error(label, self._load_timeout_s)
+        try:
+            async with asyncio.timeout(self._load_timeout_s):
+                await self._changing.acquire()
+        except TimeoutError:
+            raise frames.load_timeout_error(label, self._load_timeout_s) from None
         try:
             if label not in self._clients:
-                self._pids[label] = self._load_first(label, folder, began_at, beside or self._has_scored)
+                in_child = beside or self._has_scored
+                self._pids[label] = await self._load_first(label, folder, began_at, in_child)
             self._clients.setdefault(label, set()).add(client)
             return self._pids[label]
         finally:
             self._changing.release()
 
-    def unload(self, client: object, label: str) -> None:
+    async def unload(self, client: object, label: str) -> None:
         """Free the memory of a bundle unless another client has it loaded."""
-        with self._changing:
+        async with self._changing:
             clients = self._clients.get(label, set())
             clients.discard(client)
-            if not clients and self._clients.pop(label, None) is not None:
-                self._scoring.submit(self._drop, label).result()
+            if clients or self._clients.pop(label, None) is None:
+                return
+            async with self._turn:
+                if child := self._children.pop(label, None):
+                    await child.stop()
+                else:
+                    await run_in(self._scoring, self._models.unload, label)
 
-    def unload_all(self, client: object) -> None:
+    async def unload_all(self, client: object) -> None:
         """Unload all bundles of a client."""
         for label in self.labels:
-            self.unload(client, label)
+            await self.unload(client, label)
 
-    def score(self, job: ScoreJob) -> Future[WorkerScores]:
+    async def score(self, job: ScoreJob) -> WorkerScores:
         """Score a trie as ``LoadedModels.score`` does."""
+        async with self._turn:
+            if child := self._children.get(job.label):
+                result = await child.score(job)
+            else:
+                result = await run_in(self._scoring, self._models.score, job)
+        if not self._has_scored:
+            self._has_scored = True
+            self._on_first_score()
+        return result
 
-        def score() -> WorkerScores:
-            holder: LoadedModels | ChildModels = self._children.get(job.label, self._models)
-            result = holder.score(job)
-            if not self._has_scored:
-                self._has_scored = True
-                self._on_first_score()
-            return result
-
-        return self._scoring.submit(score)
-
-    def probe(self) -> Future[None]:
+    async def probe(self) -> None:
         """Score a tiny trie with every model; a device that no longer works raises its error."""
-
-        def probe() -> None:
-            self._models.probe()
+        async with self._turn:
+            await run_in(self._scoring, self._models.probe)
             for child in self._children.values():
-                child.probe()
-
-        return self._scoring.submit(probe)
+                await child.probe()
 
     def close(self) -> None:
-        """Score nothing more; waiting jobs are cancelled."""
-        self._scoring.shutdown(wait=False, cancel_futures=True)
+        """Load and score nothing more; waiting jobs are cancelled."""
+        for threads in (self._loading, self._scoring):
+            threads.shutdown(wait=False, cancel_futures=True)
 
-    def _load_first(self, label: str, folder: Path, began_at: float, in_child: bool) -> int:
+    async def _load_first(self, label: str, folder: Path, began_at: float, in_child: bool) -> int:
         """Load a bundle that is not in memory; if that fails, it fails for all clients who waited for it."""
         failed_at, failure = self._failures.pop(label, (0.0, None))
         if failure is None or failed_at < began_at:
             try:
                 if self._create_child is None or not in_child:
-                    return self._models.load(label, folder)
+                    return await run_in(self._loading, self._models.load, label, folder)
                 timeout_s = max(began_at + self._load_timeout_s - time.monotonic(), 0.001)
-                return self._load_in_child(self._create_child(), label, folder, timeout_s)
+                return await self._load_in_child(self._create_child(), label, folder, timeout_s)
             except Exception as error:
                 failed_at, failure = time.monotonic(), error
         self._failures[label] = failed_at, failure
         raise failure
 
-    def _load_in_child(self, child: ChildModels, label: str, folder: Path, timeout_s: float) -> int:
+    async def _load_in_child(self, child: ProcessWorker, label: str, folder: Path, timeout_s: float) -> int:
         try:
-            pid = child.load(label, folder, timeout_s)
-        except BaseException as error:
-            child.close()
-            if isinstance(error, TimeoutError):
-                raise frames.load_timeout_error(label, self._load_timeout_s) from None
-            if isinstance(error, WorkerLost):
-                raise frames.loader_died_error(folder) from None
-            raise
-        child.watch(lambda: os._exit(1))  # the worker is replaced as a whole
+            async with asyncio.timeout(timeout_s):
+                await child.start_with(label, folder)
+        except TimeoutError:
+            raise frames.load_timeout_error(label, self._load_timeout_s) from None
         self._children[label] = child
-        return pid
 
-    def _drop(self, label: str) -> None:
-        if child := self._children.pop(label, None):
-            child.close()
-        else:
-            self._models.unload(label)
+        async def watch() -> None:
+            await child.wait_closed()
+            if self._children.get(label) is child:  # it has died
+                os._exit(1)  # the worker is replaced as a whole
+
+        watching = asyncio.create_task(watch())
+        self._watching.add(watching)
+        watching.add_done_callback(self._watching.discard)
+        return child.pid
+
+
+async def run_in(threads: ThreadPoolExecutor, job: Callable[..., Result], *arguments: Any) -> Result:
+    return await asyncio.get_running_loop().run_in_executor(threads, job, *arguments)
 
 
 class ThreadWorker:
@@ -317,8 +259,8 @@ class ThreadWorker:
 
     def __init__(self, device: str, threads: int, load: LoadScorer = TrieScorer.load) -> None:
         self._models = SharedModels(LoadedModels(device, threads, load))
-        self._loading = ThreadPoolExecutor(1, "loading")
         self._stopped = False
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.pids: tuple[int, ...] = ()
         self.is_stopped = False
         self.device_bytes: Mapping[str, int] = {}
@@ -333,7 +275,7 @@ class ThreadWorker:
             raise ScoringError("the scoring thread has stopped and cannot be restarted; restart the server")
 
     async def load(self, label: str, folder: Path) -> None:
-        await self._finish(lambda: self._loading.submit(self._models.load, self, label, folder))
+        await self._finish(lambda: self._begin(self._models.load(self, label, folder)))
         self.labels.add(label)
 
     async def load_beside(self, label: str, folder: Path) -> None:
@@ -342,7 +284,7 @@ class ThreadWorker:
     async def unload(self, label: str) -> None:
         if self._stopped:
             raise WorkerLost("the scoring thread has stopped")
-        unloading = self._loading.submit(self._models.unload, self, label)
+        unloading = self._begin(self._models.unload(self, label))
         if label in self.labels:  # otherwise it was not loaded, or is still being loaded after the time limit
             self.labels.discard(label)
             await self._finish(lambda: unloading)
@@ -357,57 +299,39 @@ class ThreadWorker:
 
     async def stop(self) -> None:
         self._stopped = True
-        self._loading.shutdown(wait=False, cancel_futures=True)
         self._models.close()
 
     async def terminate(self) -> None:
         await self.stop()
 
-    async def _finish(self, begin: Callable[[], Future[Result]]) -> Result:
+    def _begin(self, work: Coroutine[Any, Any, Result]) -> asyncio.Future[Result]:
+        """Begin work that continues in its thread even if nobody waits for it any more."""
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return asyncio.shield(task)
+
+    async def _finish(self, begin: Callable[[], Awaitable[Result]]) -> Result:
         if self._stopped:
             raise WorkerLost("the scoring thread has stopped")
         try:
-            return await asyncio.wrap_future(begin())
-        except asyncio.CancelledError:
+            return await begin()
+        except (asyncio.CancelledError, RuntimeError):
             if self._stopped:  # before the job was started
                 raise WorkerLost("the scoring thread has stopped") from None
             raise
 
 
-BACKGROUND_OPERATIONS = ("load", "load_beside", "unload")
-"""Operations that run in the second thread of ``serve``."""
+async def serve(models: SharedModels, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the requests of a client until it disconnects; then unload its bundles."""
+    client = object()
+    unanswered = await frames.answer_requests(reader, writer, partial(perform, models, client))
+    await asyncio.gather(*unanswered, return_exceptions=True)
+    writer.close()
+    await models.unload_all(client)
 
 
-def serve(connection: socket.socket, models: SharedModels) -> None:
-    """Answer a client's requests in order of arrival until the client disconnects; then unload its bundles.
-
-    A second thread loads and unloads bundles, because both may take long: unloading waits while a bundle of
-    another client is being loaded.
-    """
-    client, sending = object(), threading.Lock()
-
-    def answer(frame: Frame) -> None:
-        arrays: Arrays = {}
-        try:
-            header, arrays = perform(models, client, frame)
-        except Exception as error:
-            header = frames.error_header(error)
-        header["id"] = frame.header["id"]
-        with sending:
-            connection.sendall(frames.pack(header, arrays))
-
-    try:
-        with ThreadPoolExecutor(1, "loading") as loading, suppress(ConnectionError):  # the client is gone
-            for frame in frames.read_frames(connection):
-                if frame.header["do"] in BACKGROUND_OPERATIONS:
-                    loading.submit(answer, frame)
-                else:
-                    answer(frame)
-    finally:
-        models.unload_all(client)
-
-
-def perform(models: SharedModels, client: object, frame: Frame) -> tuple[dict[str, Any], Arrays]:
+async def perform(models: SharedModels, client: object, frame: Frame) -> tuple[dict[str, Any], Arrays]:
     """Carry out a request, and return the header and the arrays of the reply."""
     header = frame.header
     match header["do"]:
@@ -415,52 +339,41 @@ def perform(models: SharedModels, client: object, frame: Frame) -> tuple[dict[st
             return {"pid": os.getpid()}, {}
         case "load" | "load_beside" as operation:
             beside, folder = operation == "load_beside", Path(header["folder"])
-            return {"pid": models.load(client, header["label"], folder, beside=beside)}, {}
+            return {"pid": await models.load(client, header["label"], folder, beside=beside)}, {}
         case "unload":
-            models.unload(client, header["label"])
+            await models.unload(client, header["label"])
             return {}, {}
         case "probe":
-            models.probe().result()
+            await models.probe()
             return {}, {}
         case "score":
-            return models.score(ScoreJob.unpack(frame)).result().pack()
+            return (await models.score(ScoreJob.unpack(frame))).pack()
     raise ValueError(f"unknown operation {header['do']!r}")
 
 
-def accept_connections(listening: socket.socket, models: SharedModels) -> None:
-    """Serve each connection in its own thread."""
-
-    def serve_and_close(connection: socket.socket) -> None:
-        with connection:
-            serve(connection, models)
-
-    while True:
-        threading.Thread(target=serve_and_close, args=listening.accept()[:1], daemon=True).start()
-
-
-def main(descriptor: int, machine: MachineSettings, listening: int | None = None) -> None:
+async def main(descriptor: int, machine: MachineSettings, listening: int | None = None) -> None:
     """Run a worker process; see the module."""
     ignore_group_signals()
     use_parents_stderr()
     keep_freed_memory()
     load = partial(TrieScorer.load, dtype=machine.dtype, context_cache_bytes=machine.context_cache_bytes)
     models = LoadedModels(machine.device, machine.threads, load)
-    with socket.socket(fileno=descriptor) as connection, suppress(ConnectionError):  # the server is gone
-        if listening is None:
-            serve(connection, SharedModels(models))
-        else:
-            shared = SharedModels(
-                models,
-                partial(ChildModels, machine),
-                machine.load_timeout_s,
-                lambda: connection.sendall(frames.pack({"id": frames.HAS_WORKED})),
-            )
-            arguments = socket.socket(fileno=listening), shared
-            threading.Thread(target=accept_connections, args=arguments, daemon=True).start()
-            # The server sends nothing: this returns when it closes the socket.
-            frames.receive_exactly(connection, 1)
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=descriptor))
+    if listening is None:
+        await serve(SharedModels(models), reader, writer)
+    else:
+        shared = SharedModels(
+            models,
+            partial(ProcessWorker, machine, os.getpriority(os.PRIO_PROCESS, 0)),
+            machine.load_timeout_s,
+            lambda: writer.write(frames.pack({"id": frames.HAS_WORKED})),
+        )
+        accepting = socket.socket(fileno=listening)
+        await asyncio.start_unix_server(partial(serve, shared), sock=accepting, backlog=socket.SOMAXCONN)
+        with suppress(ConnectionError):
+            await reader.read(1)  # the server sends nothing: this returns when it closes the socket
     os._exit(0)  # without waiting for batches in progress
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), MachineSettings(**json.loads(sys.argv[2])), *map(int, sys.argv[3:]))
+    asyncio.run(main(int(sys.argv[1]), MachineSettings(**json.loads(sys.argv[2])), *map(int, sys.argv[3:])))

@@ -117,7 +117,7 @@ class Worker(Protocol):
     async def score(self, job: ScoreJob) -> WorkerScores: ...
 
     async def stop(self) -> None:
-        """Stop the worker, whatever it is doing; disconnect from a worker that others share."""
+        """Stop the worker, whatever it is doing; if others share the worker, only disconnect from it."""
 
     async def terminate(self) -> None:
         """Stop a worker that hangs or fails, even if others share it."""
@@ -192,6 +192,26 @@ class ProcessWorker(RemoteWorker):
     async def start(self) -> None:
         self._peer = self._child = await spawn_worker(self._machine, self._niceness)
         self.pid = self._child.pid
+
+    async def start_with(self, label: str, folder: Path) -> None:
+        """Start the process and load a bundle; if that fails, stop the process.
+
+        Raises:
+            BundleError: the bundle cannot be used, or the process dies.
+        """
+        try:
+            await self.start()
+            await self.load(label, folder)
+        except BaseException as error:
+            await self.stop()
+            if isinstance(error, WorkerLost):
+                raise loader_died_error(folder) from None
+            raise
+
+    async def wait_closed(self) -> None:
+        """Wait until the process has died or was stopped."""
+        if self._child is not None:
+            await self._child.wait_closed()
 
     async def stop(self) -> None:
         child, self._peer, self._child = self._child, None, None
@@ -287,21 +307,11 @@ class WorkerGroup:
         await self._members[-1].load(label, folder)
 
     async def load_beside(self, label: str, folder: Path) -> None:
-        """Load a bundle in a new process, while the others serve.
-
-        Raises:
-            BundleError: the bundle cannot be used, or the process dies.
-        """
+        """Load a bundle in a new process, while the others serve; raises like ``start_with``."""
         member = ProcessWorker(self._machine, self._niceness)
         self._loading.append(member)
         try:
-            await member.start()
-            await member.load(label, folder)
-        except BaseException as error:
-            await member.stop()
-            if isinstance(error, WorkerLost):
-                raise loader_died_error(folder) from None
-            raise
+            await member.start_with(label, folder)
         finally:
             self._loading.remove(member)
         self._members.append(member)
@@ -449,7 +459,7 @@ class WorkerPool:
         self._idle = IdleWorkers()
         self._is_open = False
         self._in_service: dict[Worker, float] = {}
-        """Workers that can be lent or are, with the time at which they were ready."""
+        """Workers in service, lent or idle, each with the time at which it became ready."""
         self._stopped_since: dict[Worker, float] = {}
         self._set_aside: set[Worker] = set()  # stopped while they were idle
         self._some_in_service = asyncio.Event()
