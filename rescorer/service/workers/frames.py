@@ -265,11 +265,11 @@ async def answer_requests(
     writer: asyncio.StreamWriter,
     perform: Callable[[Frame], Awaitable[tuple[dict[str, Any], Arrays]]],
 ) -> set[asyncio.Task[None]]:
-    """Answer the requests of a peer until it disconnects, and return the tasks of unanswered ones.
+    """Answer the requests of a peer until it disconnects, and return the tasks of unanswered requests.
 
     Args:
-        perform: carries out a request, and returns the header and the arrays of the reply. It is called for
-            each request as soon as this arrives.
+        perform: carries out a request, and returns the header and the arrays of the reply. Each request is
+            carried out as soon as it arrives, even if earlier ones are not answered yet.
     """
     unanswered: set[asyncio.Task[None]] = set()
 
@@ -283,7 +283,7 @@ async def answer_requests(
         with suppress(ConnectionError):  # the peer is gone
             await writer.drain()
 
-    with suppress(asyncio.IncompleteReadError, OSError):
+    with suppress(asyncio.IncompleteReadError, OSError, ValueError):  # disconnected, or an invalid frame
         while True:
             unanswered.add(task := asyncio.create_task(answer(await read_frame(reader))))
             task.add_done_callback(unanswered.discard)
