@@ -1,4 +1,4 @@
-"""Who may connect: the TLS certificates of the server, and the file of its clients.
+"""Access to a server: its TLS certificates, and the file of the clients that may connect.
 
 The file of clients has hashes of their tokens or names in their certificates, and their roles:
 

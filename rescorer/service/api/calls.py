@@ -1,4 +1,4 @@
-"""What surrounds the method of every call: authentication, telemetry, errors, and the end of the server.
+"""Steps before and after the method of every call: authentication, telemetry, errors, and the server's end.
 
 Without these interceptors, gRPC would send the text of any exception to the client, with the code UNKNOWN.
 """
