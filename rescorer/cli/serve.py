@@ -218,7 +218,7 @@ def token(
 
     The token itself is printed once, on stderr.
     """
-    from rescorer.service.net import hash_token, new_token, parse_clients
+    from rescorer.service.access import hash_token, new_token, parse_clients
 
     new = new_token()
     quoted = ", ".join(f'"{role}"' for role in roles or ["score"])

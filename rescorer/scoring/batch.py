@@ -1,6 +1,6 @@
 """Batches of hypotheses: plan them, build their tries, and sum the scores of edges into those of hypotheses.
 
-Nothing else builds a trie for scoring. Whoever drives a batch decides where the models run:
+No other module builds a trie for scoring. The caller of a batch decides where the models run:
 
     batch = Batch(parts)
     request = batch.advance()

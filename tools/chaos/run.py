@@ -24,7 +24,7 @@ from rescorer.errors import ServiceError
 from rescorer.protocol.messages import list_to_proto
 from rescorer.protocol.v1 import admin_pb2
 from rescorer.protocol.v1.admin_pb2_grpc import AdminServiceStub
-from rescorer.service.net import hash_token, new_token
+from rescorer.service.access import hash_token, new_token
 from rescorer.types import NBestList
 from tools.chaos.caller import CallerConfig, CallerReport, merge_reports
 from tools.chaos.versions import VersionRepository
